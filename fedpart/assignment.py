@@ -1,0 +1,52 @@
+"""Which client belongs to which chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpart.partition import check_proportions
+from fedpart.rng import generator
+from fedpart.space import largest_remainders
+
+
+class ChunkAssignment:
+    """Chunk (1..C) of every client number, fixed for the run and equal in every runtime (App. J.1).
+
+    The N clients follow the proportions u by largest remainders, with at least one client per chunk, in an
+    order drawn from the seed. A client that joins later with a number of N or more gets the chunk that is
+    furthest below its share.
+
+    Args:
+        proportions: u_1..u_C.
+        clients: N.
+        seed: of the order.
+
+    Raises:
+        ValueError: fewer clients than chunks.
+    """
+
+    def __init__(self, proportions: Sequence[float], clients: int, seed: int) -> None:
+        self.proportions = check_proportions(proportions)
+        chunks = len(self.proportions)
+        if clients < chunks:
+            raise ValueError(
+                f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or fewer chunks."
+            )
+        counts = largest_remainders(clients, self.proportions)
+        while 0 in counts:  # every chunk gets a client, from the largest
+            counts[counts.index(max(counts))] -= 1
+            counts[counts.index(0)] += 1
+        self.counts = counts
+        ordered = [k for k, count in enumerate(counts, start=1) for _ in range(count)]
+        self._chunks = [ordered[i] for i in generator(seed, "chunk assignment").permutation(clients)]
+
+    def __getitem__(self, client: int) -> int:
+        if client < 0:
+            raise IndexError(f"Client numbers start at 0, got {client}.")
+        while len(self._chunks) <= client:
+            total = len(self._chunks) + 1
+            shortfall = [total * u - count for u, count in zip(self.proportions, self.counts, strict=True)]
+            late = shortfall.index(max(shortfall))
+            self.counts[late] += 1
+            self._chunks.append(late + 1)
+        return self._chunks[client]

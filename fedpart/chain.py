@@ -1,0 +1,129 @@
+"""Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C, Fig. 4b)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.hyperparameters.dropout import ConcreteDropout
+from fedpart.rng import generator
+from fedpart.space import ParameterSpace, largest_remainders
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# Modules that act on each unit by itself, so that an absent unit stays absent.
+_UNITWISE = (
+    nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU,
+    nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish,
+    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d,
+)  # fmt: skip
+
+
+def unit_assignments(
+    module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Partition of every input and output unit of each layer of the chain.
+
+    Args:
+        module: an nn.Sequential, or any module with ``chain``.
+        proportions: u_1..u_C.
+        seed: of the random assignment of units.
+        chain: names of the Linear and Conv layers in the order of the data flow.
+
+    Returns:
+        ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
+        the outputs of the last layer belong to partition 1.
+
+    Raises:
+        ValueError: the order of layers is not known, or a layer's inputs do not fit the previous outputs.
+    """
+    layers = _layers(module, chain)
+    result: dict[str, tuple[Tensor, Tensor]] = {}
+    previous: Tensor | None = None
+    for index, (name, layer) in enumerate(layers):
+        n_out, n_in = layer.weight.shape[:2]
+        inputs = torch.ones(n_in, dtype=torch.uint8) if previous is None else _spread(previous, n_in, name)
+        if index == len(layers) - 1:
+            outputs = torch.ones(n_out, dtype=torch.uint8)
+        else:
+            counts = torch.tensor(largest_remainders(n_out, proportions))
+            labels = torch.repeat_interleave(torch.arange(1, len(counts) + 1, dtype=torch.uint8), counts)
+            outputs = labels[torch.from_numpy(generator(seed, "node partition", index).permutation(n_out))]
+        result[name] = (inputs, outputs)
+        previous = outputs
+    return result
+
+
+def node_assignment(
+    space: ParameterSpace,
+    module: nn.Module,
+    proportions: Sequence[float],
+    seed: int,
+    chain: Sequence[str] | None = None,
+) -> Tensor:
+    """Partition (1..C) of every element of ``space``, ``[size]`` uint8; see :func:`unit_assignments`."""
+    units = unit_assignments(module, proportions, seed, chain)
+    assignment = torch.zeros(space.size, dtype=torch.uint8)
+    for entry in space.entries:
+        if entry.fold is not None or entry.layer not in units:
+            raise ValueError(
+                f"The parameter {entry.name!r} does not belong to the chain {list(units)}: node partitioning covers "
+                f"Linear and Conv layers only; use scheme='random' for this module."
+            )
+        inputs, outputs = units[entry.layer]
+        if entry.name.endswith("bias"):
+            owner = outputs
+        else:  # a weight belongs to the later of its input's and its output's partitions
+            owner = torch.maximum(outputs[:, None], inputs[None, :])
+            owner = owner.view(*owner.shape, *([1] * (len(entry.shape) - 2))).expand(entry.shape)
+        assignment[entry.offset : entry.offset + entry.size] = owner.reshape(-1)
+    return assignment
+
+
+def _layers(module: nn.Module, chain: Sequence[str] | None) -> list[tuple[str, nn.Linear]]:
+    if chain is None:
+        if not isinstance(module, nn.Sequential):
+            raise ValueError(
+                f"The order of layers in {type(module).__name__} is not known: node partitioning needs an "
+                f"nn.Sequential, or chain=[names of its Linear and Conv layers in order]."
+            )
+        named = list(_flattened(module, ""))
+        for name, layer in named:
+            if not isinstance(layer, (nn.Linear, *_CONVS, *_UNITWISE, ConcreteDropout)):
+                raise ValueError(
+                    f"{type(layer).__name__} at {name!r} is not known to act unit by unit: use scheme='random', or, "
+                    f"if it does, give chain=[names of the Linear and Conv layers in order]."
+                )
+    else:
+        known = dict(module.named_modules())
+        missing = [name for name in chain if name not in known]
+        if missing:
+            raise ValueError(f"The chain names {missing[0]!r}, which the module does not have.")
+        named = [(name, known[name]) for name in chain]
+    layers = [(name, layer) for name, layer in named if isinstance(layer, (nn.Linear, *_CONVS))]
+    for name, layer in layers:
+        if getattr(layer, "groups", 1) != 1:
+            raise ValueError(f"The grouped convolution {name!r} has no dense units; use scheme='random'.")
+    if len(layers) < 2:
+        raise ValueError("Node partitioning needs at least two Linear or Conv layers in the chain.")
+    return layers  # type: ignore[return-value]  # Conv weights have the same [out, in, ...] layout as Linear
+
+
+def _flattened(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in module.named_children():
+        path = f"{prefix}.{name}" if prefix else name
+        found += _flattened(child, path) if isinstance(child, nn.Sequential) else [(path, child)]
+    return found
+
+
+def _spread(units: Tensor, n_in: int, name: str) -> Tensor:
+    """Partitions of ``n_in`` inputs fed by ``units``: a flattened channel feeds a block of inputs."""
+    if n_in % len(units):
+        raise ValueError(
+            f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot feed evenly; "
+            f"check the order of the chain."
+        )
+    return units.repeat_interleave(n_in // len(units))

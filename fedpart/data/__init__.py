@@ -1,0 +1,39 @@
+"""Data in memory: readers, rotation, subsets, and the split among clients."""
+
+from fedpart.data.dataset import Dataset, Splits, check_labels
+from fedpart.data.digits import load_digits
+from fedpart.data.mnist import load_mnist
+from fedpart.data.rotation import rotate, rotated, rotated_splits
+from fedpart.data.sources import DATASETS, Loader, load_splits
+from fedpart.data.splits import (
+    SPLITS,
+    Split,
+    angle_bins,
+    dirichlet_per_client,
+    dirichlet_per_client_total,
+    dirichlet_per_label,
+    iid,
+)
+from fedpart.data.subset import random_subset
+
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "Loader",
+    "Split",
+    "Splits",
+    "angle_bins",
+    "check_labels",
+    "dirichlet_per_client",
+    "dirichlet_per_client_total",
+    "dirichlet_per_label",
+    "iid",
+    "load_digits",
+    "load_mnist",
+    "load_splits",
+    "random_subset",
+    "rotate",
+    "rotated",
+    "rotated_splits",
+]

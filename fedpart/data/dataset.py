@@ -1,0 +1,152 @@
+"""What the library calls data: a ``Dataset`` of tensors, and the three ``Splits`` of one source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Indices = Tensor | NDArray[np.int64] | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples held in memory.
+
+    Args:
+        inputs: [n, ...], floating point (float32 unless moved), or int64 for tokens. Images are [n, c, h, w]
+            in [0, 1].
+        targets: [n] classes, kept as int64; or [n, ...] floating-point values for regression.
+        groups: None, or [n] floating-point attribute that a split may use, e.g. the rotation of each image in
+            radians.
+
+    Raises:
+        TypeError: an argument is not a tensor.
+        ValueError: lengths differ, a dtype does not fit, a value is not finite, or a label is negative.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    groups: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        parts = {"inputs": self.inputs, "targets": self.targets, "groups": self.groups}
+        tensors = {name: part for name, part in parts.items() if part is not None}
+        for name, part in tensors.items():
+            if not isinstance(part, Tensor):
+                raise TypeError(
+                    f"Dataset {name} must be a torch tensor, got {type(part).__name__}; use torch.as_tensor."
+                )
+            if part.dim() == 0:
+                raise ValueError(f"Dataset {name} must have one entry per example, got a single number.")
+        lengths = {name: len(part) for name, part in tensors.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                f"Dataset parts differ in length: {lengths}; every example needs one entry in each."
+            )
+        if not (self.inputs.is_floating_point() or self.inputs.dtype == torch.int64):
+            raise ValueError(
+                f"Dataset inputs are {self.inputs.dtype}; use float32 for images, int64 for tokens."
+            )
+        if self.groups is not None and not (self.groups.is_floating_point() and self.groups.dim() == 1):
+            raise ValueError(
+                f"Dataset groups must be [n] floating point, got {self.groups.dtype} "
+                f"{list(self.groups.shape)}; use one number per example."
+            )
+        for name, part in tensors.items():
+            if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+                bad = int((~torch.isfinite(part)).reshape(len(part), -1).any(1).sum())
+                raise ValueError(
+                    f"Dataset {name} hold NaN or infinite values in {bad} of {len(part)} examples; "
+                    f"remove or repair them."
+                )
+        if not self.targets.is_floating_point():
+            self._check_labels()
+
+    def _check_labels(self) -> None:
+        given = self.targets
+        if given.dim() != 1 or given.dtype == torch.bool or given.is_complex():
+            raise ValueError(
+                f"Class labels must be [n] integers, got {given.dtype} {list(given.shape)}; "
+                f"use one class number per example."
+            )
+        labels = given.long()
+        if len(labels) and int(labels.min()) < 0:
+            raise ValueError(
+                f"Class labels must be 0 or more, got {int(labels.min())}; number the classes from 0."
+            )
+        object.__setattr__(self, "targets", labels)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def subset(self, indices: Indices) -> Dataset:
+        """The examples at ``indices`` ([m] integers), in that order, as a copy."""
+        index = torch.as_tensor(indices, dtype=torch.int64, device=self.targets.device)
+        groups = None if self.groups is None else self.groups[index]
+        return Dataset(self.inputs[index], self.targets[index], groups)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
+        """A copy on ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64."""
+
+        def move(part: Tensor) -> Tensor:
+            return part.to(device=device, dtype=dtype if part.is_floating_point() else None)
+
+        return Dataset(
+            move(self.inputs), move(self.targets), None if self.groups is None else move(self.groups)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """One source of data, split for an experiment.
+
+    Args:
+        train, validation, test: three ``Dataset`` objects.
+        num_classes: classes that labels may name, 0..num_classes-1; for regression the number of outputs.
+
+    Raises:
+        TypeError: a part is not a ``Dataset``.
+        ValueError: ``num_classes`` is below 1, the training set is empty, or a label lies outside the
+            classes.
+    """
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 1:
+            raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
+        for name, part in self.parts().items():
+            if not isinstance(part, Dataset):
+                raise TypeError(f"The {name} part of Splits must be a Dataset, got {type(part).__name__}.")
+            check_labels(part, self.num_classes, name)
+        if not len(self.train):
+            raise ValueError("The training set is empty; a data set needs at least one training example.")
+
+    def parts(self) -> dict[str, Dataset]:
+        """The three data sets by name, training first."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None:
+    """Refuse class labels of ``num_classes`` or more (floating-point targets pass).
+
+    Raises:
+        ValueError: names how many labels lie outside the classes, and the largest.
+    """
+    if dataset.targets.is_floating_point() or not len(dataset):
+        return
+    outside = int((dataset.targets >= num_classes).sum())
+    if outside:
+        raise ValueError(
+            f"{outside} of {len(dataset)} labels of the {name} set lie outside the {num_classes} classes "
+            f"0..{num_classes - 1} (the largest is {int(dataset.targets.max())}); "
+            f"correct num_classes or the labels."
+        )

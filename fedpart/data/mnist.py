@@ -1,0 +1,159 @@
+"""MNIST (LeCun et al. 1998) from a folder in torchvision's layout."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.sources import DATASETS
+
+VALIDATION = 10_000
+"""The last images of the original training file that form the validation set."""
+
+DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
+
+_IMAGES, _LABELS = 0x0803, 0x0801  # IDX: unsigned bytes in three dimensions, in one
+_FILES = {
+    "train-images-idx3-ubyte": _IMAGES,
+    "train-labels-idx1-ubyte": _LABELS,
+    "t10k-images-idx3-ubyte": _IMAGES,
+    "t10k-labels-idx1-ubyte": _LABELS,
+}
+_REMEDY = (
+    "set data_dir to the folder that contains MNIST/raw/ with the four uncompressed files, "
+    "or run once where a network exists to let torchvision download them."
+)
+
+
+@DATASETS.register("mnist")
+def load_mnist(data_dir: str | None = None, *, download: bool = True) -> Splits:
+    """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
+
+    Validation is the last 10,000 images of the original training file, the same for every seed (the paper
+    does not say which images form it). No mean is subtracted.
+
+    Args:
+        data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
+        download: let torchvision fetch files that are missing.
+
+    Returns:
+        Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
+
+    Raises:
+        FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
+        ValueError: a file is truncated or not what its name says.
+        ImportError: torchvision is not installed.
+    """
+    if data_dir is None:
+        raise FileNotFoundError(
+            "MNIST needs data_dir: the folder that contains MNIST/raw/, or an empty one to download into."
+        )
+    root = Path(data_dir).expanduser()
+    reader = _reader()
+    missing = _missing(root)
+    if missing and download:
+        _download(reader, root, missing)
+    elif missing:
+        raise FileNotFoundError(f"{_absence(root, missing)}, and downloading is switched off; {_REMEDY}")
+    for name, magic in _FILES.items():
+        _check_idx(_raw(root) / name, magic)
+    train, test = (_read(reader, root, train=train) for train in (True, False))
+    if len(train) <= VALIDATION:
+        raise ValueError(
+            f"The MNIST training file in {_raw(root)} holds {len(train)} images, of which the last "
+            f"{VALIDATION} are for validation; set data_dir to the original files (60,000 images)."
+        )
+    cut = len(train) - VALIDATION
+    return Splits(
+        train.subset(torch.arange(cut)), train.subset(torch.arange(cut, len(train))), test, num_classes=10
+    )
+
+
+def _reader() -> Any:
+    try:
+        from torchvision.datasets import MNIST
+    except ImportError as error:
+        raise ImportError(
+            "The data set 'mnist' is read with torchvision: pip install torchvision."
+        ) from error
+    return MNIST
+
+
+def _raw(root: Path) -> Path:
+    return root / "MNIST" / "raw"
+
+
+def _missing(root: Path) -> list[str]:
+    return [name for name in _FILES if not (_raw(root) / name).is_file()]
+
+
+def _absence(root: Path, missing: list[str]) -> str:
+    if not root.is_dir():
+        return f"MNIST is not there: the folder {root} does not exist"
+    return f"MNIST is not there: {_raw(root)} has no {', '.join(missing)}"
+
+
+def _download(reader: Any, root: Path, missing: list[str]) -> None:
+    absence = _absence(root, missing)
+    created = [folder for folder in (_raw(root), _raw(root).parent, root) if not folder.exists()]
+    try:
+        with _socket_timeout(DOWNLOAD_TIMEOUT):
+            reader(str(root), download=True)
+    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError when every mirror has failed
+        for folder in created:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        cause = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
+        raise FileNotFoundError(f"{absence}, and the download failed ({cause}); {_REMEDY}") from error
+
+
+@contextlib.contextmanager
+def _socket_timeout(seconds: float) -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _check_idx(path: Path, magic: int) -> None:
+    """Compare the size that the IDX header promises with the size of the file."""
+    dimensions = magic & 0xFF
+    length = 4 * (1 + dimensions)
+    with path.open("rb") as file:
+        header = file.read(length)
+    remedy = "delete it and let it be downloaded again, or set data_dir to a complete copy"
+    if len(header) < length:
+        raise ValueError(f"{path} is truncated: {len(header)} bytes are not even its header; {remedy}.")
+    found, *shape = struct.unpack(f">{1 + dimensions}I", header)
+    if found != magic:
+        raise ValueError(
+            f"{path} is not the IDX file that its name says (its first four bytes are {found:#010x}, "
+            f"not {magic:#010x}); {remedy}."
+        )
+    expected, size = length + math.prod(shape), path.stat().st_size
+    if size != expected:
+        state = "truncated" if size < expected else "longer than its header says"
+        raise ValueError(
+            f"{path} is {state}: {size:,} bytes, where its header promises {expected:,}; {remedy}."
+        )
+
+
+def _read(reader: Any, root: Path, *, train: bool) -> Dataset:
+    source = reader(str(root), train=train, download=False)
+    images = source.data.unsqueeze(1).to(torch.float32) / 255
+    if len(images) != len(source.targets):
+        raise ValueError(
+            f"MNIST in {_raw(root)} has {len(images)} images but {len(source.targets)} labels in the "
+            f"{'training' if train else 'test'} files; set data_dir to a complete copy."
+        )
+    return Dataset(images, source.targets)

@@ -1,0 +1,83 @@
+"""Rotated data sets: every image is turned once by an angle of its own (App. J.2)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedpart.data.dataset import Dataset, Splits
+from fedpart.rng import generator
+
+_BATCH = 4096  # images turned at a time, to bound memory
+
+
+def rotate(images: Tensor, angles: Tensor) -> Tensor:
+    """Turn every image about its centre, bilinearly, with zeros outside.
+
+    A positive angle turns counter-clockwise as the image is seen (rows downwards, columns to the right), as
+    ``torch.rot90(image, 1, dims=(-2, -1))`` does for pi/2. Pixels are the areas between corners
+    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels.
+
+    Args:
+        images: [n, c, h, w] floating point.
+        angles: [n] radians.
+
+    Returns:
+        [n, c, h, w], same dtype and device.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    if images.dim() != 4 or angles.shape != images.shape[:1]:
+        raise ValueError(
+            f"rotate takes images [n, c, h, w] and one angle per image [n], got {list(images.shape)} and "
+            f"{list(angles.shape)}."
+        )
+    height, width = images.shape[-2:]
+    cos, sin, zero = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
+    # Where an output point (x, y) is read from in the input, in units of half the image's width and height.
+    rows = [cos, -sin * height / width, zero], [sin * width / height, cos, zero]
+    matrices = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=1).to(images)  # [n, 2, 3]
+    turned = []
+    for part, matrix in zip(torch.split(images, _BATCH), torch.split(matrices, _BATCH), strict=True):
+        grid = functional.affine_grid(matrix, list(part.shape), align_corners=False)
+        turned.append(
+            functional.grid_sample(part, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        )
+    return torch.cat(turned)
+
+
+def rotated(dataset: Dataset, seed: int, max_angle: float = math.pi, *, part: int = 0) -> Dataset:
+    """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
+
+    Turn the whole data set before taking a subset of it: then an image has the same angle whatever the
+    subset's size.
+
+    Args:
+        dataset: inputs [n, c, h, w].
+        seed: the data seed.
+        max_angle: radians, above 0 and at most pi.
+        part: number of the data set within its source; different parts draw different angles from the same
+            seed.
+
+    Returns:
+        The turned images, their targets, and the angles as ``groups`` ([n] float32, radians).
+
+    Raises:
+        ValueError: ``max_angle`` is out of range, or the inputs are not images.
+    """
+    if not 0 < max_angle <= math.pi + 1e-6:
+        raise ValueError(f"max_angle is in radians, above 0 and at most pi, got {max_angle}.")
+    drawn = generator(seed, "data.rotation", part).uniform(-max_angle, max_angle, len(dataset))
+    angles = torch.as_tensor(drawn, dtype=torch.float32, device=dataset.inputs.device)
+    return Dataset(rotate(dataset.inputs, angles), dataset.targets, angles)
+
+
+def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Splits:
+    """All three parts rotated by independent angles, validation and test as training is (App. J.2)."""
+    parts = (rotated(dataset, seed, max_angle, part=i) for i, dataset in enumerate(splits.parts().values()))
+    train, validation, test = parts
+    return Splits(train, validation, test, splits.num_classes)

@@ -1,0 +1,40 @@
+"""The data sets that an experiment can name, and the way to a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedpart.data.dataset import Splits
+from fedpart.registry import Registry
+
+Loader = Callable[[str | None], Splits]
+"""``load(data_dir) -> Splits``; ``data_dir`` is the folder that holds the files, or None."""
+
+DATASETS: Registry[Loader] = Registry("data set")
+
+
+def load_splits(name: str, data_dir: str | None = None) -> Splits:
+    """Load the data set called ``name``.
+
+    Args:
+        name: one of ``DATASETS.names()``, or ``"package.module:callable"`` for a user's own loader, which is
+            called with ``data_dir`` and returns ``Splits``.
+        data_dir: folder with the data files, for data sets that have any.
+
+    Raises:
+        ValueError: the name is unknown or cannot be imported, or the data are malformed.
+        TypeError: the loader is not callable, or returns something other than ``Splits``.
+        FileNotFoundError: files are missing and cannot be downloaded.
+    """
+    loader = DATASETS.resolve(name)
+    if not callable(loader):
+        raise TypeError(
+            f"The data set {name!r} is a {type(loader).__name__}; name a function load(data_dir) -> Splits."
+        )
+    splits = loader(data_dir)
+    if not isinstance(splits, Splits):
+        raise TypeError(
+            f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
+            f"fedpart.data.Splits(train, validation, test, num_classes)."
+        )
+    return splits

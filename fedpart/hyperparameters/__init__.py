@@ -1,0 +1,7 @@
+"""Hyperparameters (psi): one file per kind. Any module's own parameters can be psi too, see ``Task``."""
+
+from fedpart.hyperparameters.affine import AffineAugmentation
+from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.dropout import ConcreteDropout
+
+__all__ = ["AffineAugmentation", "ConcreteDropout", "HyperModule"]

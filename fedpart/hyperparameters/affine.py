@@ -1,0 +1,183 @@
+"""Affine augmentation as part of the model: p(y|x) averages the network over sampled transforms of x.
+
+Two families of distributions over affine maps are learned:
+
+- ``minmax`` (Schwobel et al. 2021, the paper's MNIST setting): 14 numbers, the minimum and maximum of seven
+  components, each sampled as ``min + (max - min) U(0, 1)``; the matrix is a closed-form product.
+- ``augerino`` (Benton et al. 2020): 6 widths through softplus, components ``U(-w/2, w/2)``; the matrix is the
+  exponential of the sum of generators.
+
+Coordinates are those of ``grid_sample``: the image spans [-1, 1] on both axes (x to the right, y down), and a
+matrix ``A [2, 3]`` maps a point of the output to the point of the input that is read there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpart.hyperparameters.base import HyperModule
+from fedpart.noise import uniform
+
+Family = Literal["minmax", "augerino"]
+PADDINGS = ("zeros", "border", "reflection")
+
+
+def warp(images: Tensor, matrices: Tensor, *, align_corners: bool = True, padding: str = "zeros") -> Tensor:
+    """Resample each image under its own affine map, bilinearly.
+
+    Args:
+        images: ``[N, channels, height, width]``.
+        matrices: ``[N, 2, 3]``, output coordinates to input coordinates, both in [-1, 1].
+        align_corners: whether -1 and 1 are the centres of the outermost pixels (True) or their edges.
+        padding: what lies outside: ``zeros``, ``border`` or ``reflection``.
+
+    Returns:
+        ``[N, channels, height, width]``.
+    """
+    base = _base_grid(images.shape[-2], images.shape[-1], align_corners, images)
+    # A hand-made grid: torch's affine_grid has no batching rule under vmap.
+    grid = (base @ matrices.transpose(1, 2)).view(len(images), *images.shape[-2:], 2)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=align_corners)
+
+
+def _base_grid(height: int, width: int, align_corners: bool, like: Tensor) -> Tensor:
+    """Homogeneous pixel coordinates ``[height * width, 3]``, rows (x, y, 1)."""
+
+    def axis(n: int) -> Tensor:
+        edge = 1.0 if align_corners and n > 1 else 1.0 - 1.0 / n
+        return torch.linspace(-edge, edge, n, device=like.device, dtype=like.dtype)
+
+    y, x = torch.meshgrid(axis(height), axis(width), indexing="ij")
+    return torch.stack([x, y, torch.ones_like(x)], dim=-1).view(-1, 3)
+
+
+def minmax_matrix(theta: Tensor) -> Tensor:
+    """Closed-form product rotation x shear x scale, then translation.
+
+    Args:
+        theta: ``[N, 7]``: angle (radians), scale x, scale y, shear x, shear y, shift x, shift y (1 = half the
+            image). The identity is (0, 1, 1, 0, 0, 0, 0).
+
+    Returns:
+        ``[N, 2, 3]``.
+    """
+    angle, sx, sy, hx, hy, tx, ty = theta.unbind(-1)
+    cos, sin = angle.cos(), angle.sin()
+    # shear @ scale = [[1, hx], [hy, 1]] @ diag(sx, sy)
+    a, b, c, d = sx, hx * sy, hy * sx, sy
+    rows = [cos * a - sin * c, cos * b - sin * d, tx, sin * a + cos * c, sin * b + cos * d, ty]
+    return torch.stack(rows, dim=-1).view(-1, 2, 3)
+
+
+def generator_matrix(coefficients: Tensor) -> Tensor:
+    """Exponential of the sum of Augerino's six generators (Benton et al. 2020, and its published code).
+
+    Args:
+        coefficients: ``[N, 6]``: shift x, shift y, rotation (radians), isotropic scale, stretch, shear.
+
+    Returns:
+        ``[N, 2, 3]``, the first two rows of ``exp(sum_i c_i G_i)``.
+    """
+    tx, ty, angle, scale, stretch, shear = coefficients.unbind(-1)
+    zero = torch.zeros_like(tx)
+    rows = [scale + stretch, shear - angle, tx, shear + angle, scale - stretch, ty, zero, zero, zero]
+    return torch.linalg.matrix_exp(torch.stack(rows, dim=-1).view(-1, 3, 3))[:, :2]
+
+
+class AffineAugmentation(HyperModule):
+    """An input transform that samples one affine map per row from a learned distribution.
+
+    Args:
+        family: ``minmax`` (14 numbers) or ``augerino`` (6 numbers); see the module's text.
+        initial: where the distribution starts. ``minmax``: half-width around the identity, one number or
+            seven (default 0.02); ``augerino``: the raw widths before softplus, one number or six (default 0,
+            that is a width of 0.69; -5 is nearly none).
+        align_corners, padding: see :func:`warp`.
+
+    Raises:
+        ValueError: an unknown family or padding, or ``initial`` of the wrong length.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
+    components: ClassVar[dict[str, tuple[str, ...]]] = {
+        "minmax": ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y"),
+        "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
+    }
+    _TRANSLATION_SCALE = 0.1  # Augerino's trans_scale
+
+    def __init__(
+        self,
+        family: Family = "minmax",
+        initial: float | Sequence[float] | None = None,
+        align_corners: bool = True,
+        padding: str = "zeros",
+    ) -> None:
+        super().__init__()
+        if family not in self.components:
+            raise ValueError(f"Unknown affine family {family!r}; choose one of {', '.join(self.components)}.")
+        if padding not in PADDINGS:
+            raise ValueError(f"Unknown padding {padding!r}; choose one of {', '.join(PADDINGS)}.")
+        self.family, self.align_corners, self.padding = family, align_corners, padding
+        names = self.components[family]
+        if initial is None:
+            initial = 0.02 if family == "minmax" else 0.0
+        start = torch.tensor([initial] * len(names) if isinstance(initial, (int, float)) else list(initial))
+        if start.shape != (len(names),):
+            raise ValueError(
+                f"The {family} family starts from one number or {len(names)} ({', '.join(names)}), "
+                f"got {start.numel()}."
+            )
+        start = start.to(torch.get_default_dtype())
+        if family == "minmax":
+            identity = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+            start = torch.stack([identity - start, identity + start])
+        self.range = nn.Parameter(start)  # minmax: [2, 7] (min, max); augerino: [6]
+
+    def sample(self, n: int) -> Tensor:
+        """``n`` affine maps from the current distribution, ``[n, 2, 3]``."""
+        u = uniform((n, len(self.components[self.family])), like=self.range)
+        if self.family == "minmax":
+            low, high = self.range
+            return minmax_matrix(low + (high - low) * u)
+        coefficients = self.widths() * (u - 0.5)
+        shift = coefficients[:, :2] * self._TRANSLATION_SCALE
+        return generator_matrix(torch.cat([shift, coefficients[:, 2:]], dim=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
+        if x.ndim != 4:
+            raise ValueError(f"Affine augmentation takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+        matrices = self.sample(len(x)).to(x.dtype)
+        return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
+
+    def widths(self) -> Tensor:
+        """Width of each component's uniform distribution, ``[7]`` or ``[6]``."""
+        return self.range[1] - self.range[0] if self.family == "minmax" else F.softplus(self.range)
+
+    def physical(self) -> dict[str, float]:
+        """Smallest and largest value of each component: angles in degrees, shifts in percent of the image."""
+        if self.family == "minmax":
+            low, high = self.range.detach().tolist()
+        else:
+            half = (self.widths().detach() / 2).tolist()
+            half[0] *= self._TRANSLATION_SCALE
+            half[1] *= self._TRANSLATION_SCALE
+            low, high = [-h for h in half], half
+        values = {}
+        for name, a, b in zip(self.components[self.family], low, high, strict=True):
+            unit, factor = _UNITS.get(name, ("", 1.0))
+            values[f"{name}_min{unit}"], values[f"{name}_max{unit}"] = a * factor, b * factor
+        return values
+
+    def extra_repr(self) -> str:
+        return f"family={self.family}, align_corners={self.align_corners}, padding={self.padding}"
+
+
+# A shift of 1 is half the image, so 50% of its side.
+_UNITS = {"angle": (" [deg]", 180 / math.pi), "shift_x": (" [%]", 50.0), "shift_y": (" [%]", 50.0)}

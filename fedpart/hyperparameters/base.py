@@ -1,0 +1,31 @@
+"""What makes a number a hyperparameter: a module says which of its parameters are psi."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+
+class HyperModule(nn.Module):
+    """A layer or input transform some of whose parameters are hyperparameters (psi), learned by L_ML.
+
+    Subclass it, create ``nn.Parameter``s, name those that are psi in ``hyperparameters``, and draw noise with
+    :func:`fedpart.noise.uniform`. Put the module inside your network (a layer), or hand it to
+    ``Task(transforms=[...])`` (an input transform: it receives inputs of shape ``[B*S, ...]``, one row per
+    example and sample, and returns the transformed rows).
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ()
+
+    def physical(self) -> dict[str, float]:
+        """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``."""
+        values: dict[str, float] = {}
+        for name in self.hyperparameters:
+            flat = getattr(self, name).detach().flatten().tolist()
+            values.update({f"{name}[{i}]" if len(flat) > 1 else name: v for i, v in enumerate(flat)})
+        return values
+
+    def widths(self) -> Tensor | None:
+        """Widths of the distributions that psi spans, for regularisers that reward them (Augerino); or None."""
+        return None

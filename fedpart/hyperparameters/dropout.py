@@ -1,0 +1,53 @@
+"""Concrete (relaxed Bernoulli) dropout with a learned rate (Maddison et al. 2016, Gal et al. 2017)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.hyperparameters.base import HyperModule
+from fedpart.noise import uniform
+
+
+class ConcreteDropout(HyperModule):
+    """Dropout whose mask is a concrete random variable, differentiable in the logit of the drop rate.
+
+    With drop rate ``p = sigmoid(logit)`` and noise ``u ~ U(0, 1)`` the relaxed drop indicator is
+    ``z = sigmoid((logit + log u - log(1 - u)) / temperature)`` and the output ``x (1 - z) / (1 - p)``.
+    In ``eval()`` it is the identity.
+
+    Args:
+        rate: initial drop rate p, in (0, 1); the paper starts at 0.1 (App. J.2).
+        temperature: of the relaxation, > 0; the paper does not state it (Gal et al. use 0.1).
+
+    Raises:
+        ValueError: a rate outside (0, 1) or a temperature that is not positive.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
+
+    def __init__(self, rate: float = 0.1, temperature: float = 0.1) -> None:
+        super().__init__()
+        if not 0 < rate < 1:
+            raise ValueError(f"A drop rate lies strictly between 0 and 1, got {rate}; leave the layer out for 0.")
+        if not temperature > 0:
+            raise ValueError(f"The temperature of concrete dropout is positive, got {temperature}.")
+        self.temperature = temperature
+        self.logit = nn.Parameter(torch.tensor(math.log(rate / (1 - rate))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
+        if not self.training:
+            return x
+        u = uniform(x.shape, like=x)
+        keep = torch.sigmoid((torch.logit(u) + self.logit) * (-1 / self.temperature))
+        return x * keep * (1 + self.logit.exp())  # 1 / (1 - p) = 1 + e^logit
+
+    def physical(self) -> dict[str, float]:
+        return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}
+
+    def extra_repr(self) -> str:
+        return f"temperature={self.temperature}"

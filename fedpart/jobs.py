@@ -1,0 +1,42 @@
+"""Jobs: what a client is asked to compute, as data that an engine executes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """Train one partition through a subnetwork, take a psi gradient through one, or both at once.
+
+    Attributes:
+        subnetwork: k; data is scored by w_s^(k).
+        partition: j, whose w_j is trained on the local shard from the server's values (Eq. 25); None: no training.
+        psi: whether the gradient with respect to psi is taken. Without training it is the gradient at the
+            server's values over the shard (Eq. 26); with it, the mean along the training steps.
+    """
+
+    subnetwork: int
+    partition: int | None = None
+    psi: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a message."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Job:
+        """Inverse of :meth:`to_dict`.
+
+        Raises:
+            ValueError: unknown fields or values of the wrong type.
+        """
+        try:
+            job = cls(**data)
+        except TypeError as error:
+            raise ValueError(f"This is not a job: {data!r} ({error}).") from error
+        whole = type(job.subnetwork) is int and (job.partition is None or type(job.partition) is int)
+        if not (whole and type(job.psi) is bool):
+            raise ValueError(f"This is not a job: {data!r}.")
+        return job

@@ -1,0 +1,15 @@
+"""Networks of the experiments: plain nn.Modules, each builder called as ``build(num_classes, input_shape)``."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from fedpart.models.cnn import digits_cnn, mnist_cnn
+from fedpart.registry import Registry
+
+ModelBuilder = Callable[..., nn.Module]
+MODELS: Registry[ModelBuilder] = Registry("model")
+MODELS.register("mnist_cnn")(mnist_cnn)
+MODELS.register("digits_cnn")(digits_cnn)
+
+__all__ = ["MODELS", "ModelBuilder", "digits_cnn", "mnist_cnn"]

@@ -1,0 +1,71 @@
+"""Convolutional networks for small images, with learned dropout between layers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+from fedpart.hyperparameters import ConcreteDropout
+
+
+def _cnn(
+    channels: tuple[int, int],
+    hidden: tuple[int, ...],
+    num_classes: int,
+    input_shape: tuple[int, int, int],
+    rate: float | None,
+    temperature: float,
+) -> nn.Sequential:
+    """conv 5x5, pool, conv 5x5, pool, then fully connected layers; ReLU, dropout after each but the last."""
+    depth, height, width = input_shape
+    if height < 4 or width < 4:
+        raise ValueError(f"This network pools twice and needs images of at least 4x4, got {height}x{width}.")
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+
+    def dropout(name: str) -> None:
+        if rate is not None:
+            layers[name] = ConcreteDropout(rate, temperature)
+
+    for i, width_out in enumerate(channels, start=1):
+        layers[f"conv{i}"] = nn.Conv2d(depth, width_out, 5, padding=2)
+        layers[f"relu{i}"] = nn.ReLU()
+        layers[f"pool{i}"] = nn.MaxPool2d(2)
+        dropout(f"dropout{i}")
+        depth, height, width = width_out, height // 2, width // 2
+    layers["flatten"] = nn.Flatten()
+    features = depth * height * width
+    for i, units in enumerate(hidden, start=1):
+        layers[f"fc{i}"] = nn.Linear(features, units)
+        layers[f"relu{i + 2}"] = nn.ReLU()
+        dropout(f"dropout{i + 2}")
+        features = units
+    layers["classes"] = nn.Linear(features, num_classes)
+    return nn.Sequential(layers)
+
+
+def mnist_cnn(
+    num_classes: int = 10,
+    input_shape: tuple[int, int, int] = (1, 28, 28),
+    dropout: float | None = 0.1,
+    temperature: float = 0.1,
+) -> nn.Sequential:
+    """The paper's MNIST network (Schwobel et al. 2021): 20 and 50 channels, 500 and 50 units; 1,276,630 parameters.
+
+    Args:
+        num_classes: K outputs.
+        input_shape: (channels, height, width).
+        dropout: initial drop rate of the four learned dropout layers between layers; None for none.
+        temperature: of the concrete relaxation.
+    """
+    return _cnn((20, 50), (500, 50), num_classes, input_shape, dropout, temperature)
+
+
+def digits_cnn(
+    num_classes: int = 10,
+    input_shape: tuple[int, int, int] = (1, 28, 28),
+    dropout: float | None = 0.1,
+    temperature: float = 0.1,
+) -> nn.Sequential:
+    """A small relative of :func:`mnist_cnn` for the embedded digits: 8 and 16 channels, 64 units."""
+    return _cnn((8, 16), (64,), num_classes, input_shape, dropout, temperature)

@@ -1,0 +1,81 @@
+"""Names for things that a user may swap: methods, models, data sets, transforms."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence naming the known name nearest to ``name``, and all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(known)}."
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A mapping from names to objects of one kind, open to ``package.module:attribute``.
+
+    Example:
+        >>> MODELS = Registry("model")
+        >>> @MODELS.register("mlp")
+        ... def mlp(num_classes): ...
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: make the decorated object known as ``name``."""
+
+        def add(item: T) -> T:
+            if name in self._items and self._items[name] is not item:
+                raise ValueError(f"A {self.kind} named {name!r} is already registered; choose another name.")
+            self._items[name] = item
+            return item
+
+        return add
+
+    def resolve(self, name: str) -> T:
+        """The object called ``name``, or imported from ``"package.module:attribute"``.
+
+        Raises:
+            ValueError: the name is unknown, or the import fails; the message says which and what is near.
+        """
+        if name in self._items:
+            return self._items[name]
+        if ":" not in name:
+            raise ValueError(
+                f"Unknown {self.kind} {name!r}: {nearest(name, self._items)} "
+                f"Your own is given as 'package.module:name'."
+            )
+        module, _, attribute = name.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(
+                f"The {self.kind} {name!r} cannot be imported ({error}); check the spelling, and that the "
+                f"module's folder is installed or on PYTHONPATH."
+            ) from error
+        return found  # type: ignore[no-any-return]
+
+    def names(self) -> list[str]:
+        """Registered names, sorted."""
+        return sorted(self._items)
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,87 @@
+"""Settings of a federated run, as plain data that server and clients share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedpart.optim import AdamSettings
+from fedpart.partition import Defaults, Scheme, check_proportions
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """How a client trains: plain SGD on its shard.
+
+    Attributes:
+        learning_rate, batch_size, epochs: of local SGD (App. J.2: 5e-2, 64, 1 on MNIST).
+        psi_batch: examples behind a client's psi gradient: the whole ``shard`` (MNIST) or a number, drawn at
+            random (CIFAR: one batch).
+    """
+
+    learning_rate: float = 5e-2
+    batch_size: int = 64
+    epochs: int = 1
+    psi_batch: Literal["shard"] | int = "shard"
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """Everything about a run but the task and the data; defaults are the paper's MNIST settings (App. J.2).
+
+    Attributes:
+        clients: N, numbered 0..N-1.
+        method: a registered name, or ``package.module:Class``.
+        method_options: keyword arguments of the method.
+        chunks: u_1..u_C of the clients.
+        parameters: u_1..u_C of the parameters; None: as ``chunks``.
+        cohort: clients per round (the paper does not say; open point 1).
+        seed: of everything but the data.
+        local, server, server_psi: optimisers.
+        weighting: of clients in averages, by ``examples`` or ``uniform`` (open point 2).
+        non_contributors: ``ignore``: a partition's mean is over the clients that trained it; ``zero``: the rest
+            of the cohort counts as no change (open point 2).
+        scheme, defaults, chain: see :class:`~fedpart.partition.Partition`.
+        device: where models are computed.
+        on_client_error: ``fail`` ends the run at a client's exception or refused upload; ``skip`` goes on without.
+    """
+
+    clients: int
+    method: str = "partitioned"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    chunks: tuple[float, ...] = (0.7, 0.2, 0.1)
+    parameters: tuple[float, ...] | None = None
+    cohort: int = 10
+    seed: int = 0
+    local: LocalSettings = field(default_factory=LocalSettings)
+    server: AdamSettings = field(default_factory=AdamSettings)
+    server_psi: AdamSettings = field(default_factory=lambda: AdamSettings(3e-3))
+    weighting: Literal["examples", "uniform"] = "examples"
+    non_contributors: Literal["ignore", "zero"] = "ignore"
+    scheme: Scheme = "random"
+    defaults: Defaults = "initial"
+    chain: tuple[str, ...] | None = None
+    device: str = "cpu"
+    on_client_error: Literal["fail", "skip"] = "fail"
+
+    def __post_init__(self) -> None:
+        check_proportions(self.chunks)
+        if self.parameters is not None:
+            check_proportions(self.parameters, "parameter proportions")
+            if len(self.parameters) != len(self.chunks):
+                raise ValueError(
+                    f"There are {len(self.chunks)} chunk proportions but {len(self.parameters)} parameter "
+                    f"proportions; give one of each per chunk."
+                )
+        if not 1 <= self.cohort <= self.clients:
+            raise ValueError(f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.")
+        for name, options in (("weighting", ("examples", "uniform")), ("non_contributors", ("ignore", "zero")),
+                              ("on_client_error", ("fail", "skip"))):  # fmt: skip
+            if getattr(self, name) not in options:
+                raise ValueError(f"{name} is one of {' or '.join(options)}, got {getattr(self, name)!r}.")
+        local = self.local
+        if local.batch_size < 1 or local.epochs < 1 or not local.learning_rate > 0:
+            raise ValueError(f"Local training needs batch_size >= 1, epochs >= 1 and learning_rate > 0, got {local}.")
+        if local.psi_batch != "shard" and not (isinstance(local.psi_batch, int) and local.psi_batch >= 1):
+            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {local.psi_batch!r}.")

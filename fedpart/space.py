@@ -1,0 +1,152 @@
+"""All trainable numbers of a module as one flat vector, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.inspection import check_supported, stacked_parameters
+
+Fold = Literal["product", "sum"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter's place in the flat vector.
+
+    Attributes:
+        name: the parameter's first name in the module (tied weights appear once).
+        shape: its shape in the module.
+        offset: where its numbers start.
+        copies: 1, or C for a stacked parameter: one vector per partition, folded when materialised.
+        fold: how the copies combine: scales by product, biases by sum (App. I.2); None if there is one.
+        layer: name of the module that owns it; a layer's weight and bias are partitioned together.
+    """
+
+    name: str
+    shape: torch.Size
+    offset: int
+    copies: int
+    fold: Fold | None
+    layer: str
+
+    @property
+    def size(self) -> int:
+        """Numbers it occupies in the flat vector, copies included."""
+        return self.copies * self.shape.numel()
+
+
+class ParameterSpace:
+    """The trainable numbers of ``module`` as one flat vector of ``size`` elements, in the module's own order.
+
+    Scale and bias of normalisation layers occupy one vector per partition (App. I.2). A module of your own
+    declares further stacked parameters in a class attribute ``stacked_parameters = {"scale": "product"}``, or
+    name them here.
+
+    Args:
+        module: any nn.Module of Linear, Conv, Embedding, MultiheadAttention, normalisation layers without
+            batch statistics, and parameters of your own.
+        chunks: C, the number of partitions.
+        stacked: further stacked parameters, ``{"block.scale": "product"}``.
+        exclude: names of parameters that are not weights (psi).
+        only: if given, the names that are in the space; nothing is stacked then (used for psi).
+
+    Raises:
+        ValueError: a layer that cannot be partitioned (the message says what to use), or an unknown name.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        chunks: int = 1,
+        *,
+        stacked: Mapping[str, Fold] | None = None,
+        exclude: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> None:
+        if only is None:
+            check_supported(module)
+        folds = {**stacked_parameters(module), **(stacked or {})} if only is None else {}
+        self.chunks = chunks
+        entries, values, offset = [], [], 0
+        for name, parameter in module.named_parameters():
+            if name in exclude or (only is not None and name not in only):
+                continue
+            if only is None and not parameter.requires_grad:
+                raise ValueError(
+                    f"The parameter {name!r} is frozen (requires_grad=False); register it as a buffer, or list "
+                    f"it under the task's hyperparameters."
+                )
+            fold = folds.get(name)
+            entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, name.rpartition(".")[0])
+            entries.append(entry)
+            values.append(_initial(parameter.detach(), entry))
+            offset += entry.size
+        names = {entry.name for entry in entries}
+        missing = [name for name in (*folds, *(only or ())) if name not in names and name not in exclude]
+        if missing:
+            raise ValueError(f"The module has no parameter {missing[0]!r}; its parameters are {sorted(names)}.")
+        if not entries and only is None:
+            raise ValueError("The module has no trainable parameters, so there is nothing to partition.")
+        self.entries: tuple[Entry, ...] = tuple(entries)
+        self.size = offset
+        self._sizes = [entry.size for entry in entries]
+        self._initial = torch.cat(values) if values else torch.zeros(0)
+
+    def initial(self) -> Tensor:
+        """The module's values at construction, flat ``[size]``; stacked copies after the first are the identity."""
+        return self._initial.clone()
+
+    def identity(self) -> Tensor:
+        """Zeros ``[size]``, but ones where a stacked scale's later copies must leave the product unchanged."""
+        flat = torch.zeros_like(self._initial)
+        for entry in self.entries:
+            if entry.fold == "product":
+                flat[entry.offset : entry.offset + entry.size] = 1
+        return flat
+
+    def tensors(self, flat: Tensor) -> dict[str, Tensor]:
+        """The module's named tensors from ``flat [size]``: views, with stacked copies folded; differentiable.
+
+        Use with ``torch.func.functional_call``.
+        """
+        parts = flat.split(self._sizes)
+        return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The flat vector ``[size]`` of named tensors; a stacked parameter's first copy takes the value."""
+        return torch.cat([_initial(tensors[entry.name].detach(), entry) for entry in self.entries])
+
+
+def _initial(value: Tensor, entry: Entry) -> Tensor:
+    flat = value.reshape(-1)
+    if entry.fold is None:
+        return flat.clone()
+    rest = torch.ones_like(flat) if entry.fold == "product" else torch.zeros_like(flat)
+    return torch.cat([flat] + [rest] * (entry.copies - 1))
+
+
+def _fold(part: Tensor, entry: Entry) -> Tensor:
+    if entry.fold is None:
+        return part.view(entry.shape)
+    copies = part.view(entry.copies, *entry.shape).unbind(0)
+    return reduce(torch.mul if entry.fold == "product" else torch.add, copies)
+
+
+def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
+    """Split ``total`` into integers within one of ``total * proportions``, summing to ``total``.
+
+    What is left after rounding down goes to the largest remainders, ties to the earliest.
+    """
+    quotas = [total * p for p in proportions]
+    counts = [math.floor(q + 1e-9) for q in quotas]
+    order = sorted(range(len(quotas)), key=lambda i: (counts[i] - quotas[i], i))
+    for i in order[: total - sum(counts)]:
+        counts[i] += 1
+    return counts

@@ -1,0 +1,130 @@
+"""Updates: what a client sends back, and their sum over a cohort in a fixed order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+BLOCKS = 8  # a cohort's positions are summed in this many blocks, whatever the number of workers
+
+
+@dataclass
+class Update:
+    """One client's upload, or a weighted sum of several.
+
+    Attributes:
+        deltas: per partition j the change of w_j, ``[size_j]``; only partitions that were trained.
+        psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
+        weights: weight of each partition's delta.
+        psi_weight: weight of the psi gradient.
+        total_weight: weight of the client whether it contributed to a partition or not.
+        examples: number of examples behind ``loss``.
+        loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
+        clients: how many clients are in the sum.
+    """
+
+    deltas: dict[int, Tensor] = field(default_factory=dict)
+    psi: Tensor | None = None
+    weights: dict[int, float] = field(default_factory=dict)
+    psi_weight: float = 0.0
+    total_weight: float = 0.0
+    examples: int = 0
+    loss: float = 0.0
+    clients: int = 1
+
+    def flat(self) -> Tensor:
+        """The trained partitions as one flat vector, ascending: w_k..w_C of the upload."""
+        return torch.cat([self.deltas[j] for j in sorted(self.deltas)])
+
+    def numbers(self) -> int:
+        """How many numbers the upload holds."""
+        return sum(d.numel() for d in self.deltas.values()) + (0 if self.psi is None else self.psi.numel())
+
+    def weigh(self, weight: float) -> Update:
+        """Turn a client's update into a weighted term of the sum, in place."""
+        for j, delta in self.deltas.items():
+            delta.mul_(weight)
+            self.weights[j] = weight
+        if self.psi is not None:
+            self.psi.mul_(weight)
+            self.psi_weight = weight
+        self.total_weight = weight
+        self.loss *= self.examples
+        return self
+
+    def add(self, other: Update) -> Update:
+        """Add another weighted update, in place; takes over its tensors where this one has none."""
+        for j, delta in other.deltas.items():
+            if j in self.deltas:
+                self.deltas[j].add_(delta)
+                self.weights[j] += other.weights[j]
+            else:
+                self.deltas[j], self.weights[j] = delta, other.weights[j]
+        if other.psi is not None:
+            self.psi = other.psi if self.psi is None else self.psi.add_(other.psi)
+            self.psi_weight += other.psi_weight
+        self.total_weight += other.total_weight
+        self.examples += other.examples
+        self.loss += other.loss
+        self.clients += other.clients
+        return self
+
+    def mean_delta(self, j: int) -> Tensor:
+        """Weighted mean change of w_j over the clients that trained it."""
+        return self.deltas[j] / self.weights[j]
+
+
+def validate(update: Update, sizes: Sequence[int], expected: Iterable[int], psi_size: int | None) -> None:
+    """Check a client's update before it touches any state.
+
+    Args:
+        update: as received, not yet weighted.
+        sizes: size of each partition, C of them.
+        expected: the partitions that the client was asked to train.
+        psi_size: P if a psi gradient was asked for, else None.
+
+    Raises:
+        ValueError: says what is wrong: partitions, lengths, dtypes, non-finite values, counts.
+    """
+    expected = sorted(expected)
+    if sorted(update.deltas) != expected:
+        raise ValueError(f"it holds partitions {sorted(update.deltas)} where {expected} were asked for")
+    tensors = [(f"w_{j}", update.deltas[j], sizes[j - 1]) for j in expected]
+    if (update.psi is None) != (psi_size is None):
+        raise ValueError(f"a psi gradient was {'not ' if psi_size is None else ''}asked for")
+    if update.psi is not None and psi_size is not None:
+        tensors.append(("the psi gradient", update.psi, psi_size))
+    for name, tensor, size in tensors:
+        if tensor.shape != (size,):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)} where {(size,)} is expected")
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{name} has dtype {tensor.dtype}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} has values that are not finite")
+    if update.examples < 1:
+        raise ValueError(f"it claims {update.examples} examples")
+    if not math.isfinite(update.loss):
+        raise ValueError("its training loss is not finite")
+
+
+def blocks(cohort: int) -> list[range]:
+    """The fixed blocks of cohort positions: contiguous, at most :data:`BLOCKS`, sizes within one of each other."""
+    count = min(BLOCKS, cohort)
+    return [range(cohort * b // count, cohort * (b + 1) // count) for b in range(count)]
+
+
+def sum_updates(updates: Iterable[Update | None]) -> Update | None:
+    """Sum weighted updates left to right; None stands for a client without an update.
+
+    Summing each block of positions and then the blocks, in order, gives the same bits for any number of
+    workers; at most two sums are held at a time.
+    """
+    total: Update | None = None
+    for update in updates:
+        if update is not None:
+            total = update if total is None else total.add(update)
+    return total
