@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.federation import Federation, RoundReport
 from fedpart.protocol import Protocol
+from fedpart.registry import nearest
 from fedpart.settings import FederationSettings
 from fedpart.task import Task
 
@@ -24,7 +26,7 @@ class Result:
     """What a run has learned.
 
     Attributes:
-        metrics: one :class:`~fedpart.federation.RoundReport` per round.
+        metrics: one :class:`~fedpart.federation.RoundReport` per round of this call.
         federation: the final state.
     """
 
@@ -37,7 +39,7 @@ class Result:
         return self.federation.protocol.task.physical(self.federation.psi)
 
     def module(self) -> nn.Module:
-        """The trained network as a plain module on the CPU, in eval mode, norms folded and psi of its layers set.
+        """The trained network as a plain module on the CPU, in eval mode, norms folded, its psi set.
 
         It does not contain the input transforms: average it over transformed inputs yourself, or use
         :meth:`predict`.
@@ -50,7 +52,7 @@ class Result:
         return module.eval()
 
     def predict(self, x: Tensor) -> Tensor:
-        """Outputs ``[n, ...]`` of the full network for inputs ``[n, ...]``, S samples averaged, dropout off."""
+        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
         return torch.cat(list(self.federation.predict(x)))
 
 
@@ -71,26 +73,29 @@ def federate(
 
     Args:
         task: what is learned.
-        shards: the clients' data, one :class:`Dataset` or ``(inputs, targets)`` each; client i holds shards[i].
+        shards: the clients' data, one :class:`Dataset` or ``(inputs, targets)`` each; client i holds
+            ``shards[i]``. Anything with a length and an index will do: what is no list or tuple is read one
+            client at a time, when it is in the cohort.
         rounds: to complete.
         validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds.
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
-        resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to an undisturbed run.
+        resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
+            undisturbed run.
         **settings: of :class:`~fedpart.settings.FederationSettings`, e.g. ``method="partitioned"``,
-            ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``seed=0``, ``local=LocalSettings(learning_rate=0.05)``.
+            ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
 
     Raises:
         ValueError: settings, data or checkpoint do not fit; the message says what to change.
-        ClientError: a client's loss was not finite.
+        ClientError: a client failed, for instance because its loss was not finite.
     """
-    data = [shard if isinstance(shard, Dataset) else Dataset(*shard) for shard in shards]
-    held_out = Dataset(*validation) if isinstance(validation, tuple) else validation
-    settings.setdefault("cohort", min(10, len(data)))
-    federation = Federation(Protocol(task, FederationSettings(clients=len(data), **settings)))
-    path = Path(checkpoint) if checkpoint is not None else None
-    if resume and path is not None and path.exists():
-        federation.load(path)
+    for name, count in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
+        if count < 1:
+            raise ValueError(f"{name} is a number of rounds, at least 1, got {count}.")
+    data = [_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
+    held_out = None if validation is None else _dataset(validation)
+    federation = Federation(Protocol(task, _settings(len(data), settings)))
+    path = _continue(federation, checkpoint, resume)
     engine, metrics = LocalEngine(federation, data), []
     while federation.round < rounds:
         report = engine.run_round()
@@ -104,3 +109,46 @@ def federate(
         if on_round is not None:
             on_round(report)
     return Result(federation, metrics)
+
+
+class _Lazy(Sequence[Dataset]):
+    """Shards that are read when they are asked for."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, client: Any) -> Any:
+        return _dataset(self._shards[client])
+
+
+def _dataset(shard: Shard) -> Dataset:
+    return shard if isinstance(shard, Dataset) else Dataset(*shard)
+
+
+def _settings(clients: int, given: dict[str, Any]) -> FederationSettings:
+    known = {field.name for field in fields(FederationSettings)} - {"clients"}  # these are the shards
+    for name in given:
+        if name not in known:
+            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
+    return FederationSettings(clients=clients, **{"cohort": min(10, clients), **given})
+
+
+def _continue(federation: Federation, checkpoint: str | Path | None, resume: bool) -> Path | None:
+    """The checkpoint's path; its state is taken over if the run resumes. Refuses before the first round."""
+    if checkpoint is None:
+        if resume:
+            raise ValueError("There is nothing to resume from: give the checkpoint=... of the run as well.")
+        return None
+    path = Path(checkpoint)
+    if path.exists() and not resume:
+        raise ValueError(
+            f"The checkpoint {path} exists already; pass resume=True to continue that run, or choose another "
+            f"file."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        federation.load(path)
+    return path

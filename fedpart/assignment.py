@@ -30,7 +30,8 @@ class ChunkAssignment:
         chunks = len(self.proportions)
         if clients < chunks:
             raise ValueError(
-                f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or fewer chunks."
+                f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
+                f"fewer chunks."
             )
         counts = largest_remainders(clients, self.proportions)
         while 0 in counts:  # every chunk gets a client, from the largest
@@ -38,7 +39,9 @@ class ChunkAssignment:
             counts[counts.index(0)] += 1
         self.counts = counts
         ordered = [k for k, count in enumerate(counts, start=1) for _ in range(count)]
-        self._chunks = [ordered[i] for i in generator(seed, "chunk assignment").permutation(clients)]
+        self._chunks: list[int] = [
+            ordered[i] for i in generator(seed, "chunk assignment").permutation(clients)
+        ]
 
     def __getitem__(self, client: int) -> int:
         if client < 0:

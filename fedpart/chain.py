@@ -1,4 +1,4 @@
-"""Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C, Fig. 4b)."""
+"""Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
+from fedpart.registry import nearest
 from fedpart.rng import generator
 from fedpart.space import ParameterSpace, largest_remainders
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-# Modules that act on each unit by itself, so that an absent unit stays absent.
+# Modules that act on each unit by itself, so that what enters a unit depends on nothing but that unit.
 _UNITWISE = (
-    nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU,
+    nn.Identity, nn.Dropout, ConcreteDropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU,
     nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish,
+)  # fmt: skip
+# These do so between convolutions, whose units are channels.
+_POOLS = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
-    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
 )  # fmt: skip
 
 
@@ -39,12 +44,22 @@ def unit_assignments(
     Raises:
         ValueError: the order of layers is not known, or a layer's inputs do not fit the previous outputs.
     """
-    layers = _layers(module, chain)
+    layers = _sequence(module) if chain is None else _declared(module, chain)
+    for name, layer in layers:
+        if getattr(layer, "groups", 1) != 1:
+            raise ValueError(f"The grouped convolution {name!r} has no dense units; use scheme='random'.")
+    if len(layers) < 2:
+        raise ValueError("Node partitioning needs at least two Linear or Conv layers in the chain.")
+    if len({id(layer.weight) for _, layer in layers}) < len(layers):
+        raise ValueError("Two layers of the chain share one weight but not their units: use scheme='random'.")
     result: dict[str, tuple[Tensor, Tensor]] = {}
     previous: Tensor | None = None
     for index, (name, layer) in enumerate(layers):
         n_out, n_in = layer.weight.shape[:2]
-        inputs = torch.ones(n_in, dtype=torch.uint8) if previous is None else _spread(previous, n_in, name)
+        flattens = index > 0 and isinstance(layers[index - 1][1], _CONVS) and isinstance(layer, nn.Linear)
+        inputs = torch.ones(n_in, dtype=torch.uint8)
+        if previous is not None:
+            inputs = _spread(previous, n_in, name, flattens)
         if index == len(layers) - 1:
             outputs = torch.ones(n_out, dtype=torch.uint8)
         else:
@@ -69,8 +84,8 @@ def node_assignment(
     for entry in space.entries:
         if entry.fold is not None or entry.layer not in units:
             raise ValueError(
-                f"The parameter {entry.name!r} does not belong to the chain {list(units)}: node partitioning covers "
-                f"Linear and Conv layers only; use scheme='random' for this module."
+                f"The parameter {entry.name!r} does not belong to the chain {list(units)}: node partitioning "
+                f"covers Linear and Conv layers only; use scheme='random' for this module."
             )
         inputs, outputs = units[entry.layer]
         if entry.name.endswith("bias"):
@@ -82,48 +97,69 @@ def node_assignment(
     return assignment
 
 
-def _layers(module: nn.Module, chain: Sequence[str] | None) -> list[tuple[str, nn.Linear]]:
-    if chain is None:
-        if not isinstance(module, nn.Sequential):
+def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
+    """Linear and Conv layers of an nn.Sequential in order; what lies between them must not mix units."""
+    if not isinstance(module, nn.Sequential):
+        raise ValueError(
+            f"The order of layers in {type(module).__name__} is not known: node partitioning needs an "
+            f"nn.Sequential, or chain=[names of its Linear and Conv layers in order]."
+        )
+    layers: list[tuple[str, nn.Linear]] = []
+    channels = True  # whether units are channels here: of images, or of what a convolution puts out
+    for name, layer in _flattened(module, ""):
+        if isinstance(layer, (nn.Linear, *_CONVS)):
+            known = isinstance(layer, _CONVS) or not layers or not channels
+            layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
+            channels = isinstance(layer, _CONVS)
+        elif isinstance(layer, nn.Flatten):
+            known = layer.start_dim == 1 and layer.end_dim == -1
+            channels = channels and not layers
+        elif isinstance(layer, nn.Unflatten):
+            known = layer.dim == 1
+            channels = True
+        else:
+            known = isinstance(layer, _UNITWISE) or (channels and isinstance(layer, _POOLS))
+        if not known:
             raise ValueError(
-                f"The order of layers in {type(module).__name__} is not known: node partitioning needs an "
-                f"nn.Sequential, or chain=[names of its Linear and Conv layers in order]."
+                f"{type(layer).__name__} at {name!r} is not known to act unit by unit on what comes before: "
+                f"use scheme='random', or, if it does, chain=[names of the Linear and Conv layers in order]."
             )
-        named = list(_flattened(module, ""))
-        for name, layer in named:
-            if not isinstance(layer, (nn.Linear, *_CONVS, *_UNITWISE, ConcreteDropout)):
-                raise ValueError(
-                    f"{type(layer).__name__} at {name!r} is not known to act unit by unit: use scheme='random', or, "
-                    f"if it does, give chain=[names of the Linear and Conv layers in order]."
-                )
-    else:
-        known = dict(module.named_modules())
-        missing = [name for name in chain if name not in known]
-        if missing:
-            raise ValueError(f"The chain names {missing[0]!r}, which the module does not have.")
-        named = [(name, known[name]) for name in chain]
-    layers = [(name, layer) for name, layer in named if isinstance(layer, (nn.Linear, *_CONVS))]
-    for name, layer in layers:
-        if getattr(layer, "groups", 1) != 1:
-            raise ValueError(f"The grouped convolution {name!r} has no dense units; use scheme='random'.")
-    if len(layers) < 2:
-        raise ValueError("Node partitioning needs at least two Linear or Conv layers in the chain.")
-    return layers  # type: ignore[return-value]  # Conv weights have the same [out, in, ...] layout as Linear
+    return layers
+
+
+def _declared(module: nn.Module, chain: Sequence[str]) -> list[tuple[str, nn.Linear]]:
+    """The Linear and Conv layers that ``chain`` names."""
+    known = dict(module.named_modules())
+    layers: list[tuple[str, nn.Linear]] = []
+    for name in chain:
+        if name not in known:
+            raise ValueError(f"The module has no layer {name!r}: {nearest(name, filter(None, known))}")
+        layer = known[name]
+        if not isinstance(layer, (nn.Linear, *_CONVS)):
+            raise ValueError(
+                f"The chain names {name!r}, a {type(layer).__name__}; it lists Linear and Conv layers only."
+            )
+        layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
+    return layers
 
 
 def _flattened(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
+    """Leaves of nested Sequentials in order; a layer that occurs twice is listed twice."""
     found: list[tuple[str, nn.Module]] = []
-    for name, child in module.named_children():
+    for name, child in module._modules.items():
         path = f"{prefix}.{name}" if prefix else name
-        found += _flattened(child, path) if isinstance(child, nn.Sequential) else [(path, child)]
+        if isinstance(child, nn.Sequential):
+            found += _flattened(child, path)
+        elif child is not None:
+            found.append((path, child))
     return found
 
 
-def _spread(units: Tensor, n_in: int, name: str) -> Tensor:
+def _spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
     """Partitions of ``n_in`` inputs fed by ``units``: a flattened channel feeds a block of inputs."""
-    if n_in % len(units):
+    if n_in % len(units) or (n_in != len(units) and not flattens):
         raise ValueError(
-            f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot feed evenly; "
-            f"check the order of the chain."
+            f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot feed "
+            f"evenly; check the order of the chain."
         )
     return units.repeat_interleave(n_in // len(units))

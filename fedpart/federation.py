@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, check_labels
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import SlicedAdam
 from fedpart.protocol import Protocol
@@ -24,7 +24,7 @@ class RoundReport:
     """What is known of a finished round; bytes are summed over the cohort.
 
     Attributes:
-        round: 1..; seconds: wall-clock of the round, evaluation included.
+        round: 1..; seconds: wall-clock of the round, evaluation apart.
         train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
         cohort: client numbers.
         psi: raw values by name; physical: in units that a person reads.
@@ -68,7 +68,7 @@ class Federation:
         self.server_psi = SlicedAdam(self.psi, [slice(0, len(self.psi))], settings.server_psi)
 
     def step(self, total: Update | None) -> None:
-        """Finish a round with the cohort's weighted sum; None (nobody answered) leaves everything as it is."""
+        """Finish a round with the cohort's weighted sum; None (nobody answered) changes nothing else."""
         if total is not None:
             self.protocol.method.combine(self, total)
         self.round += 1
@@ -102,28 +102,35 @@ class Federation:
         )
 
     def predict(self, inputs: Tensor) -> Iterator[Tensor]:
-        """Outputs of the full network, S samples averaged, dropout off (App. J.2): a batch at a time, ``[b, ...]``."""
+        """Outputs ``[b, ...]`` of the full network by batches, S samples averaged, dropout off (App. J.2)."""
         named = self.tensors()
         with torch.no_grad():
-            for index, x in enumerate(inputs.split(self._evaluation_batch)):
+            for index, x in enumerate(torch.split(inputs, self._evaluation_batch)):
                 key = NoiseKey(self.protocol.settings.seed, "evaluation", (index, self.round))
                 noise = Noise(key, self.w.device, self.protocol.task.dtype)
                 yield self.protocol.task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=False)
 
     def evaluate(self, dataset: Dataset) -> dict[str, float]:
-        """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` of a classification."""
+        """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` of a classification.
+
+        Raises:
+            ValueError: the data set is empty, or a label lies outside the classes.
+        """
+        if len(dataset) == 0:
+            raise ValueError(
+                "There are no examples to evaluate on; give at least one, or no validation data."
+            )
         task, nll, correct = self.protocol.task, 0.0, 0
-        for out, y in zip(
-            self.predict(dataset.inputs), dataset.targets.split(self._evaluation_batch), strict=True
-        ):
+        classes = task.likelihood_name == "classification"
+        targets = torch.split(dataset.targets, self._evaluation_batch)
+        for index, (out, y) in enumerate(zip(self.predict(dataset.inputs), targets, strict=True)):
+            if classes and index == 0:
+                check_labels(dataset, out.shape[1], "evaluation")
             y = y.to(out.device)
             nll += task.likelihood(out, y).sum().item()
-            if task.likelihood_name == "classification":
-                correct += int((out.argmax(1) == y).sum())
-        result = {"nll": nll / len(dataset)}
-        if task.likelihood_name == "classification":
-            result["accuracy"] = correct / len(dataset)
-        return result
+            correct += int((out.argmax(1) == y).sum()) if classes else 0
+        scores = {"nll": nll / len(dataset)}
+        return {**scores, "accuracy": correct / len(dataset)} if classes else scores
 
     @property
     def _evaluation_batch(self) -> int:
@@ -132,7 +139,7 @@ class Federation:
         return max(1, rows // self.protocol.task.samples)
 
     def save(self, path: str | Path) -> None:
-        """Write everything that decides the next round, atomically: a reader sees the old file or the new one."""
+        """Write what decides the next round, atomically: a reader sees the old file or the new one."""
         path = Path(path)
         state = {
             "round": self.round,
@@ -140,8 +147,7 @@ class Federation:
             "psi": self.psi,
             "server": self.server.state_dict(),
             "server_psi": self.server_psi.state_dict(),
-            "settings": json.dumps(asdict(self.protocol.settings)),
-            "fingerprint": self.protocol.fingerprint,
+            "agreement": json.dumps(self.protocol.agreement),
         }
         temporary = path.with_name(path.name + ".tmp")
         with temporary.open("wb") as file:
@@ -157,15 +163,16 @@ class Federation:
             ValueError: the file cannot be read, or belongs to another configuration; the difference is named.
         """
         try:
-            state = torch.load(path, map_location=self.w.device, weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            difference = self.protocol.difference(json.loads(state["agreement"]))
         except Exception as error:  # a torn or foreign file raises anything
-            raise ValueError(f"The checkpoint {path} cannot be read ({error}); start the run anew.") from error
-        if state["fingerprint"] != self.protocol.fingerprint:
-            then, now = json.loads(state["settings"]), json.loads(json.dumps(asdict(self.protocol.settings)))
-            changed = [f"{key} was {then.get(key)!r}, is {now[key]!r}" for key in now if then.get(key) != now[key]]
             raise ValueError(
-                f"The checkpoint {path} belongs to another configuration "
-                f"({'; '.join(changed) or 'the model, task or data differ'}); resume with the configuration it has."
+                f"The checkpoint {path} cannot be read ({error}); start the run anew."
+            ) from error
+        if difference:
+            raise ValueError(
+                f"The checkpoint {path} belongs to another configuration: {difference}. Resume with the "
+                f"configuration it has, or start the run anew."
             )
         self.round = state["round"]
         self.w.copy_(state["w"])

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -21,7 +22,8 @@ def check_supported(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         reason = _refusal(layer)
         if reason:
-            raise ValueError(f"{type(layer).__name__} at {name or 'the top level'!r} cannot be partitioned: {reason}")
+            where = repr(name) if name else "the top level"
+            raise ValueError(f"{type(layer).__name__} at {where} cannot be partitioned: {reason}")
 
 
 def _refusal(layer: nn.Module) -> str | None:
@@ -37,6 +39,12 @@ def _refusal(layer: nn.Module) -> str | None:
         return "its noise is not reproducible; use fedpart.ConcreteDropout (its rate may stay fixed), or p=0."
     if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
         return "its noise is not reproducible; use dropout=0 and a fedpart.ConcreteDropout after it."
+    if isinstance(layer, nn.RReLU):
+        return "its noise is not reproducible; use LeakyReLU, or a layer that draws from fedpart.uniform."
+    if isinstance(layer, (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)):
+        return "its noise is not reproducible; use MaxPool or AdaptiveMaxPool."
+    if isinstance(layer, _SpectralNorm):
+        return "it updates its vectors in every forward pass; use weight_norm, or no reparametrisation."
     if isinstance(layer, nn.RNNBase):
         return "recurrent layers keep their weights in a packed form; use attention or convolutions."
     if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
@@ -45,20 +53,21 @@ def _refusal(layer: nn.Module) -> str | None:
 
 
 def stacked_parameters(module: nn.Module) -> dict[str, Any]:
-    """Names of stacked parameters with their folds, ``{"norm.weight": "product", "norm.bias": "sum"}`` (App. I.2).
+    """Names of stacked parameters and how they fold, ``{"norm.weight": "product", "norm.bias": "sum"}``.
 
-    Normalisation layers, and what a module declares in a class attribute ``stacked_parameters``.
+    Those of normalisation layers (App. I.2), and what a module declares in its ``stacked_parameters``.
     """
     folds: dict[str, Any] = {}
     for prefix, layer in module.named_modules():
         own: dict[str, Any] = dict(getattr(layer, "stacked_parameters", {}))
+        for name in own:
+            if not hasattr(layer, name):
+                raise ValueError(
+                    f"{type(layer).__name__} declares {name!r} as stacked but has no such parameter."
+                )
         if isinstance(layer, (*_NORMS, _NormBase)):
-            own = {"weight": "product", "bias": "sum"}
+            own = {"weight": "product", "bias": "sum", **own}
         for name, fold in own.items():
-            if fold not in ("product", "sum"):
-                raise ValueError(f"A stacked parameter combines by 'product' or 'sum', not {fold!r} ({name!r}).")
-            if getattr(layer, name, None) is not None:
+            if getattr(layer, name, None) is not None:  # None: a norm without scale or bias
                 folds[f"{prefix}.{name}" if prefix else name] = fold
-            elif name not in ("weight", "bias"):
-                raise ValueError(f"{type(layer).__name__} declares {name!r} as stacked but has no such parameter.")
     return folds

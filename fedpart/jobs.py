@@ -12,7 +12,8 @@ class Job:
 
     Attributes:
         subnetwork: k; data is scored by w_s^(k).
-        partition: j, whose w_j is trained on the local shard from the server's values (Eq. 25); None: no training.
+        partition: j, whose w_j is trained on the local shard from the server's values (Eq. 25); None: no
+            training.
         psi: whether the gradient with respect to psi is taken. Without training it is the gradient at the
             server's values over the shard (Eq. 26); with it, the mean along the training steps.
     """

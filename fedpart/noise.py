@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpart.rng import generator
 
-_HALF_ULP = 2.0**-25  # float32 draws are multiples of 2**-24 in [0, 1); shifted, they lie inside (0, 1)
+_HALF_ULP = 2.0**-25  # float32 draws are multiples of 2**-24 in [0, 1); shifted, none is 0 but one becomes 1
 
 
 class NoiseKey(NamedTuple):
@@ -35,20 +35,29 @@ class Noise:
 
     def __init__(self, key: NoiseKey, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32):
         self.key, self.device, self.dtype = key, torch.device(device), dtype
-        self._stream = generator(key.seed, key.purpose, *key.counter)
-        self._repeat = 1
+        self._draws = 0
+        self._repeat, self._rows = 1, 0
 
     def uniform(self, shape: tuple[int, ...] | torch.Size) -> Tensor:
-        """The next numbers, uniform on the open interval (0, 1), of ``shape``."""
-        rows = (shape[0] // self._repeat, *shape[1:]) if shape else ()
-        draw = torch.from_numpy(np.asarray(self._stream.random(rows, dtype="float32"))).add_(_HALF_ULP)
-        draw = draw.to(self.device, self.dtype)
-        return draw if self._repeat == 1 else draw.repeat_interleave(self._repeat, 0)
+        """The next numbers, uniform on the open interval (0, 1), of ``shape``.
+
+        Every draw has its own section of the stream, so further rows (padding) leave all others as they are.
+        """
+        shared = self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
+        drawn = (shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape)
+        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        self._draws += 1
+        draw = torch.from_numpy(np.asarray(stream.random(drawn, dtype="float32"))).add_(_HALF_ULP)
+        draw = _inside(draw).to(self.device, self.dtype)
+        return draw.repeat_interleave(self._repeat, 0) if shared else draw
 
     @contextmanager
-    def repeated(self, times: int) -> Iterator[None]:
-        """Within this context, every draw repeats each of its rows ``times`` times (shared by S samples)."""
-        self._repeat = times
+    def repeated(self, times: int, rows: int) -> Iterator[None]:
+        """Within this context, samples share noise: a draw of ``rows`` rows repeats each row ``times`` times.
+
+        Draws with another first dimension, such as one number per channel, are shared by all rows anyway.
+        """
+        self._repeat, self._rows = times, rows
         try:
             yield
         finally:
@@ -57,7 +66,7 @@ class Noise:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Within this context, :func:`uniform` draws from the beginning of this stream."""
-        self._stream = generator(self.key.seed, self.key.purpose, *self.key.counter)
+        self._draws = 0
         token = _ACTIVE.set(self)
         try:
             yield
@@ -78,12 +87,25 @@ def uniform(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
         shape: shape of the result.
         like: tensor whose device and dtype the result takes.
     """
-    noise = _ACTIVE.get()
-    if noise is None:
-        return torch.rand(shape, device=like.device, dtype=like.dtype)
-    return noise.uniform(shape).to(like.device, like.dtype)
+    draw = _draw(shape, like)
+    return draw if draw.dtype == like.dtype else _inside(draw.to(like.dtype))
 
 
 def normal(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
     """Standard normal noise for a layer; see :func:`uniform`."""
-    return torch.special.ndtri(uniform(shape, like))
+    draw: Tensor = torch.special.ndtri(_draw(shape, like))
+    return draw.to(like.dtype)
+
+
+def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
+    """Uniform noise on the device of ``like``, in at least single precision."""
+    noise = _ACTIVE.get()
+    if noise is not None:
+        return noise.uniform(shape).to(like.device)
+    wide = torch.promote_types(like.dtype, torch.float32)
+    return _inside(torch.rand(shape, device=like.device, dtype=wide).add_(_HALF_ULP))
+
+
+def _inside(draw: Tensor) -> Tensor:
+    """``draw``, in place, with what was rounded up to 1 lowered to the largest number below it."""
+    return draw.clamp_(max=1 - torch.finfo(draw.dtype).eps / 2)

@@ -41,7 +41,7 @@ class SlicedAdam:
         self._parts[index].grad = None
 
     def state_dict(self) -> list[dict[str, Tensor]]:
-        """Per slice: ``step``, ``exp_avg``, ``exp_avg_sq``; empty for a slice that was never stepped."""
+        """Per slice ``step``, ``exp_avg``, ``exp_avg_sq``, not copied; empty if it was never stepped."""
         return [
             dict(optimiser.state.get(part, {}))
             for part, optimiser in zip(self._parts, self._optimisers, strict=True)
@@ -50,6 +50,9 @@ class SlicedAdam:
     def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
         """Inverse of :meth:`state_dict`."""
         for part, optimiser, state in zip(self._parts, self._optimisers, states, strict=True):
-            optimiser.state[part] = {key: value.clone() for key, value in state.items()}
-            if not state:
-                del optimiser.state[part]
+            optimiser.state.clear()
+            if state:  # the step count stays on the CPU, where torch's Adam keeps it
+                moments = {
+                    key: value.to(part.device, copy=True) for key, value in state.items() if key != "step"
+                }
+                optimiser.state[part] = {"step": state["step"].clone(), **moments}

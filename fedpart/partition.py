@@ -1,12 +1,13 @@
 """Which trainable number belongs to which partition, and the flat vector in partition order.
 
-In partition order (the permutation P of Section 3) w_1..w_C are consecutive slices: an upload of w_k..w_C is a
-contiguous tail, and subnetwork k is the trained head w_1..w_k followed by the default values of the rest.
+In partition order (the permutation P of Section 3) w_1..w_C are consecutive slices: an upload of w_k..w_C is
+a contiguous tail, and subnetwork k is the trained head w_1..w_k followed by the default values of the rest.
 Partitions, chunks and subnetworks are numbered 1..C.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -81,13 +82,16 @@ class Partition:
         self.chunks = len(self.proportions)
         if space.chunks != self.chunks:
             raise ValueError(
-                f"The parameter space was made for {space.chunks} chunks, but there are {self.chunks} proportions."
+                f"The parameter space was made for {space.chunks} chunks, but there are {self.chunks} "
+                f"parameter proportions; make it with chunks={self.chunks}."
             )
         if scheme == "random":
             self.assignment = _random_assignment(space, self.proportions, seed)
         elif scheme == "node":
             if module is None:
-                raise ValueError("Node partitioning needs the module: Partition(..., scheme='node', module=...).")
+                raise ValueError(
+                    "Node partitioning needs the module: Partition(..., scheme='node', module=...)."
+                )
             self.assignment = node_assignment(space, module, self.proportions, seed, chain)
         else:
             raise ValueError(f"Unknown partitioning scheme {scheme!r}; choose random or node.")
@@ -97,10 +101,11 @@ class Partition:
 
         counts = torch.bincount(self.assignment.long() - 1, minlength=self.chunks).tolist()
         if 0 in counts:
+            empty = counts.index(0)
             raise ValueError(
-                f"Partition {counts.index(0) + 1} of {self.chunks} is empty in the whole model: its share "
-                f"{self.proportions[counts.index(0)]:g} of {space.size} parameters is too small; use fewer chunks "
-                f"or a larger share."
+                f"Partition {empty + 1} of {self.chunks} is empty in the whole model: its share "
+                f"{self.proportions[empty]:g} of {space.size} parameters is too small; use fewer chunks or a "
+                f"larger share."
             )
         self.bounds: tuple[int, ...] = (0, *torch.tensor(counts).cumsum(0).tolist())
 
@@ -109,13 +114,13 @@ class Partition:
         """Number of elements of each partition, C of them."""
         return tuple(b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False))
 
-    def slice(self, k: int) -> slice:
+    def slice(self, k: int) -> builtins.slice:
         """Where w_k lies in partition order."""
-        return slice(self.bounds[k - 1], self.bounds[k])
+        return builtins.slice(self.bounds[k - 1], self.bounds[k])
 
-    def tail(self, k: int) -> slice:
+    def tail(self, k: int) -> builtins.slice:
         """Where w_k..w_C lie in partition order: what a client of chunk k uploads."""
-        return slice(self.bounds[k - 1], self.bounds[-1])
+        return builtins.slice(self.bounds[k - 1], self.bounds[-1])
 
     @cached_property
     def order(self) -> Tensor:
@@ -144,9 +149,10 @@ class Partition:
         Returns:
             ``[size]`` in the module's own order.
         """
-        head = slice(0, self.bounds[k])
-        order = self.order.to(w.device)
-        return self.default.to(w, copy=True).index_copy_(0, order[head], w[head])
+        if not 0 <= k <= self.chunks:
+            raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
+        head = self.bounds[k]
+        return self.default.to(w).index_copy(0, self.order[:head].to(w.device), w[:head])
 
     def materialise(self, w: Tensor, k: int) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k``, for ``torch.func.functional_call``; see :meth:`subnetwork`."""
@@ -176,7 +182,9 @@ def _random_assignment(space: ParameterSpace, proportions: tuple[float, ...], se
             places = torch.arange(entry.offset, entry.offset + entry.size)
             layers.setdefault(entry.layer, []).append(places)
         else:
-            assignment[entry.offset : entry.offset + entry.size] = stack_owner(entry.copies, entry.shape.numel())
+            owners = torch.arange(1, entry.copies + 1, dtype=torch.uint8)  # copy k belongs to partition k
+            owners = owners.repeat_interleave(entry.shape.numel())
+            assignment[entry.offset : entry.offset + entry.size] = owners
     for index, places_of_layer in enumerate(layers.values()):
         places = torch.cat(places_of_layer)
         counts = torch.tensor(largest_remainders(len(places), proportions))
@@ -184,8 +192,3 @@ def _random_assignment(space: ParameterSpace, proportions: tuple[float, ...], se
         shuffle = generator(seed, "partition", index).permutation(len(places))
         assignment[places[torch.from_numpy(shuffle)]] = labels
     return assignment
-
-
-def stack_owner(copies: int, numel: int) -> Tensor:
-    """Partition of each element of a stacked parameter: copy k belongs to partition k; ``[copies * numel]``."""
-    return torch.arange(1, copies + 1, dtype=torch.uint8).repeat_interleave(numel)

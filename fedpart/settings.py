@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,6 +26,14 @@ class LocalSettings:
     epochs: int = 1
     psi_batch: Literal["shard"] | int = "shard"
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.epochs < 1 or not 0 < self.learning_rate < math.inf:
+            raise ValueError(
+                f"Local training needs batch_size >= 1, epochs >= 1 and learning_rate > 0, got {self}."
+            )
+        if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
+            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
+
 
 @dataclass(frozen=True)
 class FederationSettings:
@@ -39,12 +48,14 @@ class FederationSettings:
         cohort: clients per round (the paper does not say; open point 1).
         seed: of everything but the data.
         local, server, server_psi: optimisers.
-        weighting: of clients in averages, by ``examples`` or ``uniform`` (open point 2).
-        non_contributors: ``ignore``: a partition's mean is over the clients that trained it; ``zero``: the rest
-            of the cohort counts as no change (open point 2).
+        weighting: of clients in averages of weights, by ``examples`` or ``uniform`` (open point 2); psi
+            gradients are sums over examples, always.
+        non_contributors: ``ignore``: a partition's mean is over the clients that trained it; ``zero``: the
+            rest of the cohort counts as no change (open point 2).
         scheme, defaults, chain: see :class:`~fedpart.partition.Partition`.
         device: where models are computed.
-        on_client_error: ``fail`` ends the run at a client's exception or refused upload; ``skip`` goes on without.
+        on_client_error: ``fail`` ends the run at a client's exception or refused upload; ``skip`` goes on
+            without that client.
     """
 
     clients: int
@@ -66,22 +77,27 @@ class FederationSettings:
     on_client_error: Literal["fail", "skip"] = "fail"
 
     def __post_init__(self) -> None:
-        check_proportions(self.chunks)
+        object.__setattr__(self, "chunks", check_proportions(self.chunks))
         if self.parameters is not None:
-            check_proportions(self.parameters, "parameter proportions")
+            object.__setattr__(
+                self, "parameters", check_proportions(self.parameters, "parameter proportions")
+            )
             if len(self.parameters) != len(self.chunks):
                 raise ValueError(
                     f"There are {len(self.chunks)} chunk proportions but {len(self.parameters)} parameter "
                     f"proportions; give one of each per chunk."
                 )
         if not 1 <= self.cohort <= self.clients:
-            raise ValueError(f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.")
-        for name, options in (("weighting", ("examples", "uniform")), ("non_contributors", ("ignore", "zero")),
-                              ("on_client_error", ("fail", "skip"))):  # fmt: skip
+            raise ValueError(
+                f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."
+            )
+        for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} is one of {' or '.join(options)}, got {getattr(self, name)!r}.")
-        local = self.local
-        if local.batch_size < 1 or local.epochs < 1 or not local.learning_rate > 0:
-            raise ValueError(f"Local training needs batch_size >= 1, epochs >= 1 and learning_rate > 0, got {local}.")
-        if local.psi_batch != "shard" and not (isinstance(local.psi_batch, int) and local.psi_batch >= 1):
-            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {local.psi_batch!r}.")
+
+
+_CHOICES = {
+    "weighting": ("examples", "uniform"),
+    "non_contributors": ("ignore", "zero"),
+    "on_client_error": ("fail", "skip"),
+}

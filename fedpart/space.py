@@ -6,12 +6,13 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.inspection import check_supported, stacked_parameters
+from fedpart.registry import nearest
 
 Fold = Literal["product", "sum"]
 
@@ -72,7 +73,7 @@ class ParameterSpace:
     ) -> None:
         if only is None:
             check_supported(module)
-        folds = {**stacked_parameters(module), **(stacked or {})} if only is None else {}
+        folds = _folds(module, stacked or {}) if only is None else {}
         self.chunks = chunks
         entries, values, offset = [], [], 0
         for name, parameter in module.named_parameters():
@@ -80,8 +81,8 @@ class ParameterSpace:
                 continue
             if only is None and not parameter.requires_grad:
                 raise ValueError(
-                    f"The parameter {name!r} is frozen (requires_grad=False); register it as a buffer, or list "
-                    f"it under the task's hyperparameters."
+                    f"The parameter {name!r} is frozen (requires_grad=False); register it as a buffer, or "
+                    f"list it under the task's hyperparameters."
                 )
             fold = folds.get(name)
             entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, name.rpartition(".")[0])
@@ -91,7 +92,7 @@ class ParameterSpace:
         names = {entry.name for entry in entries}
         missing = [name for name in (*folds, *(only or ())) if name not in names and name not in exclude]
         if missing:
-            raise ValueError(f"The module has no parameter {missing[0]!r}; its parameters are {sorted(names)}.")
+            raise ValueError(f"The module has no parameter {missing[0]!r}: {nearest(missing[0], names)}")
         if not entries and only is None:
             raise ValueError("The module has no trainable parameters, so there is nothing to partition.")
         self.entries: tuple[Entry, ...] = tuple(entries)
@@ -100,11 +101,11 @@ class ParameterSpace:
         self._initial = torch.cat(values) if values else torch.zeros(0)
 
     def initial(self) -> Tensor:
-        """The module's values at construction, flat ``[size]``; stacked copies after the first are the identity."""
+        """The module's values at construction, flat ``[size]``; later stacked copies are the identity."""
         return self._initial.clone()
 
     def identity(self) -> Tensor:
-        """Zeros ``[size]``, but ones where a stacked scale's later copies must leave the product unchanged."""
+        """Zeros ``[size]``, but ones for stacked scales, whose absent copies must not change the product."""
         flat = torch.zeros_like(self._initial)
         for entry in self.entries:
             if entry.fold == "product":
@@ -116,12 +117,26 @@ class ParameterSpace:
 
         Use with ``torch.func.functional_call``.
         """
-        parts = flat.split(self._sizes)
+        parts = torch.split(flat, self._sizes)
         return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The flat vector ``[size]`` of named tensors; a stacked parameter's first copy takes the value."""
         return torch.cat([_initial(tensors[entry.name].detach(), entry) for entry in self.entries])
+
+
+def _folds(module: nn.Module, stacked: Mapping[str, Fold]) -> dict[str, Fold]:
+    """How each stacked parameter folds, by its first name (a tied parameter has several)."""
+    first: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        first.setdefault(id(parameter), name)
+    names = {name: first[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
+    folds: dict[str, Fold] = {}
+    for name, fold in {**stacked_parameters(module), **stacked}.items():
+        if fold not in get_args(Fold):
+            raise ValueError(f"A stacked parameter combines by 'product' or 'sum', not {fold!r} ({name!r}).")
+        folds[names.get(name, name)] = fold
+    return folds
 
 
 def _initial(value: Tensor, entry: Entry) -> Tensor:
@@ -142,9 +157,11 @@ def _fold(part: Tensor, entry: Entry) -> Tensor:
 def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
     """Split ``total`` into integers within one of ``total * proportions``, summing to ``total``.
 
-    What is left after rounding down goes to the largest remainders, ties to the earliest.
+    What is left after rounding down goes to the largest remainders, ties to the earliest. Proportions are
+    relative to their sum, which need not be 1 to the last digit.
     """
-    quotas = [total * p for p in proportions]
+    whole = math.fsum(proportions)
+    quotas = [total * p / whole for p in proportions]
     counts = [math.floor(q + 1e-9) for q in quotas]
     order = sorted(range(len(quotas)), key=lambda i: (counts[i] - quotas[i], i))
     for i in order[: total - sum(counts)]:

@@ -20,7 +20,7 @@ class Update:
         deltas: per partition j the change of w_j, ``[size_j]``; only partitions that were trained.
         psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
         weights: weight of each partition's delta.
-        psi_weight: weight of the psi gradient.
+        psi_weight: weight of the psi gradient: always its examples, since L_ML is a sum over them (Eq. 26).
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
@@ -45,13 +45,13 @@ class Update:
         return sum(d.numel() for d in self.deltas.values()) + (0 if self.psi is None else self.psi.numel())
 
     def weigh(self, weight: float) -> Update:
-        """Turn a client's update into a weighted term of the sum, in place."""
+        """Turn a client's update into a term of the sum, in place; ``weight`` is that of its deltas."""
         for j, delta in self.deltas.items():
             delta.mul_(weight)
             self.weights[j] = weight
         if self.psi is not None:
-            self.psi.mul_(weight)
-            self.psi_weight = weight
+            self.psi_weight = float(self.examples)
+            self.psi.mul_(self.psi_weight)
         self.total_weight = weight
         self.loss *= self.examples
         return self
@@ -78,7 +78,13 @@ class Update:
         return self.deltas[j] / self.weights[j]
 
 
-def validate(update: Update, sizes: Sequence[int], expected: Iterable[int], psi_size: int | None) -> None:
+def validate(
+    update: Update,
+    sizes: Sequence[int],
+    expected: Iterable[int],
+    psi_size: int | None,
+    dtype: torch.dtype | None = None,
+) -> None:
     """Check a client's update before it touches any state.
 
     Args:
@@ -86,6 +92,7 @@ def validate(update: Update, sizes: Sequence[int], expected: Iterable[int], psi_
         sizes: size of each partition, C of them.
         expected: the partitions that the client was asked to train.
         psi_size: P if a psi gradient was asked for, else None.
+        dtype: of all numbers; float32 or float64 if not given.
 
     Raises:
         ValueError: says what is wrong: partitions, lengths, dtypes, non-finite values, counts.
@@ -101,24 +108,27 @@ def validate(update: Update, sizes: Sequence[int], expected: Iterable[int], psi_
     for name, tensor, size in tensors:
         if tensor.shape != (size,):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)} where {(size,)} is expected")
-        if tensor.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"{name} has dtype {tensor.dtype}")
-        if not bool(torch.isfinite(tensor).all()):
+        if tensor.dtype not in ((dtype,) if dtype else (torch.float32, torch.float64)):
+            raise ValueError(
+                f"{name} has dtype {tensor.dtype}" + (f" where {dtype} is expected" if dtype else "")
+            )
+        # A finite sum has finite terms, and is cheap; one that overflows decides nothing.
+        if not math.isfinite(tensor.sum().item()) and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} has values that are not finite")
-    if update.examples < 1:
+    if not 1 <= update.examples < math.inf:
         raise ValueError(f"it claims {update.examples} examples")
     if not math.isfinite(update.loss):
         raise ValueError("its training loss is not finite")
 
 
 def blocks(cohort: int) -> list[range]:
-    """The fixed blocks of cohort positions: contiguous, at most :data:`BLOCKS`, sizes within one of each other."""
+    """The fixed blocks of cohort positions: contiguous, at most :data:`BLOCKS`, their sizes within one."""
     count = min(BLOCKS, cohort)
     return [range(cohort * b // count, cohort * (b + 1) // count) for b in range(count)]
 
 
 def sum_updates(updates: Iterable[Update | None]) -> Update | None:
-    """Sum weighted updates left to right; None stands for a client without an update.
+    """Sum weighted updates left to right, into the first; None stands for a client without an update.
 
     Summing each block of positions and then the blocks, in order, gives the same bits for any number of
     workers; at most two sums are held at a time.

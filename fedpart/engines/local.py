@@ -9,7 +9,7 @@ from typing import Any
 from fedpart.data.dataset import Dataset
 from fedpart.executor import ClientError, Executor
 from fedpart.federation import Federation, RoundReport
-from fedpart.update import Update, blocks, sum_updates, validate
+from fedpart.update import Update, blocks, sum_updates
 
 HEADER_BYTES = 256  # what a message holds besides its numbers, about
 
@@ -30,7 +30,7 @@ class LocalEngine:
         """One round: sample, execute, sum, step.
 
         Raises:
-            ClientError: a client failed, and the settings say ``fail``.
+            ClientError: a client failed, or its update was refused, and the settings say ``fail``.
         """
         federation, protocol = self.federation, self.federation.protocol
         start, round = time.perf_counter(), federation.round + 1
@@ -67,13 +67,18 @@ class LocalEngine:
         try:
             update = self.executor.run(client, self.shards[client], jobs)
             try:
-                psi = len(self.federation.psi) if any(job.psi for job in jobs) else None
-                validate(update, protocol.partition.sizes, [j.partition for j in jobs if j.partition], psi)
+                protocol.check(update, jobs)
             except ValueError as error:
-                raise ClientError(f"The update of client {client} in round {round} was refused: {error}.") from error
+                raise ClientError(
+                    f"The update of client {client} in round {round} was refused: {error}."
+                ) from error
             return update
+        except ClientError as error:
+            failure = error
         except Exception as error:
-            if protocol.settings.on_client_error == "fail":
-                raise
-            skipped.append({"client": client, "reason": str(error)})
-            return None
+            failure = ClientError.of(client, round, error)
+            failure.__cause__ = error
+        if protocol.settings.on_client_error == "fail":
+            raise failure
+        skipped.append({"client": client, "reason": str(failure)})
+        return None

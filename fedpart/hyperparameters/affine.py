@@ -1,9 +1,11 @@
 """Affine augmentation as part of the model: p(y|x) averages the network over sampled transforms of x.
 
-Two families of distributions over affine maps are learned:
+Two families of distributions over affine maps can be learned:
 
 - ``minmax`` (Schwobel et al. 2021, the paper's MNIST setting): 14 numbers, the minimum and maximum of seven
   components, each sampled as ``min + (max - min) U(0, 1)``; the matrix is a closed-form product.
+  ``centred`` is the same family in other coordinates, centre and half-width. Adam is not invariant to
+  that choice: noise common to minimum and maximum no longer drowns the gradient of their difference.
 - ``augerino`` (Benton et al. 2020): 6 widths through softplus, components ``U(-w/2, w/2)``; the matrix is the
   exponential of the sum of generators.
 
@@ -24,7 +26,7 @@ from torch.nn import functional as F
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.noise import uniform
 
-Family = Literal["minmax", "augerino"]
+Family = Literal["minmax", "centred", "augerino"]
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -87,17 +89,21 @@ def generator_matrix(coefficients: Tensor) -> Tensor:
     tx, ty, angle, scale, stretch, shear = coefficients.unbind(-1)
     zero = torch.zeros_like(tx)
     rows = [scale + stretch, shear - angle, tx, shear + angle, scale - stretch, ty, zero, zero, zero]
-    return torch.linalg.matrix_exp(torch.stack(rows, dim=-1).view(-1, 3, 3))[:, :2]
+    exponential: Tensor = torch.linalg.matrix_exp(torch.stack(rows, dim=-1).view(-1, 3, 3))
+    return exponential[:, :2]
+
+
+_SEVEN = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
 
 
 class AffineAugmentation(HyperModule):
     """An input transform that samples one affine map per row from a learned distribution.
 
     Args:
-        family: ``minmax`` (14 numbers) or ``augerino`` (6 numbers); see the module's text.
-        initial: where the distribution starts. ``minmax``: half-width around the identity, one number or
-            seven (default 0.02); ``augerino``: the raw widths before softplus, one number or six (default 0,
-            that is a width of 0.69; -5 is nearly none).
+        family: ``minmax`` or ``centred`` (14 numbers) or ``augerino`` (6 numbers); see the module's text.
+        initial: where the distribution starts. ``minmax`` and ``centred``: half-width around the identity,
+            one number or seven (default 0.02); ``augerino``: the raw widths before softplus, one number or
+            six (default 0, that is a width of 0.69; -5 is nearly none).
         align_corners, padding: see :func:`warp`.
 
     Raises:
@@ -106,7 +112,8 @@ class AffineAugmentation(HyperModule):
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
     components: ClassVar[dict[str, tuple[str, ...]]] = {
-        "minmax": ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y"),
+        "minmax": _SEVEN,
+        "centred": _SEVEN,
         "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
     }
     _TRANSLATION_SCALE = 0.1  # Augerino's trans_scale
@@ -126,7 +133,7 @@ class AffineAugmentation(HyperModule):
         self.family, self.align_corners, self.padding = family, align_corners, padding
         names = self.components[family]
         if initial is None:
-            initial = 0.02 if family == "minmax" else 0.0
+            initial = 0.0 if family == "augerino" else 0.02
         start = torch.tensor([initial] * len(names) if isinstance(initial, (int, float)) else list(initial))
         if start.shape != (len(names),):
             raise ValueError(
@@ -134,16 +141,19 @@ class AffineAugmentation(HyperModule):
                 f"got {start.numel()}."
             )
         start = start.to(torch.get_default_dtype())
+        identity = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
         if family == "minmax":
-            identity = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
             start = torch.stack([identity - start, identity + start])
-        self.range = nn.Parameter(start)  # minmax: [2, 7] (min, max); augerino: [6]
+        elif family == "centred":
+            start = torch.stack([identity, start])
+        # minmax: [2, 7] (minimum, maximum); centred: [2, 7] (centre, half-width); augerino: [6]
+        self.range = nn.Parameter(start)
 
     def sample(self, n: int) -> Tensor:
         """``n`` affine maps from the current distribution, ``[n, 2, 3]``."""
         u = uniform((n, len(self.components[self.family])), like=self.range)
-        if self.family == "minmax":
-            low, high = self.range
+        if self.family != "augerino":
+            low, high = self._bounds()
             return minmax_matrix(low + (high - low) * u)
         coefficients = self.widths() * (u - 0.5)
         shift = coefficients[:, :2] * self._TRANSLATION_SCALE
@@ -152,28 +162,37 @@ class AffineAugmentation(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
         if x.ndim != 4:
-            raise ValueError(f"Affine augmentation takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+            raise ValueError(
+                f"Affine augmentation takes images [rows, channels, height, width], got {tuple(x.shape)}."
+            )
         matrices = self.sample(len(x)).to(x.dtype)
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
     def widths(self) -> Tensor:
         """Width of each component's uniform distribution, ``[7]`` or ``[6]``."""
-        return self.range[1] - self.range[0] if self.family == "minmax" else F.softplus(self.range)
+        if self.family == "augerino":
+            return F.softplus(self.range)
+        low, high = self._bounds()
+        return high - low
 
     def physical(self) -> dict[str, float]:
         """Smallest and largest value of each component: angles in degrees, shifts in percent of the image."""
-        if self.family == "minmax":
-            low, high = self.range.detach().tolist()
-        else:
+        if self.family == "augerino":
             half = (self.widths().detach() / 2).tolist()
             half[0] *= self._TRANSLATION_SCALE
             half[1] *= self._TRANSLATION_SCALE
             low, high = [-h for h in half], half
+        else:
+            low, high = (bound.detach().tolist() for bound in self._bounds())
         values = {}
         for name, a, b in zip(self.components[self.family], low, high, strict=True):
             unit, factor = _UNITS.get(name, ("", 1.0))
-            values[f"{name}_min{unit}"], values[f"{name}_max{unit}"] = a * factor, b * factor
+            values[f"{name}_min{unit}"], values[f"{name}_max{unit}"] = sorted((a * factor, b * factor))
         return values
+
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        first, second = self.range
+        return (first, second) if self.family == "minmax" else (first - second, first + second)
 
     def extra_repr(self) -> str:
         return f"family={self.family}, align_corners={self.align_corners}, padding={self.padding}"

@@ -22,10 +22,10 @@ class HyperModule(nn.Module):
         """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``."""
         values: dict[str, float] = {}
         for name in self.hyperparameters:
-            flat = getattr(self, name).detach().flatten().tolist()
+            flat = self.get_parameter(name).detach().flatten().tolist()
             values.update({f"{name}[{i}]" if len(flat) > 1 else name: v for i, v in enumerate(flat)})
         return values
 
     def widths(self) -> Tensor | None:
-        """Widths of the distributions that psi spans, for regularisers that reward them (Augerino); or None."""
+        """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""
         return None

@@ -32,7 +32,9 @@ class ConcreteDropout(HyperModule):
     def __init__(self, rate: float = 0.1, temperature: float = 0.1) -> None:
         super().__init__()
         if not 0 < rate < 1:
-            raise ValueError(f"A drop rate lies strictly between 0 and 1, got {rate}; leave the layer out for 0.")
+            raise ValueError(
+                f"A drop rate lies strictly between 0 and 1, got {rate}; leave the layer out for 0."
+            )
         if not temperature > 0:
             raise ValueError(f"The temperature of concrete dropout is positive, got {temperature}.")
         self.temperature = temperature
@@ -42,9 +44,9 @@ class ConcreteDropout(HyperModule):
         """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
         if not self.training:
             return x
-        u = uniform(x.shape, like=x)
+        u = uniform(x.shape, like=self.logit)  # the mask has psi's precision, also under autocast
         keep = torch.sigmoid((torch.logit(u) + self.logit) * (-1 / self.temperature))
-        return x * keep * (1 + self.logit.exp())  # 1 / (1 - p) = 1 + e^logit
+        return x * (keep * (1 + self.logit.exp())).to(x.dtype)  # 1 / (1 - p) = 1 + e^logit
 
     def physical(self) -> dict[str, float]:
         return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedpart.hyperparameters import AffineAugmentation
+from fedpart.hyperparameters import AffineAugmentation, HyperModule
+from fedpart.hyperparameters.affine import Family
 from fedpart.jobs import Job
 from fedpart.methods.base import METHODS, Method
 from fedpart.noise import Noise
@@ -29,9 +30,13 @@ class Augerino(Method):
         safe: switch the whole regulariser off, value and gradient, once any width reaches ``limit``; without
             it the objective is unbounded (App. E).
         limit: 10 in the published code.
-        family: affine family: Augerino's own 6 widths take the place of every AffineAugmentation of the task;
-            None keeps the task's transforms.
-        initial: raw widths to start from, one number or six (before softplus).
+        family: affine family: Augerino's own 6 widths take the place of every AffineAugmentation of another
+            family; None keeps the task's transforms.
+        initial: raw widths to start from, one number or six (before softplus); None: the family's default, or
+            where the task's own transform starts if it is of this family already.
+
+    Raises:
+        ValueError: no transform of the task has widths.
     """
 
     def __init__(
@@ -39,21 +44,22 @@ class Augerino(Method):
         weight: float = 0.01,
         safe: bool = True,
         limit: float = 10.0,
-        family: str | None = "augerino",
+        family: Family | None = "augerino",
         initial: float | Sequence[float] | None = None,
     ) -> None:
         self.weight, self.safe, self.limit, self.family, self.initial = weight, safe, limit, family, initial
 
     def prepare(self, task: Task) -> Task:
-        if self.family is None:
-            return task
-        own = {
-            name: AffineAugmentation(self.family, self.initial, t.align_corners, t.padding)  # type: ignore[arg-type]
-            if isinstance(t, AffineAugmentation)
-            else t
-            for name, t in task.transforms.items()
-        }
-        return task.replace(transforms=own)
+        task = task.replace(transforms={name: self._own(t) for name, t in task.transforms.items()})
+        task.widths(task.psi_space.initial())  # refuses here, not in a client
+        return task
+
+    def _own(self, transform: HyperModule) -> HyperModule:
+        if self.family is None or not isinstance(transform, AffineAugmentation):
+            return transform
+        if transform.family == self.family and self.initial is None:
+            return transform
+        return AffineAugmentation(self.family, self.initial, transform.align_corners, transform.padding)
 
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
         return (1.0,)
@@ -72,5 +78,7 @@ class Augerino(Method):
     def regulariser(self, task: Task, psi: Tensor) -> Tensor:
         """``-weight * ||widths||_2``, zero with zero gradient once safe and any width >= limit; a scalar."""
         widths = task.widths(psi)
-        active = 1.0 if not self.safe else (widths.detach() < self.limit).all().to(widths.dtype)
-        return -self.weight * widths.norm() * active
+        term: Tensor = -self.weight * widths.norm()
+        if not self.safe:
+            return term
+        return term * (widths.detach() < self.limit).all().to(widths.dtype)

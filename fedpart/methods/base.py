@@ -47,13 +47,13 @@ class Method:
         return task.loss(w, psi, batch, noise)
 
     def combine(self, federation: Federation, total: Update) -> None:
-        """Step the server's state with the cohort's sum: Adam per partition and on psi, where somebody contributed."""
+        """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi."""
         ignore = federation.protocol.settings.non_contributors == "ignore"
         for j in sorted(total.deltas):
             weight = total.weights[j] if ignore else total.total_weight
             federation.server.step(j - 1, total.deltas[j] / -weight)
         if total.psi is not None:
-            weight = total.psi_weight if ignore else total.total_weight
+            weight = total.psi_weight if ignore else total.examples
             federation.server_psi.step(0, total.psi / weight)
 
 

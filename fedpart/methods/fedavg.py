@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @METHODS.register("fedavg")
 class FedAvg(Method):
-    """One partition, no augmentation (S = 1, the identity transform), psi frozen: dropout keeps its initial rate.
+    """One partition, S = 1, the identity transform, psi frozen: dropout keeps its initial rate.
 
     Args:
         augment: keep the task's transforms and S, with psi frozen at its initial value.

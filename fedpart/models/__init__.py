@@ -1,4 +1,4 @@
-"""Networks of the experiments: plain nn.Modules, each builder called as ``build(num_classes, input_shape)``."""
+"""Networks of the experiments: plain nn.Modules, each built by ``build(num_classes, input_shape)``."""
 
 from collections.abc import Callable
 

@@ -50,7 +50,9 @@ def mnist_cnn(
     dropout: float | None = 0.1,
     temperature: float = 0.1,
 ) -> nn.Sequential:
-    """The paper's MNIST network (Schwobel et al. 2021): 20 and 50 channels, 500 and 50 units; 1,276,630 parameters.
+    """The paper's MNIST network (Schwobel et al. 2021): 20 and 50 channels, 500 and 50 units.
+
+    It has 1,276,630 parameters for ten classes.
 
     Args:
         num_classes: K outputs.

@@ -1,0 +1,1 @@
+"""The Flower server side: decode, hand over to fedpart, encode."""

@@ -1,0 +1,72 @@
+"""The Flower ServerApp: what ``fedpart run`` does, over the grid that Flower gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from logging import INFO, getLogger
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedpart import Federation, RoundReport
+from server.strategy import FedPart
+
+app = ServerApp()
+log = getLogger("flwr").log
+
+
+class GridEngine:
+    """Runs rounds over a grid.
+
+    Args:
+        federation: the state.
+        grid: that Flower gives to the ServerApp.
+    """
+
+    def __init__(self, federation: Federation, grid: Grid) -> None:
+        self.federation, self.grid = federation, grid
+
+    def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
+        """Run until ``rounds`` rounds are complete; :class:`~server.strategy.FedPart` says what it raises."""
+        FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """A run as the run config says.
+
+    Its keys: ``config``, a YAML file, absolute or in the app; ``overrides``, ``key=value`` settings separated
+    by semicolons or spaces; ``out``, the absolute path of a folder for the results; empty: they are logged.
+
+    Raises:
+        ValueError: a key does not fit.
+        ClientError, NodesError: see :class:`~server.strategy.FedPart`; Flower marks the run as failed.
+    """
+    from simulations.flower_config import read_run_config  # experiments are built on top of this package
+    from simulations.progress import Progress
+    from simulations.runner import run_experiment
+
+    config = read_run_config(context.run_config)
+    with _folder(str(context.run_config.get("out", ""))) as folder:
+        summary: dict[str, Any] = run_experiment(
+            config.model_copy(update={"engine": "ray"}),
+            folder,
+            engine=lambda experiment, federation: nullcontext(GridEngine(federation, grid)),
+            progress=Progress(),
+        )
+    log(INFO, "Summary:")
+    for name, value in summary.items():
+        log(INFO, "\t%s: %s", name, value)
+
+
+def _folder(out: str) -> AbstractContextManager[str]:
+    """The folder of results: the one that was asked for, or one that is thrown away."""
+    if not out:
+        return tempfile.TemporaryDirectory()
+    if not Path(out).is_absolute():
+        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
+    return nullcontext(out)

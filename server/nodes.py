@@ -1,0 +1,135 @@
+"""Which node is which client: node ids are Flower's and change, client numbers are ours and stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from logging import INFO, WARNING, getLogger
+from typing import cast
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedpart.wire import VERSION
+from server.messages import cause
+
+log = getLogger("flwr").log
+POLL_SECONDS, PROGRESS_SECONDS = 0.5, 10.0
+NODE_UNAVAILABLE = 5
+
+
+class NodesError(RuntimeError):
+    """The connected nodes are not the clients of the configuration; the message says what to change."""
+
+
+class Nodes:
+    """Asks every new node once which client it is, and remembers the answer.
+
+    Args:
+        clients: N of the configuration.
+        wait: seconds to wait for clients that are missing.
+        lenient: go on without a node that does not belong to the run, instead of ending the run.
+    """
+
+    def __init__(self, clients: int, wait: float, lenient: bool) -> None:
+        self.clients, self.wait, self.lenient = clients, wait, lenient
+        self._client_of: dict[int, int | None] = {}  # by node id; None: refused
+        self._node_of: dict[int, int] = {}  # by client number: its latest node
+
+    def present(self, grid: Grid) -> dict[int, int]:
+        """Node ids by client number, of the clients that are connected now.
+
+        Raises:
+            NodesError: a node does not belong to the run.
+        """
+        online = set(grid.get_node_ids())
+        self._ask(grid, sorted(online - self._client_of.keys()))
+        return {client: node for client, node in sorted(self._node_of.items()) if node in online}
+
+    def wait_for(self, grid: Grid, wanted: Iterable[int]) -> dict[int, int]:
+        """As :meth:`present`, once all ``wanted`` clients are connected.
+
+        Raises:
+            NodesError: they are not after ``wait`` seconds, or a node does not belong to the run.
+        """
+        wanted, start = set(wanted), time.monotonic()
+        shown = start
+        while True:
+            nodes = self.present(grid)
+            if wanted <= nodes.keys():
+                return nodes
+            now = time.monotonic()
+            if now - start >= self.wait:
+                raise NodesError(self._missing(sorted(wanted - nodes.keys()), len(nodes)))
+            if now - shown >= PROGRESS_SECONDS:
+                log(INFO, "Waiting for clients: %s of %s are connected", len(nodes), self.clients)
+                shown = now
+            time.sleep(POLL_SECONDS)
+
+    def _missing(self, missing: list[int], connected: int) -> str:
+        names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        return (
+            f"After {self.wait:g} seconds {connected} of the {self.clients} configured clients are connected "
+            f"(missing: {names}). {self._switch()}"
+        )
+
+    def _switch(self) -> str:
+        return (
+            f"Start as many nodes as the configuration has clients: flwr run . --federation-config "
+            f"'num-supernodes={self.clients}', or SuperNodes with --node-config 'partition-id=0 "
+            f"num-partitions={self.clients}' and so on; or set clients to the number of nodes."
+        )
+
+    def _ask(self, grid: Grid, unknown: list[int]) -> None:
+        if not unknown:
+            return
+        content = RecordDict({"config": ConfigRecord({"version": VERSION})})
+        questions = [Message(content, node, MessageType.QUERY) for node in unknown]
+        answers = list(grid.send_and_receive(questions, timeout=self.wait))
+        asked = {question.metadata.message_id: question.metadata.dst_node_id for question in questions}
+        learned: dict[int, int] = {}
+        answers.sort(key=lambda answer: asked[answer.metadata.reply_to_message_id])
+        for answer in answers:
+            node = asked[answer.metadata.reply_to_message_id]
+            if answer.has_error() and answer.error.code == NODE_UNAVAILABLE:
+                continue  # it left; should it come back, it is asked again
+            try:
+                client = self._read(answer)
+                if client in learned:
+                    raise NodesError(
+                        f"Nodes {learned[client]} and {node} both say that they are client {client}; "
+                        f"give every node a partition-id of its own."
+                    )
+            except NodesError as error:
+                if not self.lenient:
+                    raise
+                log(WARNING, "Node %s is refused: %s", node, error)
+                self._client_of[node] = None
+                continue
+            learned[client] = node
+            if client in self._node_of:
+                log(WARNING, "Client %s is now node %s, it was %s", client, node, self._node_of[client])
+            self._client_of[node], self._node_of[client] = client, node
+
+    def _read(self, answer: Message) -> int:
+        """The client number in the answer of a node."""
+        if answer.has_error():
+            raise NodesError(f"A node cannot say which client it is: {cause(answer.error)}")
+        config = cast(ConfigRecord, answer.content.get("config", ConfigRecord()))
+        version, client, clients = (config.get(key) for key in ("version", "client", "clients"))
+        if version != VERSION:
+            raise NodesError(
+                f"A node speaks version {version} of the wire form, this server {VERSION}; "
+                f"install the same version of fedpart on both."
+            )
+        if clients != self.clients:
+            raise NodesError(
+                f"A node was started for {clients} clients, the configuration has {self.clients}. "
+                f"{self._switch()}"
+            )
+        if not (isinstance(client, int) and 0 <= client < self.clients):
+            raise NodesError(
+                f"A node says that it is client {client}; clients are numbered 0 to {self.clients - 1}: "
+                f"correct its partition-id."
+            )
+        return client

@@ -1,0 +1,189 @@
+"""FedPart: a Flower strategy for every fedpart method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedpart import ClientError, Federation, RoundReport
+from fedpart.update import Update, blocks, sum_updates
+from server.messages import cause, instruction, read_reply, state_record
+from server.nodes import Nodes
+from server.traffic import message_bytes
+
+log = getLogger("flwr").log
+
+
+class FedPart(Strategy):
+    """Federated learning with the method of a :class:`fedpart.Federation`: any of them, or your own.
+
+    The federation holds the state and knows the round. In a ServerApp's main::
+
+        FedPart(Federation(Protocol(task, settings))).run(grid, rounds=100)
+
+    Clients are drawn by number, never by node id, and updates are summed in a fixed order, so that the result
+    is the same to the bit whatever the runtime, the node ids and the order of replies.
+
+    Args:
+        federation: the state; continued from where it is.
+        on_round: called with the report of every round; bytes are those of the serialised messages.
+        wait: seconds to wait for clients that are not connected.
+
+    Raises (from :meth:`run` and :meth:`start`):
+        ClientError: a client failed, did not answer in time or sent an update that was refused, and the
+            settings say ``on_client_error: fail``; with ``skip`` the report lists it.
+        NodesError: too few nodes, or nodes that do not belong to the run.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        on_round: Callable[[RoundReport], None] | None = None,
+        wait: float = 120.0,
+    ) -> None:
+        self.federation, self.on_round = federation, on_round
+        settings = federation.protocol.settings
+        self._skip = settings.on_client_error == "skip"
+        self._nodes = Nodes(settings.clients, wait, lenient=self._skip)
+        self._met_all = False
+        self._state: ArrayRecord | None = None
+        self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
+        self._started = 0.0
+
+    def run(self, grid: Grid, rounds: int, timeout: float = 3600.0) -> None:
+        """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
+
+        Args:
+            grid: Flower's, or any other.
+            rounds: counted from the first of the federation.
+            timeout: seconds that clients have for a round.
+        """
+        missing = rounds - self.federation.round
+        if missing > 0:
+            self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
+
+    def initial_arrays(self) -> ArrayRecord:
+        """w and psi of the federation, for :meth:`start`."""
+        if self._state is None:
+            self._state = state_record(self.federation)
+        return self._state
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Draw the cohort of the federation's next round, and write to it."""
+        if arrays is not self.initial_arrays():
+            raise ValueError(
+                "FedPart starts from the state of its federation; pass strategy.initial_arrays() to start(), "
+                "and load other values into the federation."
+            )
+        self._started = time.perf_counter()
+        protocol, round = self.federation.protocol, self.federation.round + 1
+        if not self._met_all:
+            nodes = self._nodes.wait_for(grid, range(protocol.settings.clients))
+            self._met_all = True
+        else:
+            nodes = self._nodes.present(grid) if self._skip else {}
+            nodes = nodes or self._nodes.wait_for(grid, protocol.cohort(round))
+        everyone = len(nodes) == protocol.settings.clients or not self._skip
+        cohort = protocol.cohort(round, None if everyone else sorted(nodes))
+        state = self.initial_arrays()
+        self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
+        return list(self._sent.values())
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the replies, sum them in the cohort's order, and step the federation."""
+        federation, protocol = self.federation, self.federation.protocol
+        answers = self._by_client(replies)
+        cohort, skipped = list(self._sent), []
+
+        def term(client: int) -> Update | None:
+            try:
+                update = self._update(client, answers.get(client, []))
+            except ClientError as error:
+                if not self._skip:
+                    raise
+                skipped.append({"client": client, "reason": str(error)})
+                return None
+            return update.weigh(protocol.client_weight(update.examples))
+
+        total = sum_updates(
+            sum_updates(term(cohort[position]) for position in block) for block in blocks(len(cohort))
+        )
+        upload = sum(message_bytes(reply) for received in answers.values() for reply in received)
+        download = sum(message_bytes(message) for message in self._sent.values())
+        federation.step(total)
+        self._state = None
+        for one in skipped:
+            log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
+        seconds = time.perf_counter() - self._started
+        report = federation.report(seconds, cohort, total, upload, download, skipped)
+        if self.on_round is not None:
+            self.on_round(report)
+        return self.initial_arrays(), _metrics(report)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Nothing: evaluation is central, by ``federation.evaluate``."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing."""
+        return None
+
+    def summary(self) -> None:
+        """Log what the run consists of."""
+        protocol, settings = self.federation.protocol, self.federation.protocol.settings
+        log(INFO, "\t├── Method: %s, chunks %s", settings.method, protocol.chunks)
+        log(INFO, "\t├── Clients: %s, %s per round", settings.clients, settings.cohort)
+        log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
+        log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
+
+    def _by_client(self, replies: Iterable[Message]) -> dict[int, list[Message]]:
+        """Replies by the client whose message they answer; a reply to anything else is not ours."""
+        client_of = {message.metadata.message_id: client for client, message in self._sent.items()}
+        answers: dict[int, list[Message]] = {}
+        for reply in replies:
+            client = client_of.get(reply.metadata.reply_to_message_id)
+            if client is None:
+                log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
+            else:
+                answers.setdefault(client, []).append(reply)
+        return answers
+
+    def _update(self, client: int, answers: list[Message]) -> Update:
+        """The client's update, or a ClientError that names the client and the cause."""
+        round = self.federation.round + 1
+        if not answers:
+            raise ClientError(f"Client {client} did not answer in round {round} before the timeout.")
+        if len(answers) == 1 and answers[0].has_error():
+            why = cause(answers[0].error)
+            named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
+            raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
+        try:
+            if len(answers) > 1:
+                raise ValueError(f"it came {len(answers)} times")
+            return read_reply(self.federation.protocol, round, client, answers[0])
+        except ValueError as error:
+            why = f"The update of client {client} in round {round} was refused: {error}."
+            raise ClientError(why) from error
+
+
+def _metrics(report: RoundReport) -> MetricRecord:
+    values: dict[str, Any] = {
+        "train-loss": report.train_loss,
+        "upload-bytes": report.upload_bytes,
+        "download-bytes": report.download_bytes,
+        "skipped": len(report.skipped),
+    }
+    return MetricRecord({name: value for name, value in values.items() if value is not None})

@@ -1,0 +1,1 @@
+"""Experiments: configurations, the command line, run folders, comparisons, the Ray-backed simulation."""

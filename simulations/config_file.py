@@ -1,0 +1,91 @@
+"""Reading a YAML file, and settings given as ``key=value``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class ConfigError(ValueError):
+    """A configuration does not fit; the message is one sentence for the user."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key must not appear twice."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, str) and key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} appears twice", key_node.start_mark
+            )
+        seen.add(key)
+    return dict(loader.construct_mapping(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an empty file is an empty mapping.
+
+    Raises:
+        ConfigError: missing, unreadable, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no configuration file {path}; check the path.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
+    data = _parse(text, str(path))
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{path} holds a {type(data).__name__}; a configuration is a list of `key: value` lines."
+        )
+    return data
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML.
+
+    Raises:
+        ConfigError: not of that form, not YAML, or ``a`` is no section.
+    """
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(
+            f"--set {override}: write key=value, for instance --set rounds=20 or --set split.alpha=1."
+        )
+    value = _parse(text, f"--set {override}")
+    section = data
+    for depth, part in enumerate(parts[:-1], start=1):
+        if section.get(part) is None:
+            section[part] = {}
+        section = section[part]
+        if not isinstance(section, dict):
+            raise ConfigError(
+                f"--set {override}: {'.'.join(parts[:depth])} has no keys of its own; set it as a whole."
+            )
+    section[parts[-1]] = value
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{source} is not valid YAML{place}: {error.problem or error}.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {str(error).splitlines()[0]}.") from None

@@ -1,0 +1,233 @@
+"""Curves: what a finished run recorded, read back from its folder as arrays over rounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations.run_directory import CONFIG, read_metrics, read_summary
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run as its folder tells it.
+
+    Attributes:
+        folder: where it lies.
+        metrics: the lines of metrics.jsonl, one per round, ascending.
+        summary: summary.json; empty if the run is not finished.
+    """
+
+    folder: Path
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Read a run folder.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+        """
+        folder = Path(folder)
+        if not (folder / CONFIG).is_file():
+            raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
+        return cls(folder, read_metrics(folder), read_summary(folder) or {})
+
+    def curve(self, key: str) -> tuple[Array, Array]:
+        """Rounds ``[n]`` and values ``[n]`` of a metric, at the rounds that recorded it."""
+        points = [(line["round"], line[key]) for line in self.metrics if line.get(key) is not None]
+        rounds, values = zip(*points, strict=True) if points else ((), ())
+        return np.array(rounds, dtype=float), np.array(values, dtype=float)
+
+    def traffic(self) -> Array:
+        """Cumulative upload plus download of the cohorts after each round, bytes, ``[rounds]``."""
+        return np.cumsum([float(line["upload_bytes"] + line["download_bytes"]) for line in self.metrics])
+
+    def total(self, key: str) -> float:
+        """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
+        return float(sum(line[key] for line in self.metrics))
+
+    def last10(self, key: str) -> float | None:
+        """Mean of the last ten evaluations of a metric; None if there were none."""
+        values = self.curve(key)[1]
+        return float(values[-10:].mean()) if len(values) else None
+
+    def physical(self) -> dict[str, Array]:
+        """psi in physical units, by name: ``[rounds]`` each.
+
+        The ends of a learned range may swap places (it is sampled as ``min + (max - min) u``); here the lower
+        one is ``min``.
+        """
+        lines = [line["psi"]["physical"] for line in self.metrics]
+        names = lines[-1] if lines else ()
+        found = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
+        for low, high in [(name, name.replace("_min", "_max")) for name in found if "_min" in name]:
+            if high in found:
+                found[low], found[high] = np.sort([found[low], found[high]], axis=0)
+        return found
+
+    def learned(self) -> dict[str, Array]:
+        """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
+        return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number of psi: its parts of the name ``module.component_bound [unit]``.
+
+    ``name`` is the key in metrics.jsonl; ``bound`` is ``min``, ``max`` or empty; ``unit`` may be empty.
+    """
+
+    name: str
+    module: str
+    component: str
+    bound: str
+    unit: str
+
+    @classmethod
+    def parse(cls, name: str) -> Quantity:
+        """Take a key such as ``affine.angle_max [deg]`` apart."""
+        path, _, unit = name.partition(" [")
+        module, _, component = path.rpartition(".")
+        match = re.fullmatch(r"(.+)_(min|max)", component)
+        component, bound = match.groups() if match else (component, "")
+        return cls(name, module, component, bound, unit.removesuffix("]"))
+
+    @property
+    def kind(self) -> str:
+        """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
+        return re.sub(r"(_[xy]|\[\d+\])$", "", self.component)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One component of a :class:`Group`: a value, or the two ends of a range, as keys of metrics.jsonl."""
+
+    label: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Components of psi that share an axis, e.g. all dropout rates in percent."""
+
+    kind: str
+    module: str
+    unit: str
+    lines: tuple[Line, ...]
+
+    @property
+    def title(self) -> str:
+        """A heading that a person reads."""
+        return _TITLES.get(self.kind, f"{self.module}.{self.kind}".lstrip("."))
+
+    @property
+    def axis(self) -> str:
+        """The axis label, with its unit."""
+        plain = f"{self.kind} [{self.unit}]" if self.unit else self.kind
+        return _AXES.get((self.kind, self.unit), plain)
+
+
+_TITLES = {
+    "angle": "Rotation range",
+    "scale": "Scale range",
+    "shear": "Shear range",
+    "shift": "Shift range",
+    "stretch": "Stretch range",
+    "rate": "Dropout rate",
+    "norm": "Norm of learned weights",
+}
+_AXES = {
+    ("angle", "deg"): "rotation [degrees]",
+    ("shift", "%"): "shift [% of the image]",
+    ("rate", "%"): "drop rate [%]",
+    ("scale", ""): "scale [factor]",
+    ("shear", ""): "shear [factor]",
+}
+
+
+def groups(names: Iterable[str]) -> list[Group]:
+    """psi's keys, sorted into groups that share an axis, in the order of their first key."""
+    found: dict[tuple[str, str, str], dict[str, list[Quantity]]] = {}
+    quantities = [Quantity.parse(name) for name in names]
+    for q in quantities:
+        shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
+        key = (q.kind, "" if shared else q.module, q.unit)
+        label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]") or q.component
+        found.setdefault(key, {}).setdefault(label or q.component, []).append(q)
+    return [
+        Group(kind, module, unit, tuple(Line(label, _ends(parts)) for label, parts in lines.items()))
+        for (kind, module, unit), lines in found.items()
+    ]
+
+
+def _ends(parts: Sequence[Quantity]) -> tuple[str, ...]:
+    """Names of one line, the lower end first."""
+    return tuple(q.name for q in sorted(parts, key=lambda q: q.bound != "min"))
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Mean and standard error over seeds along x.
+
+    Attributes:
+        x, mean: ``[n]``.
+        error: ``[n]``, or None with one seed.
+    """
+
+    x: Array
+    mean: Array
+    error: Array | None
+
+
+def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
+    """Average curves ``[n]``, one per seed; the standard error is std(ddof=1) / sqrt(seeds)."""
+    values = np.stack(y)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    return Band(np.stack(x).mean(axis=0), values.mean(axis=0), error)
+
+
+def metric(runs: Mapping[str, Sequence[Run]]) -> str:
+    """What measures the runs: ``val_accuracy``, or ``val_nll`` where no run has an accuracy."""
+    every = [run for own in runs.values() for run in own]
+    accuracy, nll = (any(len(run.curve(key)[0]) for run in every) for key in ("val_accuracy", "val_nll"))
+    return "val_nll" if nll and not accuracy else "val_accuracy"
+
+
+def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
+    """A metric over seeds against ``rounds`` or ``bytes``, at the rounds that all runs evaluated."""
+    common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
+    xs, ys = [], []
+    for run in runs:
+        rounds, values = run.curve(key)
+        ys.append(values[np.isin(rounds, common)])
+        traffic = dict(zip([line["round"] for line in run.metrics], run.traffic(), strict=True))
+        xs.append(np.array([r if against == "rounds" else traffic[r] for r in common], dtype=float))
+    return band(xs, ys)
+
+
+def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
+    """Learned psi over seeds against rounds, by name; a number counts as learned if any seed changed it."""
+    physical = [run.physical() for run in runs]
+    learned = {name for run in runs for name in run.learned()}
+    length = min(len(run.metrics) for run in runs)
+    rounds = [np.array([line["round"] for line in run.metrics[:length]], dtype=float) for run in runs]
+    names = [name for name in physical[0] if name in learned]
+    return {name: band(rounds, [values[name][:length] for values in physical]) for name in names}
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """Bytes per unit and the unit's name (decimal: 1 MB is 10^6 bytes) in which ``largest`` reads well."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= scale:
+            return scale, unit
+    return 1.0, "B"

@@ -1,0 +1,46 @@
+"""Experiments from Flower's run config, which knows scalars only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simulations.config import ExperimentConfig, load_config
+from simulations.experiment import Experiment, build
+
+APP = Path(__file__).parent.parent  # of the app as Flower has unpacked it
+
+
+def run_config_of(config: ExperimentConfig) -> dict[str, str]:
+    """The run config from which :func:`read_run_config` makes ``config`` again, in any process."""
+    return {"experiment": json.dumps(config.resolved())}
+
+
+def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration that a run config stands for.
+
+    Args:
+        run_config: ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the
+            app, with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
+
+    Raises:
+        ConfigError: one sentence that says what does not fit.
+    """
+    if "experiment" in run_config:
+        return ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
+    overrides = str(run_config.get("overrides", ""))
+    settings = overrides.split(";") if ";" in overrides else overrides.split()
+    return load_config(
+        APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
+    )
+
+
+def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
+    """The experiment that a run config stands for, with its number of torch threads set in this process."""
+    config = read_run_config(run_config)
+    torch.set_num_threads(config.threads)
+    return build(config)

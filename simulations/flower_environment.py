@@ -1,0 +1,11 @@
+"""Makes Flower and Ray quiet and offline; import this before them, for they read the environment then."""
+
+import os
+
+for _name, _value in {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # silences a FutureWarning
+}.items():
+    os.environ.setdefault(_name, _value)

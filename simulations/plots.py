@@ -1,0 +1,167 @@
+"""Plots: learning curves and hyperparameters over rounds, as PNG, for one run and for a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulations.curves import Band, Run, byte_unit, groups, metric, metric_band, psi_bands
+from simulations.figures import (
+    COLOURS,
+    DASHES,
+    MANY,
+    canvas,
+    draw_band,
+    draw_many,
+    dress,
+    legend_above,
+    marks,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_run(folder: str | Path) -> list[Path]:
+    """Draw one run's ``learning_curve.png`` and, if it learned any, ``psi.png`` into its folder.
+
+    Args:
+        folder: the run's folder, finished or not.
+
+    Returns:
+        The files written, none if no round is complete.
+
+    Raises:
+        FileNotFoundError: the folder holds no run.
+    """
+    run = Run.load(folder)
+    if not run.metrics:
+        return []
+    figures = {"learning_curve": run_figure(run)}
+    if run.learned():
+        figures["psi"] = run_psi_figure(run)
+    return _save(figures, run.folder)
+
+
+def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[Path]:
+    """Draw a comparison's curves against rounds and bytes and, if any was learned, psi over rounds.
+
+    Args:
+        runs: by method, one run per seed; a method without runs is left out.
+        out: folder for ``accuracy_rounds.png``, ``accuracy_bytes.png`` (``nll_...`` where no run has an
+            accuracy) and ``psi.png``.
+
+    Returns:
+        The files written.
+    """
+    key = metric(runs)
+    figures = {}
+    if any(len(run.curve(key)[0]) for own in runs.values() for run in own):
+        for against in ("rounds", "bytes"):
+            figures[f"{key.removeprefix('val_')}_{against}"] = comparison_figure(runs, against)
+    psi = comparison_psi_figure(runs)
+    if psi is not None:
+        figures["psi"] = psi
+    return _save(figures, Path(out))
+
+
+def run_figure(run: Run) -> Figure:
+    """Validation accuracy (if the task has any) and losses of one run against rounds."""
+    about = f": {run.summary['method']}, seed {run.summary['seed']}" if run.summary else ""
+    accuracy, training, validation = (run.curve(key) for key in ("val_accuracy", "train_loss", "val_nll"))
+    figure, axes = canvas(f"Learning curve{about}", panels=2 if len(accuracy[0]) else 1)
+    limits = (1, run.metrics[-1]["round"])
+    if len(accuracy[0]):
+        rounds, values = accuracy
+        dress(axes[0], "validation accuracy [%]", limits=limits)
+        axes[0].plot(rounds, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(rounds)))
+    dress(axes[-1], "loss [nats per example]", "round", limits=limits)
+    axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training")
+    if len(validation[0]):
+        axes[-1].plot(*validation, color=COLOURS[0], lw=2, label="validation", **marks(0, len(validation[0])))
+    legend_above(axes[-1], *axes[-1].get_legend_handles_labels())
+    return figure
+
+
+def run_psi_figure(run: Run) -> Figure:
+    """Learned psi of one run over rounds, in physical units: a panel per kind, ranges as shaded bands."""
+    bands, found = psi_bands([run]), groups(run.learned())
+    columns = 1 if len(found) < 4 else 2
+    figure, axes = canvas("Learned hyperparameters", len(found), columns)
+    for ax, group in zip(axes, found, strict=True):
+        dress(ax, group.axis, "round", group.title, limits=(1, run.metrics[-1]["round"]))
+        if len(group.lines) > MANY:
+            draw_many(ax, group, bands, COLOURS[0])
+            continue
+        for i, line in enumerate(group.lines):
+            colour = COLOURS[i % len(COLOURS)]
+            ends = [bands[name] for name in line.names]
+            for end in ends:
+                label = line.label if end is ends[0] else None
+                ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=label)
+            if len(ends) == 2:
+                ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
+        if len(group.lines) > 1:
+            legend_above(ax, *ax.get_legend_handles_labels(), columns=4 // columns)
+    return figure
+
+
+def comparison_figure(runs: Mapping[str, Sequence[Run]], against: str) -> Figure:
+    """The validation metric against ``rounds`` or ``bytes``: a colour per method, a shaded error."""
+    key = metric(runs)
+    factor, label, unit = (100, "validation accuracy", "%")
+    if key == "val_nll":
+        factor, label, unit = (1, "validation loss", "nats per example")
+    bands = {method: metric_band(own, key, against) for method, own in runs.items() if own}
+    last = max(band.x[-1] for band in bands.values() if len(band.x))
+    scale, bytes_unit = byte_unit(last) if against == "bytes" else (1.0, "")
+    x, first = ("round", 1) if against == "rounds" else (f"upload + download, all clients [{bytes_unit}]", 0)
+    figure, (ax,) = canvas(f"{label.capitalize()}, {_spread(runs)}")
+    dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
+    for i, (method, own) in enumerate(bands.items()):
+        band = Band(own.x / scale, factor * own.mean, None if own.error is None else factor * own.error)
+        draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
+    figure.legend(loc="outside lower center", ncols=3, fontsize=12, frameon=False)
+    return figure
+
+
+def comparison_psi_figure(runs: Mapping[str, Sequence[Run]]) -> Figure | None:
+    """Rotation range and dropout rates over rounds, else up to four other kinds; None if nothing learned."""
+    methods = {method: psi_bands(own) for method, own in runs.items() if own}
+    found = groups(dict.fromkeys(name for bands in methods.values() for name in bands))
+    shown = [group for group in found if group.kind in ("angle", "rate")] or found[:4]
+    if not shown:
+        return None
+    colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(methods)}
+    figure, axes = canvas(f"Learned hyperparameters, {_spread(runs)}", len(shown))
+    last = max(len(run.metrics) for own in runs.values() for run in own)
+    for ax, group in zip(axes, shown, strict=True):
+        dress(ax, group.axis, "round" if ax is axes[-1] else "", group.title, limits=(1, last))
+        for method, bands in methods.items():
+            if len(group.lines) > MANY:
+                draw_many(ax, group, bands, colours[method])
+                continue
+            for line, dashes in zip(group.lines, DASHES, strict=False):
+                for name in line.names:
+                    if name in bands:
+                        draw_band(ax, bands[name], colours[method], ls=dashes)
+        if 1 < len(group.lines) <= MANY:
+            keys = [ax.plot([], [], color="0.3", ls=DASHES[i], lw=1.8)[0] for i in range(len(group.lines))]
+            legend_above(ax, keys, [line.label for line in group.lines])
+    learners = [method for method, bands in methods.items() if bands]
+    handles = [axes[0].plot([], [], color=colours[method], lw=3)[0] for method in learners]
+    figure.legend(handles, learners, loc="outside lower center", ncols=3, fontsize=12, frameon=False)
+    return figure
+
+
+def _spread(runs: Mapping[str, Sequence[Run]]) -> str:
+    seeds = max(len(own) for own in runs.values())
+    return f"mean \N{PLUS-MINUS SIGN} standard error over {seeds} seeds" if seeds > 1 else "one seed"
+
+
+def _save(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    paths = [folder / f"{name}.png" for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        figure.savefig(path, format="png")
+    return paths

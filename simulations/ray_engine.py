@@ -1,0 +1,70 @@
+"""RayEngine: rounds of a federation by the Flower strategy and the Flower client app, on Ray actors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from simulations import flower_environment  # noqa: F401
+
+# isort: split
+from flwr.clientapp import ClientApp
+
+from fedpart import Federation, RoundReport
+from server.strategy import FedPart
+from simulations.experiment import Experiment
+from simulations.flower_config import run_config_of
+from simulations.ray_grid import RayGrid
+
+
+class RayEngine:
+    """Runs rounds on Ray; use it as a context manager.
+
+    Args:
+        experiment: with ``config``, from which every actor builds the experiment anew.
+        federation: the state; continued from where it is.
+        workers: actors; None: one per CPU core.
+        address: of a Ray cluster; None: this machine.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        self.federation = federation
+        settings = federation.protocol.settings
+        self._start = lambda: RayGrid(
+            _load,
+            settings.clients,
+            run_config_of(experiment.config),
+            workers=workers,
+            address=address,
+            gpu=settings.device.startswith("cuda"),
+        )
+
+    def __enter__(self) -> RayEngine:
+        logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
+        self.grid = self._start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.grid.close()
+
+    def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
+        """Run until ``rounds`` rounds are complete.
+
+        Raises:
+            ClientError: a client failed, and the settings say ``fail``.
+        """
+        FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
+
+
+def _load() -> ClientApp:
+    """The client app; called in every actor."""
+    from client.app import app
+
+    return app

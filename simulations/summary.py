@@ -1,0 +1,89 @@
+"""The summary of a finished run: what ``summary.json`` holds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fedpart
+from fedpart import Federation
+from simulations.experiment import Experiment
+
+LAST = 10  # evaluations behind val_accuracy_last10 (App. J.2)
+
+
+def summarise(
+    experiment: Experiment, federation: Federation, lines: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What a finished run amounts to.
+
+    Args:
+        experiment: what was run.
+        federation: its final state.
+        lines: every round's line of ``metrics.jsonl``.
+
+    Returns:
+        ``method, engine, seed, rounds``; ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of
+        the last 10 evaluations, or of ``val_evaluations_averaged`` if there are fewer); ``test_accuracy``;
+        accuracies are fractions, None where there are no classes or no data. ``upload_ratio``: bytes sent
+        over the bytes that FedAvg sends for the same cohorts (all of them the full model);
+        ``upload_ratio_expected``: the same in expectation over clients. ``psi`` in physical units;
+        ``seconds`` of all rounds; ``versions``; ``git_commit``.
+    """
+    config, protocol = experiment.config, federation.protocol
+    evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
+    last = evaluations[-LAST:]
+    test = federation.evaluate(experiment.test) if len(experiment.test) else {}
+    upload = sum(line["upload_bytes"] for line in lines)
+    model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
+    return {
+        "method": config.method,
+        "engine": config.engine,
+        "seed": config.seed,
+        "data_seed": config.data_seed,
+        "rounds": federation.round,
+        "val_accuracy": last[-1] if last else None,
+        "val_accuracy_last10": sum(last) / len(last) if last else None,
+        "val_evaluations_averaged": len(last),
+        "test_accuracy": test.get("accuracy"),
+        "test_nll": test.get("nll"),
+        "upload_ratio": upload / (model_bytes * sum(len(line["cohort"]) for line in lines)),
+        "upload_ratio_expected": protocol.expected_upload_ratio,
+        "upload_bytes": upload,
+        "download_bytes": sum(line["download_bytes"] for line in lines),
+        "psi": protocol.task.physical(federation.psi),
+        "skipped_clients": sum(len(line["skipped"]) for line in lines),
+        "seconds": round(sum(line["seconds"] for line in lines), 3),
+        "config_hash": config.hash(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what computes the numbers; None for what is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "fedpart": fedpart.__version__}
+    for name in ("torch", "numpy", "flwr", "ray"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this code runs from; None if it runs from none."""
+    root = Path(__file__).resolve().parent.parent
+    command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = answer.stdout.split()
+    if answer.returncode or len(lines) != 2 or Path(lines[0]).resolve() != root:
+        return None  # no git, no commit yet, or installed inside of somebody else's repository
+    return lines[1]

@@ -1,0 +1,106 @@
+"""A tiny experiment for the Flower tests, built from a run config in any process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from client.app import make_client_app
+from fedpart import (
+    AffineAugmentation,
+    ConcreteDropout,
+    Dataset,
+    Federation,
+    FederationSettings,
+    LocalSettings,
+    Protocol,
+    RoundReport,
+    Task,
+)
+from fedpart.engines import LocalEngine
+
+CLIENTS = 12
+DEFAULTS: dict[str, Any] = {"method": "partitioned", "seed": 0, "on_client_error": "fail", "width": 8}
+
+
+@dataclass
+class Experiment:
+    protocol: Protocol
+    shards: Any
+
+
+class Shards:
+    """Data that is drawn on demand; hooks of a test make clients fail or die."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+
+    def __len__(self) -> int:
+        return CLIENTS
+
+    def __getitem__(self, client: int) -> Dataset:
+        if client == self.config.get("failing"):
+            raise KeyError("the disk of this client is gone")
+        if client == self.config.get("dying"):
+            marker = Path(str(self.config["marker"]))
+            if not marker.exists() or self.config.get("always"):
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        generator = torch.Generator().manual_seed(client)
+        n = 6 + client % 5
+        inputs = torch.rand(n, 1, 8, 8, generator=generator)
+        return Dataset(inputs, torch.randint(0, 3, (n,), generator=generator))
+
+
+def build(config: Mapping[str, Any]) -> Experiment:
+    torch.set_num_threads(1)
+    config = {**DEFAULTS, **config}
+    width = int(config["width"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), ConcreteDropout(0.2), nn.Flatten()]
+        module = nn.Sequential(*layers, nn.Linear(144, width), nn.ReLU(), nn.Linear(width, 3))
+        task = Task(module, transforms=[AffineAugmentation()], samples=2)
+    settings = FederationSettings(
+        clients=CLIENTS,
+        cohort=5,
+        method=config["method"],
+        seed=config["seed"],
+        local=LocalSettings(learning_rate=0.1, batch_size=4),
+        on_client_error=config["on_client_error"],
+    )
+    return Experiment(Protocol(task, settings), Shards(config))
+
+
+app = make_client_app(build)
+
+
+def load() -> Any:
+    return app
+
+
+def local(rounds: int, **config: Any) -> tuple[Federation, list[RoundReport]]:
+    """The same run on the in-process engine."""
+    experiment = build(config)
+    federation, reports = Federation(experiment.protocol), []
+    LocalEngine(federation, experiment.shards).run(rounds, reports.append)
+    return federation, reports
+
+
+def assert_equal_runs(
+    one: tuple[Federation, list[RoundReport]], other: tuple[Federation, list[RoundReport]]
+) -> None:
+    """Bit-identical states, equal reports but for time and bytes."""
+    assert one[0].round == other[0].round
+    assert torch.equal(one[0].w, other[0].w)
+    assert torch.equal(one[0].psi, other[0].psi)
+    for mine, theirs in zip(one[1], other[1], strict=True):
+        for name in ("round", "train_loss", "cohort", "psi", "physical", "skipped"):
+            assert getattr(mine, name) == getattr(theirs, name), name

@@ -1,0 +1,105 @@
+"""Small networks and clients' shards that tests share."""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol
+from fedpart.settings import FederationSettings
+
+SIZE, CLASSES = 6, 3
+
+
+class Gain(HyperModule):
+    """Multiplies its input by a learned factor: psi without any noise."""
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("log_gain",)
+
+    def __init__(self, gain: float = 1.2) -> None:
+        super().__init__()
+        self.log_gain = nn.Parameter(torch.tensor(math.log(gain)))
+
+    def forward(self, x):
+        return x * self.log_gain.exp()
+
+
+def chain_net(seed=0, dropout=True):
+    """Conv and Linear layers in a row: fit for node partitioning."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 5, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        *([ConcreteDropout(0.2)] if dropout else []),
+        nn.Flatten(),
+        nn.Linear(5 * (SIZE // 2) ** 2, 10),
+        nn.Tanh(),
+        nn.Linear(10, CLASSES),
+    )
+
+
+def norm_net(seed=0):
+    """With stacked scales and biases."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1),
+        nn.GroupNorm(2, 6),
+        nn.ReLU(),
+        ConcreteDropout(0.2),
+        nn.Flatten(),
+        nn.Linear(6 * SIZE**2, 8),
+        nn.LayerNorm(8),
+        nn.Tanh(),
+        nn.Linear(8, CLASSES),
+    )
+
+
+def smooth_net(seed=0):
+    """Differentiable, without noise, with a hyperparameter."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(SIZE**2, 7), nn.Tanh(), nn.LayerNorm(7), Gain(), nn.Linear(7, CLASSES)
+    )
+
+
+def shard(examples, seed=0):
+    """Random images whose brightness tells the class."""
+    g = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, CLASSES, (examples,), generator=g)
+    inputs = torch.rand(examples, 1, SIZE, SIZE, generator=g) * (1 + targets.view(-1, 1, 1, 1)) / CLASSES
+    return Dataset(inputs, targets)
+
+
+def shards(sizes, seed=0):
+    return [shard(n, 1000 * seed + i) for i, n in enumerate(sizes)]
+
+
+def augmentation():
+    return AffineAugmentation(initial=0.1)
+
+
+def settings(clients, **changes):
+    return FederationSettings(clients=clients, **{"cohort": clients, "seed": 3, **changes})
+
+
+class Recorder(Federation):
+    """Keeps a copy of the cohort's sum of every round: ``totals[round - 1]``."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        super().__init__(protocol)
+        self.totals = []
+
+    def step(self, total):
+        self.totals.append(
+            None
+            if total is None
+            else {
+                "deltas": {j: delta.clone() for j, delta in total.deltas.items()},
+                "weights": dict(total.weights),
+                "psi": None if total.psi is None else total.psi.clone(),
+                "psi_weight": total.psi_weight,
+            }
+        )
+        super().step(total)

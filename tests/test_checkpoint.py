@@ -1,0 +1,184 @@
+"""A run that is stopped, or killed, and resumed is bit-identical to one that was left alone."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from problems import augmentation, chain_net, shards
+
+from fedpart import Federation, LocalSettings, Protocol, Task, federate
+
+SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
+ROUNDS = 5
+
+
+def run(rounds, task=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "local": LocalSettings(batch_size=4)}
+    return federate(task, shards(SIZES), rounds=rounds, **{**common, **changes})
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return run(ROUNDS)
+
+
+def assert_same_state(one, other):
+    one, other = one.federation, other.federation
+    assert one.round == other.round
+    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+    for a, b in ((one.server, other.server), (one.server_psi, other.server_psi)):
+        for left, right in zip(a.state_dict(), b.state_dict(), strict=True):
+            assert left.keys() == right.keys()
+            assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+def assert_same_reports(reports, expected):
+    assert [replace(r, seconds=0) for r in reports] == [replace(r, seconds=0) for r in expected]
+
+
+@pytest.mark.parametrize("stop", range(1, ROUNDS))
+def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
+    path = tmp_path / "new" / "folder" / "run.pt"
+    run(stop, checkpoint=path)
+    resumed = run(ROUNDS, checkpoint=path, checkpoint_every=2, resume=True)
+    assert_same_state(resumed, undisturbed)
+    assert_same_reports(resumed.metrics, undisturbed.metrics[stop:])
+    assert [p.name for p in path.parent.iterdir()] == ["run.pt"], "no temporary file is left"
+
+
+def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
+    def stop(report):
+        if report.round == 3:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(KeyboardInterrupt):
+        run(ROUNDS, checkpoint=path, checkpoint_every=2, on_round=stop)
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert_same_state(resumed, undisturbed)
+
+
+def test_resuming_without_a_checkpoint_begins_anew(tmp_path, undisturbed):
+    assert_same_state(run(ROUNDS, checkpoint=tmp_path / "none.pt", resume=True), undisturbed)
+
+
+def test_resuming_a_finished_run_computes_nothing(tmp_path, undisturbed):
+    run(ROUNDS, checkpoint=tmp_path / "run.pt")
+    again = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True)
+    assert again.metrics == []
+    assert_same_state(again, undisturbed)
+
+
+def test_double_precision_and_augerino_resume_too(tmp_path):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    for method in ("augerino", "fedavg"):
+        whole = run(4, task, method=method)
+        run(2, task, method=method, checkpoint=tmp_path / method)
+        assert_same_state(run(4, task, method=method, checkpoint=tmp_path / method, resume=True), whole)
+
+
+CHILD = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import torch
+torch.set_num_threads(1)
+from test_checkpoint import run
+run(100_000, checkpoint={path!r}, checkpoint_every=1, on_round=lambda report: time.sleep(0.005))
+"""
+
+
+def test_killed_at_a_random_moment(tmp_path):
+    path = tmp_path / "run.pt"
+    tests = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)])}
+    script = CHILD.format(tests=str(tests), path=str(path))
+    child = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not path.exists():
+            assert child.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    (tmp_path / "run.pt.tmp").write_bytes(path.read_bytes()[:1000])  # torn, as if killed while writing
+
+    reached = torch.load(path)["round"]
+    resumed = run(reached + 3, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [reached + 1, reached + 2, reached + 3]
+    assert_same_state(resumed, run(reached + 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 7}, "seed was 6, is 7"),
+        ({"cohort": 4}, "cohort was 3, is 4"),
+        ({"local": LocalSettings(0.1, 4)}, "local was .*'learning_rate': 0.05.* is .*'learning_rate': 0.1"),
+        ({"method": "fedavg"}, "method was 'partitioned', is 'fedavg'"),
+        ({"task": Task(chain_net(), transforms=[augmentation()])}, "samples was 2, is 10"),
+        ({"task": Task(chain_net(seed=1), transforms=[augmentation()], samples=2)}, "default values"),
+    ],
+)
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path, changes, says):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=f"belongs to another configuration.*{says}.*Resume with"):
+        run(ROUNDS, checkpoint=path, resume=True, **changes)
+    assert path.read_bytes() == before
+
+
+def test_a_run_may_move_to_another_device_or_go_on_with_less_care(tmp_path, undisturbed):
+    run(2, checkpoint=tmp_path / "run.pt")
+    resumed = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True, on_client_error="skip")
+    assert_same_state(resumed, undisturbed)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "other"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "run.pt"
+    torch.save({"epoch": 3}, path) if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read"):
+        run(ROUNDS, checkpoint=path, resume=True)
+
+
+def test_a_torn_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read"):
+        run(ROUNDS, checkpoint=path, resume=True)
+
+
+def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"run\.pt exists already; pass resume=True"):
+        run(ROUNDS, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
+    settings = replace(
+        undisturbed.federation.protocol.settings,
+        method="augerino",
+        method_options={"initial": torch.full((6,), -1.0)},
+    )
+    task = Task(chain_net(), transforms=[augmentation()])
+    first, second = (Federation(Protocol(task, settings)) for _ in range(2))
+    first.step(None)
+    first.save(tmp_path / "run.pt")
+    second.load(tmp_path / "run.pt")
+    assert second.round == 1

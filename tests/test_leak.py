@@ -1,0 +1,64 @@
+"""No bit of chunk k's data may reach w_j for j < k (psi frozen): the invariant that everything rests on."""
+
+import pytest
+import torch
+from problems import Recorder, augmentation, chain_net, norm_net, settings, shard, shards
+
+from fedpart import AdamSettings, Dataset, LocalSettings, Protocol, Task
+from fedpart.engines import LocalEngine
+
+SIZES = [3, 9, 6, 11, 2, 7, 5, 10, 8]
+ROUNDS = 3
+
+
+def train(network, data, **changes):
+    """Final federation, psi frozen by a server that does not step it, so that its gradient is still seen."""
+    task = Task(network, transforms=[augmentation()], samples=2)
+    local = LocalSettings(learning_rate=0.3, batch_size=4)
+    fixed = settings(
+        len(data), chunks=(0.4, 0.3, 0.3), cohort=7, local=local, server_psi=AdamSettings(0.0), **changes
+    )
+    federation = Recorder(Protocol(task, fixed))
+    LocalEngine(federation, data).run(ROUNDS)
+    return federation
+
+
+@pytest.mark.parametrize(
+    ("network", "scheme"),
+    [(chain_net, "random"), (chain_net, "node"), (norm_net, "random")],
+    ids=["random", "node", "norms"],
+)
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+def test_chunk_k_reaches_no_earlier_partition(network, scheme, defaults):
+    data = shards(SIZES)
+    whole = train(network(), data, scheme=scheme, defaults=defaults)
+    for k in (1, 2, 3):
+        mine = [client for client in range(len(data)) if whole.protocol.chunk(client) == k]
+        replaced = [shard(len(s), 77 + i) if i in mine else s for i, s in enumerate(data)]
+        other = train(network(), replaced, scheme=scheme, defaults=defaults)
+        for j in (1, 2, 3):
+            w_j = whole.protocol.partition.slice(j)
+            assert torch.equal(whole.w[w_j], other.w[w_j]) == (j < k), f"chunk {k}, w_{j}"
+        assert torch.equal(whole.psi, other.psi), "psi is frozen here"
+        gradients = [(a["psi"], b["psi"]) for a, b in zip(whole.totals, other.totals, strict=True)]
+        assert any(a is not None and not torch.equal(a, b) for a, b in gradients), "the psi gradient changes"
+
+
+def test_even_a_failing_chunk_k_client_changes_no_earlier_partition():
+    data = shards(SIZES)
+    task = Task(chain_net())
+    runs = []
+    for broken in (False, True):
+        fixed = settings(
+            len(data), chunks=(0.4, 0.3, 0.3), server_psi=AdamSettings(0.0), on_client_error="skip"
+        )
+        federation = Recorder(Protocol(task, fixed))
+        last = next(client for client in range(len(data)) if federation.protocol.chunk(client) == 3)
+        mine = list(data)
+        if broken:
+            mine[last] = Dataset(data[last].inputs, data[last].targets + 10)
+        engine = LocalEngine(federation, mine)
+        reports = [engine.run_round() for _ in range(2)]
+        assert [s["client"] for r in reports for s in r.skipped] == ([last] * 2 if broken else [])
+        runs.append(federation.w[: federation.protocol.partition.bounds[2]].clone())
+    assert torch.equal(*runs)

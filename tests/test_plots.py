@@ -1,0 +1,253 @@
+import json
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fake_runs import learned, small_config, write_run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from simulations.curves import Quantity, Run, byte_unit, groups
+from simulations.figures import COLOURS, DPI
+from simulations.plots import (
+    comparison_figure,
+    comparison_psi_figure,
+    plot_comparison,
+    plot_run,
+    run_figure,
+    run_psi_figure,
+)
+
+MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
+UNITS = {"angle": " [deg]", "shift_x": " [%]", "shift_y": " [%]"}
+
+
+def affine(rounds):
+    """All of the min-max family and four dropout layers, over rounds."""
+    lines = []
+    for i in range(1, rounds + 1):
+        line = {f"dropout{k}.rate [%]": 10 + 0.1 * k * i for k in (1, 2, 3, 4)}
+        for name in MINMAX:
+            line |= {
+                f"affine.{name}_{end}{UNITS.get(name, '')}": s * i for end, s in (("min", -1.0), ("max", 2.0))
+            }
+        lines.append(line)
+    return lines
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """fedavg and partitioned, two seeds each."""
+    found = {}
+    for method in ("fedavg", "partitioned"):
+        for seed in (0, 1):
+            config = small_config(method=method, seed=seed)
+            folder = tmp_path / method / f"seed{seed}"
+            accuracies = [(i + seed) / 20 for i in range(12)]
+            physical = (
+                learned(12, -60, 60 + seed, 8)
+                if method == "partitioned"
+                else [{"dropout1.rate [%]": 10.0}] * 12
+            )
+            upload = 3_000_000 if method == "fedavg" else 1_000_000 + 1_000_000 * seed
+            write_run(folder, config, accuracies, upload=upload, download=3_000_000, physical=physical)
+            found.setdefault(method, []).append(Run.load(folder))
+    return found
+
+
+def one_run(folder, physical, accuracies=(0.5,) * 12, **options):
+    write_run(folder, small_config(method="partitioned"), accuracies, physical=physical, **options)
+    return Run.load(folder)
+
+
+def labels(ax):
+    return ax.get_xlabel(), ax.get_ylabel()
+
+
+def assert_png(path, width):
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[-8:-4] == b"IEND"
+    assert struct.unpack(">I", data[16:20])[0] == width
+
+
+def assert_nothing_overlaps(figure):
+    """Titles, legends and axis labels keep clear of each other, of the curves, and inside of the picture."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.canvas.draw()
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    boxes = [("title", figure._suptitle.get_window_extent(renderer))]
+    boxes += [("legend of the figure", legend.get_window_extent(renderer)) for legend in figure.legends]
+    for ax in shown:
+        boxes.append(("curves", ax.get_window_extent(renderer)))
+        texts = [ax.xaxis.label, ax.yaxis.label, ax._left_title]
+        for axis, limits in (
+            (ax.xaxis, ax.get_xlim()),
+            (ax.yaxis, ax.get_ylim()),
+        ):  # ticks outside are not drawn
+            ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            texts += [text for place, text in ticks if limits[0] <= place <= limits[1]]
+        texts = [text for text in texts if text.get_text()]
+        boxes += [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+        if ax.get_legend() is not None:
+            boxes.append(("legend", ax.get_legend().get_window_extent(renderer)))
+    for i, (name, box) in enumerate(boxes):
+        inside = min(box.x0, box.y0) >= 0 and box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
+        assert inside, name
+        for other, another in boxes[:i]:
+            assert not box.padded(-3).overlaps(another.padded(-3)), (name, other)
+
+
+def test_accuracy_against_rounds(runs):
+    figure = comparison_figure(runs, "rounds")
+    (ax,) = figure.axes
+    assert labels(ax) == ("round", "validation accuracy [%]")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "partitioned"]
+    assert figure._suptitle.get_text() == "Validation accuracy, mean ± standard error over 2 seeds"
+    line = ax.lines[0]
+    assert line.get_color() == COLOURS[0] and ax.lines[1].get_color() == COLOURS[1]
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
+    np.testing.assert_allclose(line.get_ydata(), [5 * (i + 0.5) for i in range(12)])  # mean of i/20, (i+1)/20
+    edge = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert edge.min() == pytest.approx(0.0) and edge.max() == pytest.approx(
+        60.0
+    )  # +- 2.5, the standard error
+
+
+def test_accuracy_against_bytes(runs):
+    (ax,) = comparison_figure(runs, "bytes").axes
+    assert labels(ax) == ("upload + download, all clients [MB]", "validation accuracy [%]")
+    fedavg, partitioned = ax.lines
+    np.testing.assert_allclose(fedavg.get_xdata(), 6.0 * np.arange(1, 13))
+    np.testing.assert_allclose(partitioned.get_xdata(), 4.5 * np.arange(1, 13))  # mean of 4 and 5 MB a round
+
+
+def test_one_seed_has_no_band(runs):
+    figure = comparison_figure({method: own[:1] for method, own in runs.items()}, "rounds")
+    assert not figure.axes[0].collections and "one seed" in figure._suptitle.get_text()
+
+
+def test_psi_of_a_comparison_shows_who_learned_what(runs):
+    figure = comparison_psi_figure(runs)
+    rotation, dropout = figure.axes
+    assert rotation.get_ylabel() == "rotation [degrees]" and rotation.get_title("left") == "Rotation range"
+    assert labels(dropout) == ("round", "drop rate [%]")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["partitioned"]
+    assert rotation.lines[0].get_color() == COLOURS[1]  # as in the learning curves
+    np.testing.assert_allclose([line.get_ydata()[-1] for line in rotation.lines[:2]], [-60, 60.5])
+    assert comparison_psi_figure({"fedavg": runs["fedavg"]}) is None
+
+
+def test_pictures_of_a_comparison_are_png(runs, tmp_path):
+    paths = plot_comparison({**runs, "augerino": []}, tmp_path)
+    assert [path.name for path in paths] == ["accuracy_rounds.png", "accuracy_bytes.png", "psi.png"]
+    for path in paths:
+        assert_png(path, 8 * DPI)
+    assert plot_comparison({"fedavg": []}, tmp_path) == []
+
+
+def test_runs_are_compared_at_the_rounds_that_all_of_them_evaluated(runs):
+    for line in runs["fedavg"][0].metrics[:11]:
+        line.pop("val_accuracy")
+    (ax,) = comparison_figure(runs, "rounds").axes
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [12])
+
+
+def test_one_run(tmp_path):
+    run = one_run(tmp_path, learned(12, -60, 60, 8), [i / 12 for i in range(12)])
+    accuracy, loss = run_figure(run).axes
+    assert accuracy.get_ylabel() == "validation accuracy [%]" and labels(loss) == (
+        "round",
+        "loss [nats per example]",
+    )
+    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["training", "validation"]
+    np.testing.assert_allclose(loss.lines[0].get_ydata(), [2 / (i + 1) for i in range(12)])
+    rotation, dropout = run_psi_figure(run).axes
+    assert labels(rotation) == ("round", "rotation [degrees]") and labels(dropout) == (
+        "round",
+        "drop rate [%]",
+    )
+    assert len(dropout.lines) == 1  # dropout2 was not learned
+    paths = plot_run(tmp_path)
+    assert [path.name for path in paths] == ["learning_curve.png", "psi.png"]
+    assert_png(paths[0], 8 * DPI)
+
+
+def test_a_run_without_classes_or_psi_has_its_loss(tmp_path):
+    run = one_run(tmp_path, None, None)
+    (ax,) = run_figure(run).axes
+    assert ax.get_ylabel() == "loss [nats per example]" and len(ax.lines) == 2
+    assert [path.name for path in plot_run(tmp_path)] == ["learning_curve.png"]
+
+
+def test_a_run_that_is_not_finished_or_not_there(tmp_path):
+    run = one_run(tmp_path, None, finished=False)
+    assert run_figure(run)._suptitle.get_text() == "Learning curve"
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert plot_run(tmp_path) == []
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        plot_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 12])
+def test_nothing_overlaps(tmp_path, rounds):
+    config = small_config(method="partitioned", rounds=rounds)
+    write_run(tmp_path, config, [0.8] * rounds, physical=affine(rounds))
+    run = Run.load(tmp_path)
+    figures = [
+        run_figure(run),
+        comparison_figure({"partitioned": [run], "package.module:Method": [run, run]}, "bytes"),
+    ]
+    if rounds > 1:
+        figures += [run_psi_figure(run), comparison_psi_figure({"partitioned": [run]})]
+    for figure in figures:
+        assert_nothing_overlaps(figure)
+
+
+def test_every_kind_of_psi_has_its_panel_and_unit(tmp_path):
+    run = one_run(tmp_path, affine(12))
+    axes = [ax for ax in run_psi_figure(run).axes if ax.get_visible()]
+    assert {ax.get_ylabel() for ax in axes} == {
+        "rotation [degrees]",
+        "scale [factor]",
+        "shear [factor]",
+        "shift [% of the image]",
+        "drop rate [%]",
+    }
+
+
+def test_a_mask_of_many_numbers_is_summarised(tmp_path):
+    physical = [{f"mask.logit[{k}]": float(k * i) for k in range(1, 102)} for i in range(12)]
+    (ax,) = run_psi_figure(one_run(tmp_path, physical)).axes
+    assert ax.get_title("left") == "mask.logit" and len(ax.lines) == 1
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 51.0 * np.arange(12))
+    assert ax.get_legend().get_texts()[0].get_text() == "median of 101"
+
+
+def test_names_of_psi_are_taken_apart():
+    assert Quantity.parse("affine.shift_x_max [%]") == Quantity(
+        "affine.shift_x_max [%]", "affine", "shift_x", "max", "%"
+    )
+    assert Quantity.parse("gain") == Quantity("gain", "", "gain", "", "")
+    found = groups(["a.angle_max [deg]", "a.angle_min [deg]", "d1.rate [%]", "d2.rate [%]", "s.w.norm"])
+    assert [(g.kind, [line.label for line in g.lines]) for g in found] == [
+        ("angle", ["angle"]),
+        ("rate", ["d1", "d2"]),
+        ("norm", ["s.w"]),
+    ]
+    assert found[0].lines[0].names == ("a.angle_min [deg]", "a.angle_max [deg]")  # the lower end first
+
+
+def test_bytes_are_read_in_decimal_units():
+    assert [byte_unit(n)[1] for n in (999, 1e3, 2.5e6, 1e9)] == ["B", "kB", "MB", "GB"]
+
+
+def test_matplotlib_is_imported_for_pictures_alone_and_never_pyplot(tmp_path):
+    one_run(tmp_path, learned(12, -60, 60))
+    code = (
+        "import sys, json; import simulations.compare, simulations.plots as p\n"
+        "before = 'matplotlib' in sys.modules\n"
+        f"p.plot_run({str(tmp_path)!r}); print(json.dumps([before, 'matplotlib.pyplot' in sys.modules]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [False, False]

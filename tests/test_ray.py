@@ -1,0 +1,102 @@
+import pytest
+import torch
+from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedpart import ClientError, Federation
+from server.strategy import FedPart
+from simulations.config import ExperimentConfig
+from simulations.experiment import build as build_experiment
+from simulations.ray_engine import RayEngine
+from simulations.ray_grid import RayGrid
+
+import ray  # isort: skip  (after the environment is set)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def grid(cluster):
+    with RayGrid(load, CLIENTS, {}, workers=2) as grid:
+        yield grid
+
+
+def run(grid, rounds, timeout=3600.0, **config):
+    federation, reports = Federation(build(config).protocol), []
+    FedPart(federation, on_round=reports.append).run(grid, rounds, timeout)
+    return federation, reports
+
+
+def test_ray_equals_the_local_engine_twice(grid):
+    expected = local(4)
+    assert_equal_runs(run(grid, 4), expected)
+    assert_equal_runs(run(grid, 4), expected)
+
+
+def test_dead_actor_is_replaced(grid):
+    ray.kill(grid._idle[0])
+    assert_equal_runs(run(grid, 2), local(2))
+    assert len(grid._idle) == 2
+
+
+def test_client_that_kills_its_actor_in_mid_round_once(tmp_path):
+    victim = build({}).protocol.cohort(2)[1]
+    config = {"dying": victim, "marker": str(tmp_path / "died")}
+    with RayGrid(load, CLIENTS, config, workers=2) as grid:
+        result = run(grid, 3)
+    assert (tmp_path / "died").exists()
+    assert_equal_runs(result, local(3))
+
+
+def test_client_that_always_kills_its_actor(tmp_path):
+    victim = build({}).protocol.cohort(1)[1]
+    config = {"dying": victim, "marker": str(tmp_path / "died"), "always": True}
+    with RayGrid(load, CLIENTS, config, workers=2) as grid:
+        _, reports = run(grid, 1, on_client_error="skip")  # the others of its calls are not lost
+    assert [skip["client"] for skip in reports[0].skipped] == [victim]
+    reason = reports[0].skipped[0]["reason"]
+    assert reason.startswith(f"Client {victim} failed in round 1: its process died 3 times")
+
+
+def test_client_exception_is_named():
+    victim = build({}).protocol.cohort(1)[0]
+    with (
+        RayGrid(load, CLIENTS, {"failing": victim}, workers=1) as grid,
+        pytest.raises(
+            ClientError, match=rf"^Client {victim} failed in round 1: KeyError: .*the disk of this"
+        ),
+    ):
+        run(grid, 1)
+
+
+def test_timeout_gives_up_and_the_grid_goes_on(grid):
+    messages = [
+        Message(RecordDict({"config": ConfigRecord()}), node, "query") for node in grid.get_node_ids()
+    ]
+    assert len(grid.send_and_receive(messages, timeout=0.0)) < CLIENTS
+    assert len(grid.send_and_receive(messages)) == CLIENTS
+
+
+def test_engine_runs_a_configuration():
+    config = ExperimentConfig.from_dict({"clients": 6, "cohort": 3, "samples": 2, "training_points": 120})
+    experiment = build_experiment(config)
+    federation, reports = Federation(experiment.protocol), []
+    with RayEngine(experiment, federation, workers=2) as engine:
+        engine.run(1, reports.append)
+        engine.run(2, reports.append)
+        engine.run(2, reports.append)
+    assert [report.round for report in reports] == [1, 2]
+
+    from fedpart.engines import LocalEngine
+
+    other, expected = Federation(experiment.protocol), []
+    LocalEngine(other, experiment.shards).run(2, expected.append)
+    assert_equal_runs((federation, reports), (other, expected))

@@ -1,0 +1,35 @@
+"""A tiny experiment on the embedded digits, seconds long, for tests of runs as a whole."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulations.config import ExperimentConfig
+
+TINY: dict[str, Any] = {
+    "data": "digits",
+    "rounds": 5,
+    "clients": 6,
+    "cohort": 3,
+    "chunks": [0.5, 0.3, 0.2],
+    "samples": 2,
+    "training_points": 60,
+    "validation_points": 30,
+    "test_points": 40,
+    "split": {"alpha": 1.0},
+    "evaluate_every": 2,
+    "checkpoint_every": 2,
+}
+
+
+def tiny(**changes: Any) -> ExperimentConfig:
+    """The tiny experiment, with other values for some keys."""
+    return ExperimentConfig.from_dict({**TINY, **changes})
+
+
+def tiny_file(folder: Path, **changes: Any) -> Path:
+    """The same as a YAML file."""
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({**TINY, **changes}))
+    return path
