@@ -119,6 +119,7 @@ def _run(
 
     from simulations.config import ConfigError, load_config
     from simulations.panel import panel
+    from simulations.plots import plot_run
     from simulations.progress import Progress
     from simulations.resume import resumed_config
     from simulations.run_directory import read_summary
@@ -142,6 +143,7 @@ def _run(
         folder = out or _new_folder(Path(file).stem, settings)
     with _interruptible(f"continue with: fedpart run --resume {folder}", folder):
         summary = run_experiment(settings, folder, resume=resume is not None, progress=Progress(console))
+        plot_run(folder)
     console.print(panel(summary, folder, file))
 
 

@@ -33,7 +33,7 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
     table.add_column()
     for name, text in _rows(summary):
         table.add_row(name, text)
-    table.add_row("files", f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors")
+    table.add_row("files", f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
     lines: list[RenderableType] = [
         Text(_WHAT.get(summary["method"], f"Method {summary['method']}.")),
         Text(""),

@@ -65,7 +65,8 @@ class AffineSection(Section):
     )
     initial: float | list[float] | None = Field(
         default=None,
-        description="where the ranges start: half-widths around the identity (minmax, centred), raw widths (augerino)",
+        description="where the ranges start: half-widths around the identity (minmax, centred), or raw "
+        "widths (augerino)",
     )
     align_corners: bool = Field(
         default=True, description="whether coordinates -1 and 1 are pixel centres or edges"
