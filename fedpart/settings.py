@@ -51,7 +51,8 @@ class FederationSettings:
         weighting: of clients in averages of weights, by ``examples`` or ``uniform`` (open point 2); psi
             gradients are sums over examples, always.
         non_contributors: ``ignore``: a partition's mean is over the clients that trained it; ``zero``: the
-            rest of the cohort counts as no change (open point 2).
+            rest of the cohort counts as no change (open point 2); weighted by examples, it lets the sizes,
+            though not the data, of later chunks' shards reach earlier partitions.
         scheme, defaults, chain: see :class:`~fedpart.partition.Partition`.
         device: where models are computed.
         on_client_error: ``fail`` ends the run at a client's exception or refused upload; ``skip`` goes on

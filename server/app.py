@@ -53,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     config = read_run_config(context.run_config)
     with _folder(str(context.run_config.get("out", ""))) as folder:
         summary: dict[str, Any] = run_experiment(
-            config.model_copy(update={"engine": "ray"}),
+            config.model_copy(update={"engine": "flower"}),
             folder,
             engine=lambda experiment, federation: nullcontext(GridEngine(federation, grid)),
             progress=Progress(),

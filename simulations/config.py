@@ -126,8 +126,9 @@ class ExperimentConfig(Section):
         default=HyperparameterSection(), description="what psi consists of"
     )
 
-    engine: Literal["local", "ray"] = Field(
-        default="local", description="local: this process; ray: Flower's apps on Ray actors"
+    engine: Literal["local", "ray", "flower"] = Field(
+        default="local",
+        description="local: this process; ray: Flower's apps on Ray actors; flower: what `flwr run` records",
     )
     workers: int | None = Field(default=None, ge=1, description="Ray actors; null: one per CPU core")
     device: str = Field(default="cpu", description="where models are computed: cpu, cuda, cuda:0, ...")

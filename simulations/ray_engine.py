@@ -60,7 +60,7 @@ class RayEngine:
         Raises:
             ClientError: a client failed, and the settings say ``fail``.
         """
-        FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
+        FedPart(self.federation, on_round=on_round, wait=600.0).run(self.grid, rounds)
 
 
 def _load() -> ClientApp:

@@ -221,21 +221,20 @@ class RayGrid(Grid):
             actor, tasks = self._busy.pop(result)
             try:
                 replies = ray.get(result)
-            except ray.exceptions.RayActorError as error:
-                self._replace(tasks, error)
-            except (
-                ray.exceptions.RayTaskError
-            ) as error:  # the call itself failed, e.g. a reply cannot be pickled
+            except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled
                 self._idle.append(actor)
                 self._fail(tasks, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
+                self._replace(actor, tasks, error)
             else:
                 self._idle.append(actor)
                 for task, reply in zip(tasks, replies, strict=True):
                     self._take(task, reply)
         self._dispatch()
 
-    def _replace(self, tasks: list[_Task], error: Exception) -> None:
+    def _replace(self, actor: Any, tasks: list[_Task], error: Exception) -> None:
         """A new actor for one that died; its messages run again one by one, which shows the one to blame."""
+        ray.kill(actor)
         self._idle.append(self._start())
         for task in tasks:
             task.deaths += 1

@@ -70,6 +70,8 @@ def run_experiment(
             return summary
     else:
         refuse_existing(out)
+    if engine is None and config.engine == "flower":
+        raise ConfigError("The engine flower is what `flwr run .` uses; choose engine local or ray here.")
     progress = progress or Progress(quiet=True)
     with _torch_threads(config.threads):
         with _one_sentence():

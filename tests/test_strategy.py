@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
 
-from fedpart import ClientError, Federation
+from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
 from server.messages import cause
 from server.nodes import NodesError
 from server.strategy import FedPart
@@ -333,14 +333,31 @@ def test_absent_clients():
         strategy.run(grid, 2)
 
 
-def test_expected_upload_ratio_over_all_clients():
-    protocol = build({"width": 400}).protocol
-    sizes = protocol.partition.sizes
-    numbers = [sum(sizes[protocol.chunk(client) - 1 :]) for client in range(CLIENTS)]
-    counts = [sum(protocol.chunk(client) == k for client in range(CLIENTS)) for k in (1, 2, 3)]
-    expected = sum(count * sum(sizes[k:]) for k, count in enumerate(counts)) / CLIENTS
-    assert np.mean(numbers) == pytest.approx(expected)
-    assert protocol.expected_upload_ratio == pytest.approx(0.770, abs=1e-4)
+def test_late_nodes_are_waited_for(monkeypatch):
+    monkeypatch.setattr("server.nodes.POLL_SECONDS", 0.0)
+    grid = grid_of({})
+    online, late = grid.get_node_ids, [3, 8]
+    for client in late:
+        grid.leave(client)
+
+    def one_more_each_time():
+        if late:
+            grid.join({"partition-id": late.pop(), "num-partitions": CLIENTS})
+        return online()
+
+    monkeypatch.setattr(grid, "get_node_ids", one_more_each_time)
+    federation, reports = Federation(build({}).protocol), []
+    FedPart(federation, on_round=reports.append, wait=60.0).run(grid, 1)
+    assert_equal_runs((federation, reports), local(1))
+
+
+@pytest.mark.parametrize(("chunks", "ratio"), [((0.7, 0.2, 0.1), 0.77), ((0.9, 0.1), 0.91)])
+def test_upload_over_all_clients_is_the_expected_ratio(chunks, ratio):
+    task = Task(torch.nn.Linear(99, 10))  # 1,000 weights, no psi
+    protocol = Protocol(task, FederationSettings(clients=100, chunks=chunks))
+    numbers = sum(protocol.upload_numbers(protocol.plan(client, 1)) for client in range(100))
+    assert numbers == round(ratio * 1000 * 100)
+    assert protocol.expected_upload_ratio == pytest.approx(ratio, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from fedpart.executor import ClientError, Executor
 from fedpart.federation import Federation, RoundReport
 from fedpart.update import Update, blocks, sum_updates
 
-HEADER_BYTES = 256  # what a message holds besides its numbers, about
+# What a Flower message holds besides its numbers, about; nothing is sent in this process.
+UPLOAD_HEADER, DOWNLOAD_HEADER = 509, 710
 
 
 class LocalEngine:
@@ -43,7 +44,7 @@ class LocalEngine:
             update = self._update(client, round, skipped)
             if update is None:
                 return None
-            sizes[0] += update.numbers() * federation.w.element_size() + HEADER_BYTES
+            sizes[0] += update.numbers() * federation.w.element_size() + UPLOAD_HEADER
             return update.weigh(protocol.client_weight(update.examples))
 
         total = sum_updates(
@@ -51,7 +52,7 @@ class LocalEngine:
         )
         federation.step(total)
         numbers = len(federation.w) + len(federation.psi)
-        download = len(cohort) * (numbers * federation.w.element_size() + HEADER_BYTES)
+        download = len(cohort) * (numbers * federation.w.element_size() + DOWNLOAD_HEADER)
         return federation.report(time.perf_counter() - start, cohort, total, sizes[0], download, skipped)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
