@@ -13,6 +13,7 @@ from fedpart.jobs import Job
 from fedpart.noise import Noise, NoiseKey
 from fedpart.protocol import Protocol
 from fedpart.rng import generator
+from fedpart.settings import DECAY_POWERS
 from fedpart.space import ParameterSpace
 from fedpart.task import Batch
 from fedpart.update import Update
@@ -54,12 +55,11 @@ class Executor:
 
     Args:
         protocol: shared with the server.
-        device: where to compute; defaults to the protocol's.
     """
 
-    def __init__(self, protocol: Protocol, device: str | None = None) -> None:
+    def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
-        self.device = torch.device(device or protocol.settings.device)
+        self.device = torch.device(protocol.settings.device)
         task, partition = protocol.task, protocol.partition
         trained = set(protocol.method.trained_psi(task))
         named = zip(task.psi_names, task.psi_space.entries, strict=True)
@@ -122,6 +122,7 @@ class Executor:
         psi = self.psi.detach().requires_grad_(job.psi)
         w_j = None if j is None else self._take(start, j).clone()
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
+        momentum: Tensor | None = None
         for step, batch in enumerate(self._batches(client, shard, job)):
             if j is not None and w_j is not None and step > 0:
                 point = _Point(space, self._put(start, j, w_j))
@@ -130,13 +131,17 @@ class Executor:
             noise = Noise(key, self.device, protocol.task.dtype)
             w = point.tensors if j is not None else {name: t.detach() for name, t in point.tensors.items()}
             loss = protocol.method.loss(protocol.task, job, w, psi, batch, noise)
+            if not loss.requires_grad:
+                names = ", ".join(protocol.task.psi_names)
+                raise ValueError(
+                    f"the loss does not depend on any of {names}; use them in forward(), or remove them"
+                )
             wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
             gradients = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
             if job.psi:
                 psi_sum += gradients.pop() * len(batch.inputs)
             if j is not None and w_j is not None:
-                flat = point.pull_back(gradients)
-                w_j.add_(self._take(flat, j), alpha=-protocol.settings.local.learning_rate)
+                momentum = self._sgd_step(w_j, self._take(point.pull_back(gradients), j), j, momentum)
             loss_sum += loss.item() * len(batch.inputs)
             seen += len(batch.inputs)
         if j is not None and w_j is not None:
@@ -144,6 +149,19 @@ class Executor:
         if job.psi:
             update.psi = psi_sum * self._psi_mask / seen
         return loss_sum / seen
+
+    def _sgd_step(self, w_j: Tensor, gradient: Tensor, j: int, momentum: Tensor | None) -> Tensor | None:
+        """One step of torch's SGD on ``w_j``, in place; returns the momentum buffer."""
+        local = self.protocol.settings.local
+        if local.weight_decay:
+            share = sum(self.protocol.chunks[:j])
+            decay = local.weight_decay / share ** DECAY_POWERS[local.decay_scaling]
+            gradient = gradient.add(w_j, alpha=decay)
+        if local.momentum:
+            momentum = gradient.clone() if momentum is None else momentum.mul_(local.momentum).add_(gradient)
+            gradient = momentum
+        w_j.add_(gradient, alpha=-local.learning_rate)
+        return momentum
 
     def _batches(self, client: int, shard: Dataset, job: Job) -> Iterator[Batch]:
         local, seed, n = self.protocol.settings.local, self.protocol.settings.seed, len(shard)

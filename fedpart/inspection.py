@@ -31,6 +31,8 @@ def _refusal(layer: nn.Module) -> str | None:
         return "its running statistics mix the data of all chunks; use GroupNorm or LayerNorm."
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         return "its batch statistics tie examples together; use GroupNorm or LayerNorm."
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
+        return "its gradients are sparse; use sparse=False."
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
         return "max_norm rewrites the weights in place; use max_norm=None and normalise the output."
     if getattr(layer, "inplace", False) is True:

@@ -17,6 +17,10 @@ AVERAGES = ("logits", "log_probabilities", "probabilities")
 
 def classification(outputs: Tensor, targets: Tensor) -> Tensor:
     """Categorical likelihood. ``outputs [B, K]`` logits, ``targets [B]`` int64; ``[B]`` nats."""
+    if targets.is_floating_point():
+        raise ValueError(
+            "classification takes integers, but the targets are real numbers; use likelihood='gaussian'"
+        )
     return F.cross_entropy(outputs, targets, reduction="none")
 
 

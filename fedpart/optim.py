@@ -36,7 +36,7 @@ class SlicedAdam:
 
     def step(self, index: int, gradient: Tensor) -> None:
         """One step of slice ``index`` along ``gradient`` (for weights: minus the mean delta)."""
-        self._parts[index].grad = gradient
+        self._parts[index].grad = gradient.to(self._parts[index].device)
         self._optimisers[index].step()
         self._parts[index].grad = None
 

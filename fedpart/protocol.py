@@ -57,7 +57,8 @@ class Protocol:
             chain=settings.chain,
         )
         self.expected_upload_ratio = expected_upload_ratio(
-            self.chunks, [size / self.partition.space.size for size in self.partition.sizes]
+            [count / settings.clients for count in self.assignment.counts],
+            [size / self.partition.space.size for size in self.partition.sizes],
         )
         self.agreement = self._agreement(identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[

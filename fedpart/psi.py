@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from torch import nn
@@ -16,10 +17,11 @@ from fedpart.registry import nearest
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
     """Transforms under the names of their classes: ``affine``, ``affine2``, ``color_shift``."""
     names: dict[str, HyperModule] = {}
+    seen: Counter[str] = Counter()
     for transform in transforms:
         base = re.sub(r"(?<!^)(?=[A-Z])", "_", type(transform).__name__).lower().removesuffix("_augmentation")
-        name = base if base not in names else f"{base}{len(names) + 1}"
-        names[name] = transform
+        seen[base] += 1
+        names[base if seen[base] == 1 else f"{base}{seen[base]}"] = transform
     return names
 
 

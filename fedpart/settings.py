@@ -10,13 +10,19 @@ from typing import Any, Literal
 from fedpart.optim import AdamSettings
 from fedpart.partition import Defaults, Scheme, check_proportions
 
+DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
+
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How a client trains: plain SGD on its shard.
+    """How a client trains: torch's SGD on its shard, from the server's values in every round.
 
     Attributes:
         learning_rate, batch_size, epochs: of local SGD (App. J.2: 5e-2, 64, 1 on MNIST).
+        momentum: of local SGD; the buffer starts anew in every round and for every partition.
+        weight_decay: of local SGD, in a network trained on all chunks.
+        decay_scaling: how much stronger it is for w_k, which sees chunks 1..k only: ``reciprocal`` of their
+            share of the clients (I.1), ``square_root`` of that (I.4), or ``none`` (open point 6).
         psi_batch: examples behind a client's psi gradient: the whole ``shard`` (MNIST) or a number, drawn at
             random (CIFAR: one batch).
     """
@@ -24,12 +30,21 @@ class LocalSettings:
     learning_rate: float = 5e-2
     batch_size: int = 64
     epochs: int = 1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    decay_scaling: Literal["reciprocal", "square_root", "none"] = "reciprocal"
     psi_batch: Literal["shard"] | int = "shard"
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.epochs < 1 or not 0 < self.learning_rate < math.inf:
             raise ValueError(
                 f"Local training needs batch_size >= 1, epochs >= 1 and learning_rate > 0, got {self}."
+            )
+        if not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"Local training needs 0 <= momentum < 1 and weight_decay >= 0, got {self}.")
+        if self.decay_scaling not in DECAY_POWERS:
+            raise ValueError(
+                f"decay_scaling is one of {', '.join(DECAY_POWERS)}, got {self.decay_scaling!r}."
             )
         if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
             raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
 BLOCKS = 8  # a cohort's positions are summed in this many blocks, whatever the number of workers
 
 
@@ -95,7 +96,7 @@ def validate(
         dtype: of all numbers; float32 or float64 if not given.
 
     Raises:
-        ValueError: says what is wrong: partitions, lengths, dtypes, non-finite values, counts.
+        ValueError: says what is wrong: partitions, lengths, dtypes, non-finite or huge values, counts.
     """
     expected = sorted(expected)
     if sorted(update.deltas) != expected:
@@ -112,9 +113,11 @@ def validate(
             raise ValueError(
                 f"{name} has dtype {tensor.dtype}" + (f" where {dtype} is expected" if dtype else "")
             )
-        # A finite sum has finite terms, and is cheap; one that overflows decides nothing.
-        if not math.isfinite(tensor.sum().item()) and not bool(torch.isfinite(tensor).all()):
+        low, high = (bound.item() for bound in torch.aminmax(tensor)) if size else (0.0, 0.0)
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError(f"{name} has values that are not finite")
+        if max(-low, high) > LARGEST:
+            raise ValueError(f"{name} has values beyond {LARGEST:g}, which cannot be summed")
     if not 1 <= update.examples < math.inf:
         raise ValueError(f"it claims {update.examples} examples")
     if not math.isfinite(update.loss):

@@ -28,7 +28,8 @@ class Nodes:
     Args:
         clients: N of the configuration.
         wait: seconds to wait for clients that are missing.
-        lenient: go on without a node that does not belong to the run, instead of ending the run.
+        lenient: go on without clients that are missing and nodes that do not belong to the run, and take in
+            clients with numbers of N or more, instead of ending the run.
     """
 
     def __init__(self, clients: int, wait: float, lenient: bool) -> None:
@@ -47,10 +48,11 @@ class Nodes:
         return {client: node for client, node in sorted(self._node_of.items()) if node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int]) -> dict[int, int]:
-        """As :meth:`present`, once all ``wanted`` clients are connected.
+        """As :meth:`present`, once all ``wanted`` clients are there; lenient: after ``wait`` seconds anyway.
 
         Raises:
-            NodesError: they are not after ``wait`` seconds, or a node does not belong to the run.
+            NodesError: they are not after ``wait`` seconds (lenient: none is), or a node does not belong to
+                the run.
         """
         wanted, start = set(wanted), time.monotonic()
         shown = start
@@ -60,6 +62,9 @@ class Nodes:
                 return nodes
             now = time.monotonic()
             if now - start >= self.wait:
+                if self.lenient and nodes:
+                    log(WARNING, "Going on with %s of %s clients", len(nodes), self.clients)
+                    return nodes
                 raise NodesError(self._missing(sorted(wanted - nodes.keys()), len(nodes)))
             if now - shown >= PROGRESS_SECONDS:
                 log(INFO, "Waiting for clients: %s of %s are connected", len(nodes), self.clients)
@@ -88,6 +93,7 @@ class Nodes:
         answers = list(grid.send_and_receive(questions, timeout=self.wait))
         asked = {question.metadata.message_id: question.metadata.dst_node_id for question in questions}
         learned: dict[int, int] = {}
+        answers = [answer for answer in answers if answer.metadata.reply_to_message_id in asked]
         answers.sort(key=lambda answer: asked[answer.metadata.reply_to_message_id])
         for answer in answers:
             node = asked[answer.metadata.reply_to_message_id]
@@ -122,6 +128,8 @@ class Nodes:
                 f"A node speaks version {version} of the wire form, this server {VERSION}; "
                 f"install the same version of fedpart on both."
             )
+        if self.lenient and type(client) is type(clients) is int and self.clients <= client < clients:
+            return client  # it joins late, in a larger federation; the assignment keeps the chunks balanced
         if clients != self.clients:
             raise NodesError(
                 f"A node was started for {clients} clients, the configuration has {self.clients}. "

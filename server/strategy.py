@@ -92,7 +92,7 @@ class FedPart(Strategy):
         else:
             nodes = self._nodes.present(grid) if self._skip else {}
             nodes = nodes or self._nodes.wait_for(grid, protocol.cohort(round))
-        everyone = len(nodes) == protocol.settings.clients or not self._skip
+        everyone = not self._skip or nodes.keys() == set(range(protocol.settings.clients))
         cohort = protocol.cohort(round, None if everyone else sorted(nodes))
         state = self.initial_arrays()
         self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}

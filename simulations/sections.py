@@ -14,11 +14,16 @@ class Section(BaseModel):
 
 
 class LocalSection(Section):
-    """How a client trains: plain SGD on its shard."""
+    """How a client trains: SGD on its shard."""
 
     learning_rate: float = Field(default=0.05, gt=0, description="of local SGD")
     batch_size: int = Field(default=64, ge=1, description="examples per local step")
     epochs: int = Field(default=1, ge=1, description="passes over the shard per round")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="of local SGD")
+    weight_decay: float = Field(default=0.0, ge=0, description="of local SGD, for the last partition")
+    decay_scaling: Literal["reciprocal", "square_root", "none"] = Field(
+        default="reciprocal", description="how weight decay grows with 1 / (share of chunks 1..k) for w_k"
+    )
     psi_batch: Literal["shard"] | Annotated[int, Field(ge=1)] = Field(
         default="shard",
         description="examples behind a client's psi gradient: the whole shard, or a number drawn at random",

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 BLOCKS = 8  # cohort positions are summed in this many contiguous blocks
 
 
-def local_training(module, inputs, targets, batches, learning_rate):
+def local_training(module, inputs, targets, batches, **sgd):
     """Change of each parameter by SGD over ``batches``, a list of index tensors."""
     local = copy.deepcopy(module)
-    optimiser = torch.optim.SGD(local.parameters(), lr=learning_rate)
+    optimiser = torch.optim.SGD(local.parameters(), **sgd)
     for places in batches:
         optimiser.zero_grad()
         F.cross_entropy(local(inputs[places]), targets[places]).backward()
@@ -32,8 +32,8 @@ def weighted_sum(terms):
     return total
 
 
-def federated_averaging(module, shards, rounds, *, learning_rate, server_learning_rate):
-    """Train ``module`` in place.
+def federated_averaging(module, shards, rounds, *, server_learning_rate, **sgd):
+    """Train ``module`` in place; ``sgd`` goes to torch.optim.SGD.
 
     ``shards[client]`` is (inputs, targets); each of ``rounds`` is a list of (client, batches), one per cohort
     position. Yields the parameters after every round.
@@ -43,7 +43,7 @@ def federated_averaging(module, shards, rounds, *, learning_rate, server_learnin
         terms = []
         for client, batches in cohort:
             inputs, targets = shards[client]
-            deltas = local_training(module, inputs, targets, batches, learning_rate)
+            deltas = local_training(module, inputs, targets, batches, **sgd)
             terms.append([delta * len(targets) for delta in deltas])
         n, count = len(terms), min(BLOCKS, len(terms))
         sums = [weighted_sum(terms[n * b // count : n * (b + 1) // count]) for b in range(count)]

@@ -6,10 +6,11 @@ from itertools import permutations
 import pytest
 import torch
 from problems import CLASSES, augmentation, chain_net, norm_net, settings, shard, smooth_net
+from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import Batch, ClientError, Dataset, Federation, LocalSettings, Protocol, Task
+from fedpart import Batch, ClientError, Dataset, Federation, HyperModule, LocalSettings, Protocol, Task
 from fedpart.executor import Executor
 from fedpart.jobs import Job
 from fedpart.methods.augerino import Augerino
@@ -232,6 +233,20 @@ def test_a_network_reads_memory_as_a_plain_module_does():
     assert addresses and all(address % 64 == 0 for address in addresses)
 
 
+@pytest.mark.parametrize(("scaling", "power"), [("reciprocal", 1.0), ("square_root", 0.5), ("none", 0.0)])
+@pytest.mark.parametrize("j", [1, 2, 3])
+def test_weight_decay_is_stronger_for_earlier_partitions(scaling, power, j):
+    """Of two runs that differ in weight decay alone, one step differs by lr * decay / share^power * w_j."""
+    task, moves = Task(smooth_net(), precision="fp64", samples=1), []
+    for decay in (0.0, 0.01):
+        local = LocalSettings(learning_rate=0.3, weight_decay=decay, decay_scaling=scaling)
+        executor, federation = started(task, local=local)
+        moves.append(executor.run(CLIENT, shard(5), [Job(j, j)]).deltas[j])
+    share = (0.5, 0.8, 1.0)[j - 1]  # of the clients in chunks 1..j
+    w_j = federation.w[federation.protocol.partition.slice(j)]
+    torch.testing.assert_close(moves[0] - moves[1], 0.3 * 0.01 / share**power * w_j)
+
+
 def error(task, data, **changes):
     executor, _ = started(task, **changes)
     with pytest.raises(ClientError) as caught:
@@ -244,6 +259,23 @@ def test_a_loss_that_is_not_finite_names_client_and_round():
         Task(smooth_net()), shard(9), local=LocalSettings(learning_rate=1e30, batch_size=2, epochs=4)
     )
     assert re.search(r"loss of client 2 in round 5 is (nan|inf) .*subnetwork 2.*lower the local", says)
+
+
+def test_a_hyperparameter_that_the_loss_does_not_use_is_named():
+    class Idle(HyperModule):
+        hyperparameters = ("knob",)
+
+        def __init__(self):
+            super().__init__()
+            self.knob = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            return x
+
+    executor, _ = started(Task(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), transforms=[Idle()]))
+    data = Dataset(torch.zeros(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ClientError, match=r"Client 2 .*does not depend on any of idle.knob"):
+        executor.run(CLIENT, data, [Job(1, psi=True)])
 
 
 def test_an_empty_shard_is_refused():

@@ -70,9 +70,12 @@ def test_the_reference_knows_nothing_of_ours():
 
 
 @pytest.mark.parametrize("chunks", [(0.7, 0.2, 0.1), (1.0,)], ids=["fedavg", "partitioned with C = 1"])
-@pytest.mark.parametrize(("batch_size", "epochs"), [(128, 1), (16, 1), (16, 2)])
-def test_every_round_has_the_same_bits(batch_size, epochs, chunks):
-    local = LocalSettings(learning_rate=0.05, batch_size=batch_size, epochs=epochs)
+@pytest.mark.parametrize(
+    ("batch_size", "epochs", "sgd"),
+    [(128, 1, {}), (16, 1, {}), (16, 2, {}), (16, 2, {"momentum": 0.9, "weight_decay": 1e-2})],
+)
+def test_every_round_has_the_same_bits(batch_size, epochs, sgd, chunks):
+    local = LocalSettings(learning_rate=0.05, batch_size=batch_size, epochs=epochs, **sgd)
     method = "partitioned" if chunks == (1.0,) else "fedavg"
     transforms = [] if method == "partitioned" else [AffineAugmentation()]  # FedAvg leaves them out
     settings = FederationSettings(
@@ -86,7 +89,7 @@ def test_every_round_has_the_same_bits(batch_size, epochs, chunks):
         for round in range(1, ROUNDS + 1)
     ]
     reference = federated_averaging(
-        cnn(), data(), rounds, learning_rate=0.05, server_learning_rate=settings.server.learning_rate
+        cnn(), data(), rounds, server_learning_rate=settings.server.learning_rate, lr=0.05, **sgd
     )
     for round, expected in enumerate(reference, start=1):
         engine.run_round()

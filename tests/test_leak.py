@@ -11,10 +11,10 @@ SIZES = [3, 9, 6, 11, 2, 7, 5, 10, 8]
 ROUNDS = 3
 
 
-def train(network, data, **changes):
+def train(network, data, momentum=0.0, weight_decay=0.0, **changes):
     """Final federation, psi frozen by a server that does not step it, so that its gradient is still seen."""
     task = Task(network, transforms=[augmentation()], samples=2)
-    local = LocalSettings(learning_rate=0.3, batch_size=4)
+    local = LocalSettings(learning_rate=0.3, batch_size=4, momentum=momentum, weight_decay=weight_decay)
     fixed = settings(
         len(data), chunks=(0.4, 0.3, 0.3), cohort=7, local=local, server_psi=AdamSettings(0.0), **changes
     )
@@ -24,18 +24,23 @@ def train(network, data, **changes):
 
 
 @pytest.mark.parametrize(
-    ("network", "scheme"),
-    [(chain_net, "random"), (chain_net, "node"), (norm_net, "random")],
-    ids=["random", "node", "norms"],
+    ("network", "changes"),
+    [
+        (chain_net, {"scheme": "random"}),
+        (chain_net, {"scheme": "node"}),
+        (norm_net, {"scheme": "random"}),
+        (norm_net, {"momentum": 0.9, "weight_decay": 0.1}),
+    ],
+    ids=["random", "node", "norms", "momentum and weight decay"],
 )
 @pytest.mark.parametrize("defaults", ["initial", "zeros"])
-def test_chunk_k_reaches_no_earlier_partition(network, scheme, defaults):
+def test_chunk_k_reaches_no_earlier_partition(network, changes, defaults):
     data = shards(SIZES)
-    whole = train(network(), data, scheme=scheme, defaults=defaults)
+    whole = train(network(), data, defaults=defaults, **changes)
     for k in (1, 2, 3):
         mine = [client for client in range(len(data)) if whole.protocol.chunk(client) == k]
         replaced = [shard(len(s), 77 + i) if i in mine else s for i, s in enumerate(data)]
-        other = train(network(), replaced, scheme=scheme, defaults=defaults)
+        other = train(network(), replaced, defaults=defaults, **changes)
         for j in (1, 2, 3):
             w_j = whole.protocol.partition.slice(j)
             assert torch.equal(whole.w[w_j], other.w[w_j]) == (j < k), f"chunk {k}, w_{j}"

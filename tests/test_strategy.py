@@ -81,6 +81,10 @@ def test_bytes_are_those_of_the_serialised_messages():
         for client in report.cohort
     )
     assert predicted < grid.bytes_up < 1.005 * predicted
+    _, estimated = local(4, **config)
+    for name in ("upload_bytes", "download_bytes"):
+        counted = sum(getattr(report, name) for report in reports)
+        assert sum(getattr(report, name) for report in estimated) == pytest.approx(counted, rel=1e-3)
 
 
 def test_message_bytes_count_every_form():
@@ -331,6 +335,20 @@ def test_absent_clients():
     grid.leave(gone)
     with pytest.raises(NodesError, match=f"missing: {gone}"):  # a strict one waits for its cohort
         strategy.run(grid, 2)
+
+
+def test_skip_goes_on_without_missing_clients_and_takes_in_late_ones():
+    config = {"on_client_error": "skip"}
+    grid = grid_of(config)
+    gone = 4
+    grid.leave(gone)
+    late = grid.join({"partition-id": CLIENTS, "num-partitions": CLIENTS + 1})
+    federation, reports = Federation(build(config).protocol), []
+    FedPart(federation, on_round=reports.append, wait=0.0).run(grid, 3)
+    there = [*(client for client in range(CLIENTS) if client != gone), CLIENTS]
+    for report in reports:
+        assert report.cohort == federation.protocol.cohort(report.round, there)
+    assert late in grid.nodes and federation.protocol.chunk(CLIENTS) in (1, 2, 3)
 
 
 def test_late_nodes_are_waited_for(monkeypatch):

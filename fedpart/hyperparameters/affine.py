@@ -1,6 +1,6 @@
 """Affine augmentation as part of the model: p(y|x) averages the network over sampled transforms of x.
 
-Two families of distributions over affine maps can be learned:
+Families of distributions over affine maps that can be learned:
 
 - ``minmax`` (Schwobel et al. 2021, the paper's MNIST setting): 14 numbers, the minimum and maximum of seven
   components, each sampled as ``min + (max - min) U(0, 1)``; the matrix is a closed-form product.
