@@ -24,7 +24,7 @@ class RoundReport:
     """What is known of a finished round; bytes are summed over the cohort.
 
     Attributes:
-        round: 1..; seconds: wall-clock of the round, evaluation apart.
+        round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
         train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
         cohort: client numbers.
         psi: raw values by name; physical: in units that a person reads.

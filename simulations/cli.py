@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -51,7 +52,7 @@ def run(
 ) -> None:
     """Run an experiment and leave its results in a folder."""
     file, overrides = _arguments(config, settings, engine)
-    _guarded(lambda: _run(file, overrides, engine, out, resume))
+    _guarded(lambda: _run(file, overrides, engine, out, resume), out or resume)
 
 
 @app.command()
@@ -69,7 +70,7 @@ def compare(
     file, overrides = _arguments(config, settings, engine)
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    _guarded(lambda: _compare(file, overrides, names, seeds, out))
+    _guarded(lambda: _compare(file, overrides, names, seeds, out), out)
 
 
 @app.callback(invoke_without_command=True)
@@ -130,8 +131,8 @@ def _run(
         if out is not None and out.resolve() != resume.resolve():
             raise ConfigError(f"--resume {resume} continues in its own folder; leave --out {out} away.")
         settings, folder = resumed_config(resume, file, overrides), resume
-        before = read_summary(resume)
-        if before is not None and before["rounds"] >= settings.rounds:
+        before = read_summary(resume, settings.rounds)
+        if before is not None:
             done = f"The run in {resume} is already finished; add --set rounds=N to train on."
             console.print(done, soft_wrap=True, markup=False, highlight=False)
             console.print(panel(before, folder, file))
@@ -183,17 +184,41 @@ def _new_folder(name: str, config: ExperimentConfig) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
-def _guarded(work: Callable[[], Any]) -> None:
-    """Expected errors become a sentence and an exit status; a bug keeps its traceback."""
+def _guarded(work: Callable[[], Any], out: Path | None) -> None:
+    """Expected errors become a sentence and an exit status; a bug keeps its traceback.
+
+    Args:
+        work: what may fail.
+        out: the folder of results; None: one in ``runs/``.
+    """
     from fedpart import ClientError
     from simulations.config import ConfigError
+    from simulations.runner import RunError
 
+    folder = out or Path("runs")
     try:
         work()
-    except ClientError as error:
+    except (ClientError, RunError) as error:
         _fail(str(error), FAILED)
-    except (ConfigError, FileExistsError) as error:
+    except ConfigError as error:
         _fail(str(error), BAD_INPUT)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and error.errno is None:
+            _fail(str(error), BAD_INPUT)  # a sentence of ours
+        if not _concerns(error, folder):
+            raise
+        reason = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        _fail(
+            f"The results cannot be kept in {folder} ({reason}); choose another folder with --out.", BAD_INPUT
+        )
+
+
+def _concerns(error: OSError, folder: Path) -> bool:
+    """Whether the operating system refused the folder, something in it or above it, or has no space left."""
+    if not isinstance(error.filename, (str, os.PathLike)):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    folder, place = folder.absolute(), Path(error.filename).absolute()
+    return place.is_relative_to(folder) or folder.is_relative_to(place)
 
 
 def _say(text: str, style: str) -> None:

@@ -17,7 +17,7 @@ from simulations.curves import Run, metric
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
-from simulations.runner import Interrupted, run_experiment
+from simulations.runner import Interrupted, RunError, run_experiment
 from simulations.scores import MethodScores
 
 Runner = Callable[..., dict[str, Any]]
@@ -55,7 +55,11 @@ class Cell:
                 f"{self.folder} holds a run with other settings ({', '.join(differing[:3])}{more}); "
                 f"choose another folder with --out, or delete this one."
             )
-        return "started" if read_summary(self.folder) is None else "finished"
+        return "finished" if self.finished() else "started"
+
+    def finished(self) -> bool:
+        """Whether its folder holds the outcome of all its rounds."""
+        return read_summary(self.folder, self.config.rounds) is not None
 
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
@@ -163,7 +167,7 @@ def collect(
 
 def _failure(cell: Cell, error: Exception) -> Failure:
     """The error as a sentence; those that are not made for people keep their type."""
-    expected = isinstance(error, (ClientError, ValueError))
+    expected = isinstance(error, (ClientError, RunError, ValueError))
     text = str(error) if expected else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))
     return Failure(cell.config.method, cell.config.seed, text, trace)
@@ -173,7 +177,7 @@ def _runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]
     """Finished runs by method, seeds ascending."""
     runs: dict[str, list[Run]] = {method: [] for method in methods}
     for cell in cells:
-        if read_summary(cell.folder) is not None:
+        if cell.finished():
             runs[cell.config.method].append(Run.load(cell.folder))
     return runs
 

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.curves import byte_unit, groups
+from simulations.curves import PsiParts, byte_text
 from simulations.scores import MethodScores, Score
 
 DASH, DEGREES, LF = "\N{EM DASH}", "\N{DEGREE SIGN}", "\n"
@@ -73,8 +73,8 @@ class Comparison:
                     DASH if row.validation is None else row.validation.text(factor, digits),
                     DASH if row.test is None else row.test.text(factor, digits),
                     DASH if row.upload_ratio is None else f"{100 * row.upload_ratio.mean:.1f}",
-                    _bytes(row.upload_bytes),
-                    _bytes(row.download_bytes),
+                    DASH if row.upload_bytes is None else byte_text(row.upload_bytes.mean),
+                    DASH if row.download_bytes is None else byte_text(row.download_bytes.mean),
                     DASH if row.seconds is None else f"{row.seconds.mean:.1f}",
                     "\n".join(_psi(row.psi)) or DASH,
                 ]
@@ -148,22 +148,14 @@ class Comparison:
 
 def _psi(psi: Mapping[str, Score]) -> list[str]:
     """Rotation range and dropout rates; where there are neither, the first three others."""
+    parts = PsiParts.of(psi)
     lines = []
-    for group in groups(psi):
-        values = [[psi[name].mean for name in line.names] for line in group.lines]
-        if group.kind == "angle" and all(len(ends) == 2 for ends in values):
-            lines += [f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}" for low, high in values]
-        elif group.kind == "rate":
-            lines.append(f"dropout {', '.join(f'{value:.1f}' for (value,) in values)} %")
+    for names in parts.angles:
+        low, high = (psi[name].mean for name in names)  # sorted in every run
+        lines.append(f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}")
+    if parts.rates:
+        lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
     return lines or [f"{name} {score.mean:.4g}" for name, score in list(psi.items())[:3]]
-
-
-def _bytes(score: Score | None) -> str:
-    if score is None:
-        return DASH
-    scale, unit = byte_unit(score.mean)
-    number = score.mean / scale
-    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
 
 
 def _count(n: int, noun: str) -> str:

@@ -24,21 +24,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" + (f" ({names})" if len(known) <= 8 else "")
 
 
-def check_name(name: str, known: Registry[Any] | Mapping[str, Any], kind: str | None = None) -> str:
+def check_name(name: str, known: Registry[Any] | Mapping[str, Any], kind: str = "name") -> str:
     """``name`` itself if it is registered or can be imported.
 
     Raises:
-        ValueError: names the nearest one.
+        ValueError: names the nearest one, as :meth:`Registry.resolve` does.
     """
-    if name in known:
-        return name
-    what = kind or (known.kind if isinstance(known, Registry) else "name")
-    if ":" not in name:
-        raise ValueError(
-            f"unknown {what} {name!r}; {did_you_mean(name, sorted(known))}; "
-            f"your own is written package.module:name"
-        )
-    registry: Registry[Any] = known if isinstance(known, Registry) else Registry(what)
+    registry: Registry[Any] = known if isinstance(known, Registry) else Registry(kind)
+    if registry is not known:
+        for key, value in known.items():
+            registry.register(key)(value)
     registry.resolve(name)
     return name
 

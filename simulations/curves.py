@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simulations.run_directory import CONFIG, read_metrics, read_summary
 
 Array = NDArray[np.float64]
+LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +58,9 @@ class Run:
         return float(sum(line[key] for line in self.metrics))
 
     def last10(self, key: str) -> float | None:
-        """Mean of the last ten evaluations of a metric; None if there were none."""
+        """Mean of the last :data:`LAST` evaluations of a metric; None if there were none."""
         values = self.curve(key)[1]
-        return float(values[-10:].mean()) if len(values) else None
+        return float(values[-LAST:].mean()) if len(values) else None
 
     def physical(self) -> dict[str, Array]:
         """psi in physical units, by name: ``[rounds]`` each.
@@ -70,9 +71,9 @@ class Run:
         lines = [line["psi"]["physical"] for line in self.metrics]
         names = lines[-1] if lines else ()
         found = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
-        for low, high in [(name, name.replace("_min", "_max")) for name in found if "_min" in name]:
-            if high in found:
-                found[low], found[high] = np.sort([found[low], found[high]], axis=0)
+        parts = PsiParts.of(found)
+        for low, high in (*parts.angles, *parts.ranges):
+            found[low], found[high] = np.sort([found[low], found[high]], axis=0)
         return found
 
     def learned(self) -> dict[str, Array]:
@@ -106,6 +107,31 @@ class Quantity:
     def kind(self) -> str:
         """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
         return re.sub(r"(_[xy]|\[\d+\])$", "", self.component)
+
+
+@dataclass(frozen=True)
+class PsiParts:
+    """psi's keys by what is said of them: ranges ``(min, max)`` of rotation, other ranges, drop rates."""
+
+    angles: list[tuple[str, str]]
+    ranges: list[tuple[str, str]]
+    rates: list[str]
+    rest: list[str]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> PsiParts:
+        """Sort keys such as ``affine.angle_max [deg]``; they keep their order."""
+        quantities = [Quantity.parse(name) for name in names]
+        ends = {(q.module, q.component, q.unit): q.name for q in quantities if q.bound == "max"}
+        angles: list[tuple[str, str]] = []
+        ranges: list[tuple[str, str]] = []
+        for q in quantities:
+            high = ends.get((q.module, q.component, q.unit))
+            if q.bound == "min" and high is not None:
+                (angles if (q.component, q.unit) == ("angle", "deg") else ranges).append((q.name, high))
+        rates = [q.name for q in quantities if (q.component, q.bound, q.unit) == ("rate", "", "%")]
+        used = {name for pair in (*angles, *ranges) for name in pair} | set(rates)
+        return cls(angles, ranges, rates, [q.name for q in quantities if q.name not in used])
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,3 +257,10 @@ def byte_unit(largest: float) -> tuple[float, str]:
         if largest >= scale:
             return scale, unit
     return 1.0, "B"
+
+
+def byte_text(count: float) -> str:
+    """``7.39 MB``: three digits."""
+    scale, unit = byte_unit(count)
+    number = count / scale
+    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"

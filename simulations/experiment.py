@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from fedpart import AffineAugmentation, Dataset, FederationSettings, HyperModule
 from fedpart.data import SPLITS, Splits, angle_bins, load_splits, random_subset, rotated_splits
 from fedpart.likelihood import LIKELIHOODS, Likelihood
 from fedpart.models import MODELS
+from fedpart.psi import named_transforms
 from fedpart.registry import Registry
 from fedpart.rng import generator
 from simulations.config import ExperimentConfig
@@ -171,14 +171,14 @@ def _build_model(config: ExperimentConfig, num_classes: int, input_shape: tuple[
 
 
 def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
-    transforms: dict[str, HyperModule] = {}
+    found: list[tuple[str | None, HyperModule]] = []
     if section.affine is not None:
         if len(input_shape) != 3:
             raise ValueError(
                 f"Affine augmentation takes images [channels, height, width], but the inputs are "
                 f"{list(input_shape)}; set hyperparameters.affine: null."
             )
-        transforms["affine"] = AffineAugmentation(**section.affine.model_dump())
+        found.append((None, AffineAugmentation(**section.affine.model_dump())))
     for entry in section.transforms:
         build_one = _TRANSFORMS.resolve(entry.use)
         check_options(build_one, entry.options, f"the transform {entry.use!r}")
@@ -187,15 +187,15 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             raise TypeError(
                 f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
             )
-        name = entry.name or _snake_case(entry.use.rpartition(":")[2].rpartition(".")[2])
+        found.append((entry.name, transform))
+    names = iter(named_transforms([transform for given, transform in found if given is None]))
+    transforms: dict[str, HyperModule] = {}
+    for given, transform in found:
+        name = next(names) if given is None else given
         if name in transforms:
             raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
         transforms[name] = transform
     return transforms
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _check_device(device: str) -> None:

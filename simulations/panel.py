@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from simulations.curves import PsiParts, byte_text
 from simulations.progress import compact
 
 _WHAT = {
@@ -32,8 +33,9 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in _rows(summary):
-        table.add_row(name, text)
-    table.add_row("files", f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
+        table.add_row(name, Text(text))
+    files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
+    table.add_row("files", Text(files))
     lines: list[RenderableType] = [
         Text(_WHAT.get(summary["method"], f"Method {summary['method']}.")),
         Text(""),
@@ -47,7 +49,7 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
             *[Text(f"  {tip}", overflow="fold") for tip in tips],
         ]
     return Panel(
-        Group(*lines), title=f"{summary['method']}, {summary['rounds']} rounds", border_style="green"
+        Group(*lines), title=Text(f"{summary['method']}, {summary['rounds']} rounds"), border_style="green"
     )
 
 
@@ -71,7 +73,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "upload",
             f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "
-            f"{_size(summary['upload_bytes'])} in all",
+            f"{byte_text(summary['upload_bytes'])} in all",
         )
     )
     minutes, seconds = divmod(round(summary["seconds"]), 60)
@@ -87,33 +89,21 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _learned(psi: Mapping[str, float]) -> list[str]:
     """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own."""
-    found: list[str] = []
-    ranges = [
-        (key, key.replace("_min", "_max"))
-        for key in psi
-        if "_min" in key and key.replace("_min", "_max") in psi
-    ]
-    rates = [key for key in psi if key.endswith(".rate [%]")]
-    for low, high in ranges:
-        if "angle" in low:
-            ends = sorted((psi[low], psi[high]))  # they may have crossed
-            found.append(f"images may be turned by {ends[0]:+.0f} to {ends[1]:+.0f} degrees")
+    parts = PsiParts.of(psi)
+    found = []
+    for names in parts.angles:
+        low, high = sorted(psi[name] for name in names)  # they may have crossed
+        found.append(f"images may be turned by {low:+.0f} to {high:+.0f} degrees")
     others = []
-    for low, high in ranges:
-        if "angle" not in low:
-            ends = sorted((psi[low], psi[high]))
-            others.append(f"{_name(low)} {ends[0]:.2f}..{ends[1]:.2f}{_unit(low)}")
+    for names in parts.ranges:
+        low, high = sorted(psi[name] for name in names)
+        others.append(f"{_name(names[0])} {low:.2f}..{high:.2f}{_unit(names[0])}")
     if others:
         found.append(", ".join(others))
-    if rates:
-        found.append("dropout rates " + ", ".join(f"{psi[key]:.1f}%" for key in rates))
-    rest = {
-        key: value
-        for key, value in psi.items()
-        if key not in rates and key not in {k for r in ranges for k in r}
-    }
-    if rest:
-        found.append(compact(rest, limit=8))
+    if parts.rates:
+        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
+    if parts.rest:
+        found.append(compact({name: psi[name] for name in parts.rest}, limit=8))
     return found
 
 
@@ -125,14 +115,6 @@ def _unit(key: str) -> str:
     return "%" if key.endswith("[%]") else ""
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            break
-        count /= 1000
-    return f"{count:.3g} {unit}"
-
-
 def _tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
     if config_file is not None:
@@ -141,5 +123,6 @@ def _tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> lis
                 f"fedpart run {config_file} --set method=fedavg   (the same without learned augmentation)"
             )
         tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
-    tips.append(f"fedpart run --resume {out} --set rounds={2 * summary['rounds']}   (train on)")
+    engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
+    tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
     return tips

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedpart import RoundReport
 from simulations.config import ExperimentConfig
+from simulations.curves import PsiParts
 
 
 class Progress:
@@ -91,18 +92,12 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
         physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
         limit: most entries.
     """
-    if not physical:
-        return ""
-    parts: list[str] = []
-    used: set[str] = set()
-    rates = [key for key in physical if key.endswith(".rate [%]")]
-    for low in [key for key in physical if "angle_min [deg]" in key]:
-        high = low.replace("_min", "_max")
-        if high in physical:
-            ends = sorted((physical[low], physical[high]))  # they may have crossed
-            parts.append(f"rotation {ends[0]:+.0f}..{ends[1]:+.0f} deg")
-    if rates:
-        parts.append(f"dropout {statistics.fmean(physical[key] for key in rates):.1f}%")
-    used = {key for key in physical if "_min" in key or "_max" in key} | set(rates)
-    parts += [f"{key} {value:.3g}" for key, value in physical.items() if key not in used]
+    names = PsiParts.of(physical)
+    parts = []
+    for ends in names.angles:
+        low, high = sorted(physical[name] for name in ends)  # they may have crossed
+        parts.append(f"rotation {low:+.0f}..{high:+.0f} deg")
+    if names.rates:
+        parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
+    parts += [f"{name} {physical[name]:.3g}" for name in names.rest]
     return ", ".join(parts[:limit])

@@ -11,10 +11,12 @@ from simulations import flower_environment  # noqa: F401
 from flwr.clientapp import ClientApp
 
 from fedpart import Federation, RoundReport
+from server.nodes import NodesError
 from server.strategy import FedPart
 from simulations.experiment import Experiment
 from simulations.flower_config import run_config_of
 from simulations.ray_grid import RayGrid
+from simulations.runner import RunError
 
 
 class RayEngine:
@@ -59,8 +61,12 @@ class RayEngine:
 
         Raises:
             ClientError: a client failed, and the settings say ``fail``.
+            RunError: the actors are not the configuration's clients.
         """
-        FedPart(self.federation, on_round=on_round, wait=600.0).run(self.grid, rounds)
+        try:
+            FedPart(self.federation, on_round=on_round, wait=600.0).run(self.grid, rounds)
+        except NodesError as error:
+            raise RunError(str(error)) from error
 
 
 def _load() -> ClientApp:

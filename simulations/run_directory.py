@@ -144,7 +144,8 @@ class RunDirectory:
 def metrics_line(report: RoundReport) -> dict[str, Any]:
     """A round as a line of ``metrics.jsonl``; the same run gives the same line, ``seconds`` apart.
 
-    ``round, seconds, train_loss`` (nats), ``upload_bytes, download_bytes`` (summed over the cohort),
+    ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss`` (nats),
+    ``upload_bytes, download_bytes`` (summed over the cohort),
     ``cohort`` (client numbers), ``skipped`` ([{client, reason}]), ``psi`` ({raw: {name: [..]}, physical:
     {name: value}}); on evaluation rounds ``val_accuracy`` (a fraction; null without classes) and ``val_nll``
     (nats per example).
@@ -206,13 +207,16 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is empty, or torn
 
 
-def read_summary(path: str | Path) -> dict[str, Any] | None:
-    """A finished run's ``summary.json``; None if the run is not finished."""
+def read_summary(path: str | Path, rounds: int = 0) -> dict[str, Any] | None:
+    """A finished run's ``summary.json``; None if the run is not finished, or with fewer than ``rounds``.
+
+    A run that is being extended keeps the summary of its earlier end until it is through.
+    """
     file = Path(path) / SUMMARY
     if not file.exists():
         return None
     summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return summary
+    return summary if summary["rounds"] >= rounds else None
 
 
 def _finite(value: Any) -> Any:

@@ -30,6 +30,10 @@ class Interrupted(Exception):
         self.signal_number, self.round = signal_number, round
 
 
+class RunError(RuntimeError):
+    """The run cannot go on, for a reason outside of its clients; one sentence."""
+
+
 class Engine(Protocol):
     """What executes rounds until ``rounds`` are complete, and reports each."""
 
@@ -49,6 +53,9 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
+    The seconds of a round, in ``metrics.jsonl`` and in the summary's sum, are those of the engine and of the
+    evaluation that follows an evaluation round; checkpoints and the final test are not in them.
+
     Args:
         config: what to run.
         out: the run's folder.
@@ -62,16 +69,19 @@ def run_experiment(
         ConfigError: the configuration, the data or the checkpoint do not fit; one sentence.
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
+        RunError: the held-out data do not fit the model, or the engine's nodes are not the clients.
         Interrupted: SIGINT or SIGTERM came; the run can be resumed.
     """
     if resume:
-        summary = read_summary(out)
-        if summary is not None and summary["rounds"] >= config.rounds:
+        summary = read_summary(out, config.rounds)
+        if summary is not None:
             return summary
     else:
         refuse_existing(out)
     if engine is None and config.engine == "flower":
-        raise ConfigError("The engine flower is what `flwr run .` uses; choose engine local or ray here.")
+        made = f"`flwr run` has made the run in {out}; continue it with --resume {out}"
+        here = "The engine flower is what `flwr run .` records; run here with"
+        raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
     with _torch_threads(config.threads):
         with _one_sentence():
@@ -85,7 +95,8 @@ def run_experiment(
                 lines = run.rewind(federation.round)
             with progress.run(config, run.path, federation.round):
                 _complete(experiment, federation, run, lines, progress, engine or _engine)
-            summary = summarise(experiment, federation, lines)
+            with _one_sentence(RunError, (ValueError,)):
+                summary = summarise(experiment, federation, lines)
             run.finish(federation, summary)
             return summary
         finally:
@@ -110,7 +121,8 @@ def _complete(
         last = report.round >= config.rounds
         if len(experiment.validation) and (report.round % config.evaluate_every == 0 or last):
             start = time.perf_counter()
-            scores = federation.evaluate(experiment.validation)
+            with _one_sentence(RunError, (ValueError,)):
+                scores = federation.evaluate(experiment.validation)
             report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
             report.seconds += time.perf_counter() - start
         lines.append(run.record(report))
@@ -126,8 +138,8 @@ def _complete(
     try:
         with make_engine(experiment, federation) as engine, _signals(stopped, progress):
             engine.run(config.rounds, on_round)
-    except ClientError:
-        if federation.round > saved:  # the failed round has not touched the state
+    except (ClientError, RunError):
+        if saved < federation.round == len(lines):  # the failed round has not touched the state
             run.save(federation)
         raise
 
@@ -165,12 +177,15 @@ def _signals(stopped: list[int], progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What does not fit in the user's configuration, data or files becomes a ConfigError."""
+def _one_sentence(
+    becomes: type[Exception] = ConfigError,
+    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
+) -> Iterator[None]:
+    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
     try:
         yield
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ConfigError(str(error) or type(error).__name__) from error
+    except expected as error:
+        raise becomes(str(error) or type(error).__name__) from error
 
 
 @contextmanager

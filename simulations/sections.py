@@ -98,7 +98,7 @@ class TransformSection(Section):
         "lie in the current folder"
     )
     name: str | None = Field(
-        default=None, description="its name in psi; default: the callable's name in lower case"
+        default=None, description="its name in psi; default: its class's, e.g. color_shift"
     )
     options: dict[str, Any] = Field(default={}, description="keyword arguments of the callable")
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import fedpart
 from fedpart import Federation
+from simulations.curves import LAST
 from simulations.experiment import Experiment
-
-LAST = 10  # evaluations behind val_accuracy_last10 (App. J.2)
 
 
 def summarise(

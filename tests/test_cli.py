@@ -1,5 +1,6 @@
 """The command line: what a user types, reads, and gets as exit status."""
 
+import io
 import os
 import signal
 import subprocess
@@ -8,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import tiny_file
+from rich.console import Console
+from tiny import tiny, tiny_file
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from fedpart import HyperModule, RoundReport, __version__
 from simulations.cli import app
+from simulations.experiment import build
+from simulations.panel import panel
 from simulations.progress import Progress, compact
 from simulations.run_directory import read_metrics, read_summary, saved_config
 
@@ -216,6 +220,34 @@ def test_version() -> None:
 
 def test_psi_in_few_words() -> None:
     ranges = {"affine.angle_min [deg]": -12.4, "affine.angle_max [deg]": 14.1, "affine.scale_x_min": 1.0}
+    ranges["affine.scale_x_max"] = 1.1
     physical = {**ranges, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "light.gain": 0.2}
     assert compact(physical) == "rotation -12..+14 deg, dropout 9.8%, light.gain 0.2"
     assert compact({}) == ""
+
+
+def test_units_of_psi_and_names_of_folders_are_not_read_as_markup() -> None:
+    summary = {
+        "method": "my[b]:M", "engine": "local", "rounds": 2, "seconds": 61.0, "test_accuracy": None,
+        "val_accuracy": None, "upload_ratio": 0.8, "upload_ratio_expected": 0.77, "upload_bytes": 999_900,
+        "skipped_clients": 0, "psi": {"wave.reach [deg]": 3.0, "wave.period [s]": 2.0},
+    }  # fmt: skip
+    console = Console(width=200, file=io.StringIO())
+    console.print(panel(summary, Path("out[red]")))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in (
+        "wave.reach [deg] 3",
+        "wave.period [s] 2",
+        "out[red]/: config",
+        "my[b]:M, 2",
+        "1000 kB in all",
+    ):
+        assert part in shown
+
+
+def test_transforms_are_called_as_in_the_library() -> None:
+    twice = ["test_cli:Brightness", {"use": "test_cli:Brightness", "name": "light"}, "test_cli:Brightness"]
+    hyperparameters = {"affine": {}, "transforms": twice}
+    built = build(tiny(hyperparameters=hyperparameters))
+    names = [name.partition(".")[0] for name in built.task.psi_names]
+    assert list(dict.fromkeys(names))[:4] == ["affine", "brightness", "light", "brightness2"]

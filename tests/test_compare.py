@@ -2,20 +2,15 @@ import csv
 import io
 import json
 import math
-from pathlib import Path
 
 import pytest
 from fake_runs import learned, small_config, write_run
 from rich.console import Console
-from typer.testing import CliRunner
 
 from fedpart import ClientError
-from simulations.cli import app
 from simulations.compare import ComparisonIncomplete, plan, run_comparison
 from simulations.config import ConfigError
-from simulations.experiment import build
-from simulations.run_directory import read_metrics, read_summary
-from simulations.runner import Interrupted
+from simulations.runner import Interrupted, RunError
 from simulations.scores import Score
 
 # fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out
@@ -155,6 +150,21 @@ def test_a_started_cell_is_continued(tmp_path):
     assert runner.calls == [("fedavg", 3, True)]
 
 
+def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
+    config = small_config(seed=3, method="fedavg")  # 12 rounds now, 6 when its summary was written
+    write_run(tmp_path / "fedavg" / "seed3", config, [0.5] * 12, rounds=6)
+
+    def refuse(*_, **options):
+        raise RunError("No.") if options["resume"] else AssertionError
+
+    with pytest.raises(ComparisonIncomplete, match="fedavg seed 3: No"):  # its summary is no result
+        compare(tmp_path, refuse, ["fedavg"], seeds=1)
+    assert "| fedavg<br>(0/1 seeds) | — |" in (tmp_path / "comparison.md").read_text()
+    runner = FakeRunner()
+    compare(tmp_path, runner, ["fedavg"], seeds=1)
+    assert runner.calls == [("fedavg", 3, True)]
+
+
 def test_a_changed_configuration_is_refused_before_anything_runs(tmp_path):
     compare(tmp_path, FakeRunner(), seeds=1)
     runner = FakeRunner()
@@ -241,25 +251,6 @@ def test_bad_requests_are_refused(tmp_path, methods, seeds, message):
     assert runner.calls == [] and not list(tmp_path.iterdir())
 
 
-def test_methods_of_a_seed_meet_the_same_data_clients_and_cohorts():
-    config = small_config(seed=1, training_points=200, clients=10, cohort=4)
-    cells = plan(config, ["fedavg", "augerino", "partitioned"], 2, Path("x"))
-    assert [(c.config.method, c.config.seed) for c in cells[:4]] == [
-        ("fedavg", 1),
-        ("augerino", 1),
-        ("partitioned", 1),
-        ("fedavg", 2),
-    ]
-    built = [build(cell.config) for cell in cells[:4]]
-    cohorts = [[b.protocol.cohort(round) for round in range(1, 30)] for b in built]
-    assert cohorts[0] == cohorts[1] == cohorts[2] != cohorts[3]
-    for other in built[1:]:
-        assert all(
-            a.inputs.equal(b.inputs) and a.targets.equal(b.targets)
-            for a, b in zip(built[0].shards, other.shards, strict=True)
-        )
-
-
 def test_unequal_cohorts_are_pointed_out(tmp_path):
     config = small_config(seed=3)
     for cell in plan(config, ["fedavg", "partitioned"], 1, tmp_path):
@@ -284,21 +275,3 @@ def test_score_of_values():
     assert Score.of([1.0, 2.0, 6.0]) == Score(3.0, pytest.approx(math.sqrt(7 / 3)))
     assert Score.of([]) is None and Score.of([1.0, None]) is None and Score.of([1.0, math.nan]) is None
     assert Score(0.95678, 0.0012).text(100) == "95.68 ± 0.12"
-
-
-def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_path):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(
-        "{clients: 6, cohort: 2, rounds: 2, training_points: 60, validation_points: 30, test_points: 30,"
-        " samples: 1, evaluate_every: 1, chunks: [.5, .5], method_options: {augerino: {initial: 1.0e+30}}}"
-    )
-    arguments = ["compare", str(config), "--seeds", "1", "--out", str(tmp_path / "out")]
-    failed = CliRunner().invoke(app, [*arguments, "--methods", "augerino,fedavg,partitioned"])
-    assert failed.exit_code == 1 and "1 of 3 runs failed" in failed.output
-    good = CliRunner().invoke(app, [*arguments, "--methods", "fedavg,partitioned"])
-    assert good.exit_code == 0 and "2 of 2 runs were finished before" in good.output
-    for method in ("fedavg", "partitioned"):
-        folder = tmp_path / "out" / method / "seed0"
-        assert read_summary(folder)["method"] == method and len(read_metrics(folder)) == 2
-    page = (tmp_path / "out" / "comparison.md").read_text()
-    assert "| partitioned | " in page and "rotation" in page
