@@ -193,7 +193,7 @@ def _guarded(work: Callable[[], Any], out: Path | None) -> None:
     """
     from fedpart import ClientError
     from simulations.config import ConfigError
-    from simulations.runner import RunError
+    from simulations.experiment import RunError
 
     folder = out or Path("runs")
     try:

@@ -14,10 +14,11 @@ from fedpart import ClientError
 from simulations.comparison import Comparison, Failure
 from simulations.config import RIM, ConfigError, ExperimentConfig
 from simulations.curves import Run, metric
+from simulations.experiment import RunError
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
-from simulations.runner import Interrupted, RunError, run_experiment
+from simulations.runner import Interrupted, run_experiment
 from simulations.scores import MethodScores
 
 Runner = Callable[..., dict[str, Any]]

@@ -26,6 +26,10 @@ _TRANSFORMS: Registry[Any] = Registry("transform")
 _LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
 
 
+class RunError(RuntimeError):
+    """An experiment cannot go on, for a reason outside of its clients; one sentence."""
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """What a configuration describes, built: the same bits in every process.

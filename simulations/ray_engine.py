@@ -13,10 +13,9 @@ from flwr.clientapp import ClientApp
 from fedpart import Federation, RoundReport
 from server.nodes import NodesError
 from server.strategy import FedPart
-from simulations.experiment import Experiment
+from simulations.experiment import Experiment, RunError
 from simulations.flower_config import run_config_of
 from simulations.ray_grid import RayGrid
-from simulations.runner import RunError
 
 
 class RayEngine:

@@ -16,7 +16,7 @@ import torch
 from fedpart import ClientError, Federation, RoundReport
 from fedpart.engines import LocalEngine
 from simulations.config import ConfigError, ExperimentConfig
-from simulations.experiment import Experiment, build
+from simulations.experiment import Experiment, RunError, build
 from simulations.progress import Progress
 from simulations.run_directory import RunDirectory, read_summary, refuse_existing
 from simulations.summary import summarise
@@ -28,10 +28,6 @@ class Interrupted(Exception):
     def __init__(self, signal_number: int, round: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after round {round}")
         self.signal_number, self.round = signal_number, round
-
-
-class RunError(RuntimeError):
-    """The run cannot go on, for a reason outside of its clients; one sentence."""
 
 
 class Engine(Protocol):

@@ -10,7 +10,8 @@ from rich.console import Console
 from fedpart import ClientError
 from simulations.compare import ComparisonIncomplete, plan, run_comparison
 from simulations.config import ConfigError
-from simulations.runner import Interrupted, RunError
+from simulations.experiment import RunError
+from simulations.runner import Interrupted
 from simulations.scores import Score
 
 # fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out
