@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -141,3 +141,10 @@ def sum_updates(updates: Iterable[Update | None]) -> Update | None:
         if update is not None:
             total = update if total is None else total.add(update)
     return total
+
+
+def sum_cohort(cohort: Sequence[int], term: Callable[[int], Update | None]) -> Update | None:
+    """Sum ``term(client)`` over the cohort in its fixed order: block by block, see :func:`sum_updates`."""
+    return sum_updates(
+        sum_updates(term(cohort[position]) for position in block) for block in blocks(len(cohort))
+    )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedpart.jobs import Job
 from fedpart.protocol import Protocol
-from fedpart.update import Update, validate
+from fedpart.update import Update
 
 VERSION = 1  # of this wire form; a side that does not speak it is refused
 
@@ -145,7 +145,7 @@ def decode_update(
         examples=examples,
         loss=loss,
     )
-    validate(update, protocol.partition.sizes, trained, psi_size)
+    protocol.check(update, jobs)
     return update
 
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedpart import ClientError, Federation, RoundReport
-from fedpart.update import Update, blocks, sum_updates
+from fedpart.update import Update, sum_cohort
 from server.messages import cause, instruction, read_reply, state_record
 from server.nodes import Nodes
 from server.traffic import message_bytes
@@ -116,9 +116,7 @@ class FedPart(Strategy):
                 return None
             return update.weigh(protocol.client_weight(update.examples))
 
-        total = sum_updates(
-            sum_updates(term(cohort[position]) for position in block) for block in blocks(len(cohort))
-        )
+        total = sum_cohort(cohort, term)
         upload = sum(message_bytes(reply) for received in answers.values() for reply in received)
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)

@@ -9,7 +9,7 @@ from typing import Any
 from fedpart.data.dataset import Dataset
 from fedpart.executor import ClientError, Executor
 from fedpart.federation import Federation, RoundReport
-from fedpart.update import Update, blocks, sum_updates
+from fedpart.update import Update, sum_cohort
 
 # What a Flower message holds besides its numbers, about; nothing is sent in this process.
 UPLOAD_HEADER, DOWNLOAD_HEADER = 509, 710
@@ -47,9 +47,7 @@ class LocalEngine:
             sizes[0] += update.numbers() * federation.w.element_size() + UPLOAD_HEADER
             return update.weigh(protocol.client_weight(update.examples))
 
-        total = sum_updates(
-            sum_updates(term(cohort[position]) for position in block) for block in blocks(len(cohort))
-        )
+        total = sum_cohort(cohort, term)
         federation.step(total)
         numbers = len(federation.w) + len(federation.psi)
         download = len(cohort) * (numbers * federation.w.element_size() + DOWNLOAD_HEADER)
