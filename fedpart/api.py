@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.local import LocalEngine
@@ -17,43 +15,10 @@ from fedpart.federation import Federation, RoundReport
 from fedpart.protocol import Protocol
 from fedpart.registry import nearest
 from fedpart.settings import FederationSettings
+from fedpart.state import Result
 from fedpart.task import Task
 
 Shard = Dataset | tuple[Tensor, Tensor]
-
-
-class Result:
-    """What a run has learned.
-
-    Attributes:
-        metrics: one :class:`~fedpart.federation.RoundReport` per round of this call.
-        federation: the final state.
-    """
-
-    def __init__(self, federation: Federation, metrics: list[RoundReport]) -> None:
-        self.federation, self.metrics = federation, metrics
-
-    @property
-    def psi(self) -> dict[str, float]:
-        """The hyperparameters found, in units that a person reads."""
-        return self.federation.protocol.task.physical(self.federation.psi)
-
-    def module(self) -> nn.Module:
-        """The trained network as a plain module on the CPU, in eval mode, norms folded, its psi set.
-
-        It does not contain the input transforms: average it over transformed inputs yourself, or use
-        :meth:`predict`.
-        """
-        module = copy.deepcopy(self.federation.protocol.task.module)
-        values = {**self.federation.tensors(), **self.federation.psi_tensors()}
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(values[name])
-        return module.eval()
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
-        return torch.cat(list(self.federation.predict(x)))
 
 
 def federate(
@@ -68,7 +33,7 @@ def federate(
     checkpoint_every: int = 10,
     resume: bool = False,
     **settings: Any,
-) -> Result:
+) -> Result[RoundReport]:
     """Train ``task`` over clients, in this process.
 
     Args:
@@ -95,7 +60,7 @@ def federate(
     data = [_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
     held_out = None if validation is None else _dataset(validation)
     federation = Federation(Protocol(task, _settings(len(data), settings)))
-    path = _continue(federation, checkpoint, resume)
+    path = federation.resume(checkpoint, resume)
     engine, metrics = LocalEngine(federation, data), []
     while federation.round < rounds:
         report = engine.run_round()
@@ -134,21 +99,3 @@ def _settings(clients: int, given: dict[str, Any]) -> FederationSettings:
         if name not in known:
             raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
     return FederationSettings(clients=clients, **{"cohort": min(10, clients), **given})
-
-
-def _continue(federation: Federation, checkpoint: str | Path | None, resume: bool) -> Path | None:
-    """The checkpoint's path; its state is taken over if the run resumes. Refuses before the first round."""
-    if checkpoint is None:
-        if resume:
-            raise ValueError("There is nothing to resume from: give the checkpoint=... of the run as well.")
-        return None
-    path = Path(checkpoint)
-    if path.exists() and not resume:
-        raise ValueError(
-            f"The checkpoint {path} exists already; pass resume=True to continue that run, or choose another "
-            f"file."
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        federation.load(path)
-    return path

@@ -1,4 +1,4 @@
-"""Jobs: what a client is asked to compute, as data that an engine executes."""
+"""Jobs: what is to be computed, as data that an engine or the centralised loop executes."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ class Job:
         if not (whole and type(job.psi) is bool):
             raise ValueError(f"This is not a job: {data!r}.")
         return job
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step of centralised training: a job on a batch from chunks ``first..last``.
+
+    Attributes:
+        job: what is computed; its results step w_j and psi.
+        first, last: chunks 1..C.
+        learning_rate: of the parameters in this step; None: the settings', under their schedule.
+    """
+
+    job: Job
+    first: int
+    last: int
+    learning_rate: float | None = None

@@ -1,49 +1,102 @@
-"""The server's optimisers: torch's own Adam, one independent state per partition."""
+"""Optimisers of flat vectors: torch's own, with one independent state per partition (App. I.1)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    """Settings of torch's SGD."""
+
+    learning_rate: float = 5e-2
+    momentum: float = 0.0
+
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay is part of the gradient."""
+        return torch.optim.SGD(
+            [parameter], lr=self.learning_rate, momentum=self.momentum, weight_decay=weight_decay
+        )
+
 
 @dataclass(frozen=True)
 class AdamSettings:
-    """Settings of a server-side Adam (Reddi et al. 2020): torch's, bias-corrected."""
+    """Settings of torch's Adam, bias-corrected."""
 
     learning_rate: float = 1e-3
     eps: float = 1e-8
     betas: tuple[float, float] = (0.9, 0.999)
 
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay is part of the gradient."""
+        return torch.optim.Adam(
+            [parameter], lr=self.learning_rate, eps=self.eps, betas=self.betas, weight_decay=weight_decay
+        )
 
-class SlicedAdam:
-    """Adam on slices of one flat vector; a slice that is not stepped keeps its moments and step count.
+
+@dataclass(frozen=True)
+class AdamWSettings(AdamSettings):
+    """Settings of torch's AdamW: Adam whose weight decay is apart from the gradient."""
+
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay shrinks the parameter itself."""
+        return torch.optim.AdamW(
+            [parameter], lr=self.learning_rate, eps=self.eps, betas=self.betas, weight_decay=weight_decay
+        )
+
+
+OptimiserSettings = SGDSettings | AdamSettings
+
+
+class SlicedOptimiser:
+    """An optimiser of slices of one flat vector; a slice that is not stepped keeps its state and step count.
 
     Args:
         vector: flat ``[N]``, updated in place.
         slices: the parts with a state of their own.
-        settings: of Adam.
+        settings: which optimiser.
+        weight_decays: one per slice; none if not given.
     """
 
-    def __init__(self, vector: Tensor, slices: Sequence[slice], settings: AdamSettings) -> None:
+    def __init__(
+        self,
+        vector: Tensor,
+        slices: Sequence[slice],
+        settings: OptimiserSettings,
+        weight_decays: Sequence[float] | None = None,
+    ) -> None:
         self._parts = [vector[s] for s in slices]
+        decays = weight_decays or [0.0] * len(self._parts)
         self._optimisers = [
-            torch.optim.Adam([part], lr=settings.learning_rate, eps=settings.eps, betas=settings.betas)
-            for part in self._parts
+            settings.build(part, decay) for part, decay in zip(self._parts, decays, strict=True)
         ]
+        self._learning_rate = settings.learning_rate
 
-    def step(self, index: int, gradient: Tensor) -> None:
-        """One step of slice ``index`` along ``gradient`` (for weights: minus the mean delta)."""
-        self._parts[index].grad = gradient.to(self._parts[index].device)
-        self._optimisers[index].step()
-        self._parts[index].grad = None
+    def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
+        """One step of slice ``index``.
+
+        Args:
+            index: of the slice.
+            gradient: along which to descend (for a server: minus the mean delta).
+            rate: of the settings' learning rate, for this step.
+        """
+        part, optimiser = self._parts[index], self._optimisers[index]
+        optimiser.param_groups[0]["lr"] = self._learning_rate * rate
+        part.grad = gradient.to(part.device)
+        optimiser.step()
+        part.grad = None
 
     def state_dict(self) -> list[dict[str, Tensor]]:
-        """Per slice ``step``, ``exp_avg``, ``exp_avg_sq``, not copied; empty if it was never stepped."""
+        """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped."""
         return [
-            dict(optimiser.state.get(part, {}))
+            {key: value for key, value in optimiser.state.get(part, {}).items() if value is not None}
             for part, optimiser in zip(self._parts, self._optimisers, strict=True)
         ]
 
@@ -52,7 +105,29 @@ class SlicedAdam:
         for part, optimiser, state in zip(self._parts, self._optimisers, states, strict=True):
             optimiser.state.clear()
             if state:  # the step count stays on the CPU, where torch's Adam keeps it
-                moments = {
-                    key: value.to(part.device, copy=True) for key, value in state.items() if key != "step"
+                optimiser.state[part] = {
+                    key: value.clone() if key == "step" else value.to(part.device, copy=True)
+                    for key, value in state.items()
                 }
-                optimiser.state[part] = {"step": state["step"].clone(), **moments}
+
+
+def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:
+    """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (I.1, open point 6).
+
+    Args:
+        weight_decay: in a network trained on all chunks.
+        shares: u_1..u_C of the data.
+        scaling: ``reciprocal`` of the share of chunks 1..k (I.1), ``square_root`` of that (I.4), or ``none``.
+
+    Returns:
+        C numbers.
+
+    Raises:
+        ValueError: a decay below 0, or an unknown scaling.
+    """
+    if not 0 <= weight_decay < math.inf:
+        raise ValueError(f"Weight decay is a number >= 0, got {weight_decay}.")
+    if scaling not in DECAY_POWERS:
+        raise ValueError(f"decay_scaling is one of {', '.join(DECAY_POWERS)}, got {scaling!r}.")
+    power = DECAY_POWERS[scaling]
+    return tuple(weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))

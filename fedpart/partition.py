@@ -108,6 +108,7 @@ class Partition:
                 f"larger share."
             )
         self.bounds: tuple[int, ...] = (0, *torch.tensor(counts).cumsum(0).tolist())
+        self._positions: dict[torch.device, list[Tensor]] = {}
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -130,6 +131,18 @@ class Partition:
     def positions(self, k: int) -> Tensor:
         """Where the elements of w_k lie in the module's own order, ascending; int64."""
         return self.order[self.slice(k)]
+
+    def initial(self) -> Tensor:
+        """The module's initial values in partition order, ``[size]``."""
+        return self.to_partition_order(self.space.initial())
+
+    def take(self, own: Tensor, k: int) -> Tensor:
+        """The elements of w_k from a vector ``[size]`` in the module's own order."""
+        return own if self.chunks == 1 else own.index_select(0, self._positions_on(own.device)[k - 1])
+
+    def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
+        """``own [size]``, in the module's own order, with the elements of w_k replaced; a copy."""
+        return w_k if self.chunks == 1 else own.index_copy(0, self._positions_on(own.device)[k - 1], w_k)
 
     def to_partition_order(self, own: Tensor) -> Tensor:
         """A flat vector ``[size]`` from the module's own order into partition order."""
@@ -154,9 +167,44 @@ class Partition:
         head = self.bounds[k]
         return self.default.to(w).index_copy(0, self.order[:head].to(w.device), w[:head])
 
+    def _positions_on(self, device: torch.device) -> list[Tensor]:
+        """Positions of w_1..w_C on ``device``, copied there once."""
+        if device not in self._positions:
+            self._positions[device] = [self.positions(k).to(device) for k in range(1, self.chunks + 1)]
+        return self._positions[device]
+
     def materialise(self, w: Tensor, k: int) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k``, for ``torch.func.functional_call``; see :meth:`subnetwork`."""
         return self.space.tensors(self.subnetwork(w, k))
+
+
+class SeparateNetworks(Partition):
+    """C networks instead of C partitions of one: w_k is network k, and subnetwork k is that network alone.
+
+    Args:
+        space: of one network; ``space.chunks`` must be 1.
+        chunks: C.
+    """
+
+    def __init__(self, space: ParameterSpace, chunks: int) -> None:
+        super().__init__(space, (1.0,))
+        self.chunks = chunks
+        self.proportions = (1 / chunks,) * chunks
+        self.bounds = tuple(k * space.size for k in range(chunks + 1))
+
+    def initial(self) -> Tensor:
+        """The initial values, the same for every network; ``[C * size]``."""
+        return self.space.initial().repeat(self.chunks)
+
+    def subnetwork(self, w: Tensor, k: int) -> Tensor:
+        """Network ``k`` of ``w [C * size]``, in the module's own order; the initial values for k = 0."""
+        return self.default.to(w) if k == 0 else w[self.slice(k)]
+
+    def take(self, own: Tensor, k: int) -> Tensor:
+        return own
+
+    def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
+        return w_k
 
 
 def expected_upload_ratio(clients: Sequence[float], parameters: Sequence[float] | None = None) -> float:

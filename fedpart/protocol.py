@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from fedpart.agreement import agreement, difference
 from fedpart.assignment import ChunkAssignment
 from fedpart.jobs import Job
-from fedpart.methods import METHODS, Method
-from fedpart.partition import Partition, expected_upload_ratio
+from fedpart.methods.base import build_method
+from fedpart.partition import expected_upload_ratio
 from fedpart.rng import generator
 from fedpart.settings import FederationSettings
 from fedpart.task import Task
@@ -42,25 +40,19 @@ class Protocol:
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
-        self.method = _build_method(settings)
+        self.method = build_method(settings.method, settings.method_options)
         self.task = self.method.prepare(task)
         self.chunks = self.method.proportions(settings.chunks)
-        parameters = settings.parameters if settings.parameters and len(self.chunks) > 1 else self.chunks
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
-        self.partition = Partition(
-            self.task.parameter_space(len(self.chunks)),
-            parameters,
-            scheme=settings.scheme,
-            defaults=settings.defaults,
-            seed=settings.seed,
-            module=self.task.module,
-            chain=settings.chain,
-        )
+        self.partition = self.method.partition(self.task, self.chunks, settings)
         self.expected_upload_ratio = expected_upload_ratio(
             [count / settings.clients for count in self.assignment.counts],
             [size / self.partition.space.size for size in self.partition.sizes],
         )
-        self.agreement = self._agreement(identity)
+        shared = dataclasses.asdict(settings)
+        for rim in ("device", "on_client_error"):  # where and how carefully, not what
+            del shared[rim]
+        self.agreement = agreement(self.task, self.partition, shared, identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
         ]
@@ -107,52 +99,4 @@ class Protocol:
 
     def difference(self, agreement: dict[str, Any]) -> str:
         """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
-        found = []
-        for name, now in self.agreement.items():
-            then = agreement.get(name)
-            if then != now:
-                brief = max(len(repr(then)), len(repr(now))) <= 200 and not name.endswith(_LONG)
-                found.append(f"{name} was {then!r}, is {now!r}" if brief else f"the {name} differs")
-        return "; ".join(found)
-
-    def _agreement(self, identity: str) -> dict[str, Any]:
-        task, partition = self.task, self.partition
-        agreed = dataclasses.asdict(self.settings)
-        for rim in ("device", "on_client_error"):  # where and how carefully, not what
-            del agreed[rim]
-        agreed |= {
-            name: getattr(task, name) for name in ("samples", "average", "share_dropout_mask", "precision")
-        }
-        agreed["likelihood"] = task.likelihood_name
-        agreed["network"] = repr(task.module)
-        agreed["input transforms"] = repr(task.transforms)
-        agreed["hyperparameters"] = [(entry.name, list(entry.shape)) for entry in task.psi_space.entries]
-        agreed["parameters' shapes"] = [(entry.name, list(entry.shape)) for entry in partition.space.entries]
-        buffers = [*task.module.buffers(), *(b for t in task.transforms.values() for b in t.buffers())]
-        agreed["partition hash"] = _hash(partition.assignment)
-        agreed["default values hash"] = _hash(partition.default, *buffers)
-        agreed["data"] = identity
-        plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
-        return plain
-
-
-_LONG = ("network", "transforms", "shapes", "hash")
-
-
-def _hash(*tensors: Tensor) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _build_method(settings: FederationSettings) -> Method:
-    build = METHODS.resolve(settings.method)
-    try:
-        inspect.signature(build).bind(**settings.method_options)
-    except TypeError as error:
-        raise ValueError(
-            f"The method {settings.method!r} does not take the options {dict(settings.method_options)} "
-            f"({error}); its options are {inspect.signature(build)}."
-        ) from error
-    return build(**settings.method_options)
+        return difference(self.agreement, agreement)

@@ -1,4 +1,4 @@
-"""Settings of a federated run, as plain data that server and clients share."""
+"""Settings of a federated run, which server and clients share, and of centralised training: plain data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedpart.optim import AdamSettings
+from fedpart.optim import DECAY_POWERS, AdamSettings, OptimiserSettings, weight_decays
 from fedpart.partition import Defaults, Scheme, check_proportions
-
-DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
 @dataclass(frozen=True)
@@ -93,16 +91,7 @@ class FederationSettings:
     on_client_error: Literal["fail", "skip"] = "fail"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chunks", check_proportions(self.chunks))
-        if self.parameters is not None:
-            object.__setattr__(
-                self, "parameters", check_proportions(self.parameters, "parameter proportions")
-            )
-            if len(self.parameters) != len(self.chunks):
-                raise ValueError(
-                    f"There are {len(self.chunks)} chunk proportions but {len(self.parameters)} parameter "
-                    f"proportions; give one of each per chunk."
-                )
+        _check_proportions(self)
         if not 1 <= self.cohort <= self.clients:
             raise ValueError(
                 f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."
@@ -110,6 +99,88 @@ class FederationSettings:
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} is one of {' or '.join(options)}, got {getattr(self, name)!r}.")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything about centralised training but the task and the data; defaults are App. I.4's for MNIST.
+
+    Attributes:
+        iterations: of the method's schedule, without finetuning.
+        method, method_options: see :class:`FederationSettings`.
+        chunks: u_1..u_C of the examples.
+        parameters: u_1..u_C of the parameters; None: as ``chunks``.
+        batch_size: examples of a parameter step, drawn with replacement (I.1).
+        psi_batch_size: examples of a psi step; None: as ``batch_size``.
+        psi_every: iterations from one psi step to the next; more than 1 is cheaper (I.1).
+        seed: of everything but the data.
+        optimiser, optimiser_psi: of the parameters (a state per partition) and of psi.
+        weight_decay: of the parameters, in a network trained on all chunks.
+        decay_scaling: see :class:`LocalSettings` (open point 6).
+        schedule: of the parameters' learning rate, on total iterations: ``constant``, or ``cosine`` down to
+            ``final_rate`` times the first (I.4: 0.01), reached after ``schedule_iterations`` (None: all).
+        keep_best: early stopping: end with the weights and psi whose L_ML was best among the reports (I.4).
+        scheme, defaults, chain: see :class:`~fedpart.partition.Partition`.
+        device: where models are computed.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    iterations: int = 10_000
+    method: str = "partitioned"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    chunks: tuple[float, ...] = (0.8, 0.1, 0.1)
+    parameters: tuple[float, ...] | None = None
+    batch_size: int = 200
+    psi_batch_size: int | None = None
+    psi_every: int = 1
+    seed: int = 0
+    optimiser: OptimiserSettings = field(default_factory=AdamSettings)
+    optimiser_psi: OptimiserSettings = field(default_factory=AdamSettings)
+    weight_decay: float = 0.0
+    decay_scaling: Literal["reciprocal", "square_root", "none"] = "reciprocal"
+    schedule: Literal["constant", "cosine"] = "constant"
+    final_rate: float = 0.01
+    schedule_iterations: int | None = None
+    keep_best: bool = False
+    scheme: Scheme = "random"
+    defaults: Defaults = "initial"
+    chain: tuple[str, ...] | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        _check_proportions(self)
+        counts = {
+            "iterations": self.iterations,
+            "batch_size": self.batch_size,
+            "psi_batch_size": self.psi_batch_size,
+            "psi_every": self.psi_every,
+            "schedule_iterations": self.schedule_iterations,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ValueError(f"{name} is at least 1, got {count}.")
+        if not 0 < self.final_rate <= 1:
+            raise ValueError(
+                f"final_rate is the last learning rate over the first, in (0, 1], got {self.final_rate}."
+            )
+        if self.schedule not in ("constant", "cosine"):
+            raise ValueError(f"schedule is one of constant or cosine, got {self.schedule!r}.")
+        weight_decays(self.weight_decay, self.chunks, self.decay_scaling)  # refuses
+
+
+def _check_proportions(settings: FederationSettings | TrainingSettings) -> None:
+    """Proportions of chunks and parameters, as tuples of floats of one length."""
+    object.__setattr__(settings, "chunks", check_proportions(settings.chunks))
+    if settings.parameters is not None:
+        parameters = check_proportions(settings.parameters, "parameter proportions")
+        object.__setattr__(settings, "parameters", parameters)
+        if len(parameters) != len(settings.chunks):
+            raise ValueError(
+                f"There are {len(settings.chunks)} chunk proportions but {len(parameters)} parameter "
+                f"proportions; give one of each per chunk."
+            )
 
 
 _CHOICES = {

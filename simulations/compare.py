@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 from rich.console import Console
 
 from fedpart import ClientError
+from simulations.cells import Cell, Runner, complete, say
 from simulations.comparison import Comparison, Failure
-from simulations.config import RIM, ConfigError, ExperimentConfig
+from simulations.config import ConfigError, ExperimentConfig
 from simulations.curves import Run, metric
-from simulations.experiment import RunError
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
-from simulations.run_directory import holds_run, read_summary, saved_config
-from simulations.runner import Interrupted, run_experiment
+from simulations.runner import run_experiment
 from simulations.scores import MethodScores
-
-Runner = Callable[..., dict[str, Any]]
 
 
 class ComparisonIncomplete(ClientError):
@@ -32,35 +26,6 @@ class ComparisonIncomplete(ClientError):
         head = f"{len(comparison.failures)} of {cells} runs failed; the same command runs them again."
         super().__init__("\n".join([head, *comparison.failed()]))
         self.comparison = comparison
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a comparison: the shared configuration with its own method and seed, and its folder."""
-
-    config: ExperimentConfig
-    folder: Path
-
-    def state(self) -> Literal["new", "started", "finished"]:
-        """What its folder holds.
-
-        Raises:
-            ConfigError: a run with another configuration; the message names the keys that differ.
-        """
-        if not holds_run(self.folder):
-            return "new"
-        differing = _differences(saved_config(self.folder).resolved(), self.config.resolved())
-        if differing:
-            more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-            raise ConfigError(
-                f"{self.folder} holds a run with other settings ({', '.join(differing[:3])}{more}); "
-                f"choose another folder with --out, or delete this one."
-            )
-        return "finished" if self.finished() else "started"
-
-    def finished(self) -> bool:
-        """Whether its folder holds the outcome of all its rounds."""
-        return read_summary(self.folder, self.config.rounds) is not None
 
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
@@ -86,7 +51,8 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
             own = {name: options for name, options in base["method_options"].items() if name == method}
             changed = base | {"method": method, "method_options": own, "seed": seed}
             folder = out / method.replace(":", ".") / f"seed{seed}"
-            cells.append(Cell(ExperimentConfig.from_dict(changed, f"--methods {method}"), folder))
+            own_config = ExperimentConfig.from_dict(changed, f"--methods {method}")
+            cells.append(Cell(f"{method}, seed {seed}", own_config, folder))
     return cells
 
 
@@ -116,34 +82,22 @@ def run_comparison(
 
     Raises:
         ComparisonIncomplete: some cells failed; raised at the end, when everything else is written.
-        ConfigError: see :func:`plan` and :meth:`Cell.state`; or the first run could not be set up.
+        ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`.
         Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
     """
     out, console = Path(out), console or Console()
     cells = plan(config, methods, seeds, out)
-    todo = [(cell, state) for cell in cells if (state := cell.state()) != "finished"]
-    if len(todo) < len(cells):
-        done = f"{len(cells) - len(todo)} of {len(cells)} runs"
-        _say(console, f"{done} were finished before and are not run again.")
-    failures: list[Failure] = []
-    for number, (cell, state) in enumerate(todo, start=1):
-        _say(console, f"Run {number} of {len(todo)}: {cell.config.method}, seed {cell.config.seed}")
-        try:
-            run(cell.config, cell.folder, resume=state == "started", progress=progress)
-        except (Interrupted, OSError):
-            raise  # a person, the disk, another process: the other cells would fare no better
-        except Exception as error:  # one bad cell must not lose the others
-            if isinstance(error, ConfigError) and number == 1 and len(todo) == len(cells):
-                raise  # nothing is lost yet, and most likely none of them can be set up
-            failures.append(_failure(cell, error))
-            _say(console, f"Failed: {failures[-1].error}")
+    failures = [
+        Failure(failed.cell.config.method, failed.cell.config.seed, failed.error, failed.traceback)
+        for failed in complete(cells, run=run, progress=progress, console=console)
+    ]
     comparison = collect(config, methods, cells, failures)
     out.mkdir(parents=True, exist_ok=True)
     comparison.write(out, plot_comparison(_runs(methods, cells), out))
     console.print(comparison.table())
     for note in comparison.notes:
-        _say(console, note)
-    _say(console, f"Table, numbers and learning curves: {out / 'comparison.md'}")
+        say(console, note)
+    say(console, f"Table, numbers and learning curves: {out / 'comparison.md'}")
     if failures:
         raise ComparisonIncomplete(comparison)
     return comparison
@@ -166,14 +120,6 @@ def collect(
     )
 
 
-def _failure(cell: Cell, error: Exception) -> Failure:
-    """The error as a sentence; those that are not made for people keep their type."""
-    expected = isinstance(error, (ClientError, RunError, ValueError))
-    text = str(error) if expected else f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error))
-    return Failure(cell.config.method, cell.config.seed, text, trace)
-
-
 def _runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]:
     """Finished runs by method, seeds ascending."""
     runs: dict[str, list[Run]] = {method: [] for method in methods}
@@ -181,10 +127,6 @@ def _runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]
         if cell.finished():
             runs[cell.config.method].append(Run.load(cell.folder))
     return runs
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _unequal_cohorts(runs: dict[str, list[Run]]) -> list[str]:
@@ -200,15 +142,3 @@ def _unequal_cohorts(runs: dict[str, list[Run]]) -> list[str]:
                 notes.append(f"Seed {seed}: the methods' cohorts differ, first in round {round}.")
                 break
     return notes
-
-
-def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """What differs, as ``rounds: 6 there, 8 here``; not the keys that cannot change a number of the table."""
-    found = []
-    for key, value in here.items():
-        before = there.get(key)
-        if isinstance(before, dict) and isinstance(value, dict):
-            found += [f"{key}.{rest}" for rest in _differences(before, {**dict.fromkeys(before), **value})]
-        elif before != value and (key == "engine" or key not in RIM):
-            found.append(f"{key}: {before} there, {value} here")
-    return found

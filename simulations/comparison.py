@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.curves import PsiParts, byte_text
+from simulations.curves import byte_text
+from simulations.psi_parts import PsiParts
 from simulations.scores import MethodScores, Score
 
 DASH, DEGREES, LF = "\N{EM DASH}", "\N{DEGREE SIGN}", "\n"

@@ -89,6 +89,11 @@ def _reason(problem: Any) -> str:
     return text.partition(", unable to parse")[0]
 
 
+def knows(model: type[BaseModel], key: str) -> bool:
+    """Whether the model, or one of its sections, has a key of that name."""
+    return any(path.rpartition(".")[2] == key for path in _paths(model))
+
+
 def _nearest_key(key: str, model: type[BaseModel], parents: Iterable[str | int]) -> str:
     """The key of that very name in another section, or else the nearest one of the same section."""
     elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == key]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulations.psi_parts import PsiParts
 from simulations.run_directory import CONFIG, read_metrics, read_summary
 
 Array = NDArray[np.float64]
@@ -23,7 +23,7 @@ class Run:
 
     Attributes:
         folder: where it lies.
-        metrics: the lines of metrics.jsonl, one per round, ascending.
+        metrics: the lines of metrics.jsonl, one per round or per report of centralised training, ascending.
         summary: summary.json; empty if the run is not finished.
     """
 
@@ -43,11 +43,20 @@ class Run:
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
         return cls(folder, read_metrics(folder), read_summary(folder) or {})
 
+    @property
+    def clock(self) -> str:
+        """What the run counts: ``round`` or ``iteration``."""
+        return "iteration" if self.metrics and "iteration" in self.metrics[0] else "round"
+
+    def counts(self, length: int | None = None) -> Array:
+        """The clock at the lines of the metrics, or the first ``length`` of them."""
+        return np.array([line[self.clock] for line in self.metrics[:length]], dtype=float)
+
     def curve(self, key: str) -> tuple[Array, Array]:
-        """Rounds ``[n]`` and values ``[n]`` of a metric, at the rounds that recorded it."""
-        points = [(line["round"], line[key]) for line in self.metrics if line.get(key) is not None]
-        rounds, values = zip(*points, strict=True) if points else ((), ())
-        return np.array(rounds, dtype=float), np.array(values, dtype=float)
+        """Clock ``[n]`` and values ``[n]`` of a metric, where it was recorded."""
+        points = [(line[self.clock], line[key]) for line in self.metrics if line.get(key) is not None]
+        counts, values = zip(*points, strict=True) if points else ((), ())
+        return np.array(counts, dtype=float), np.array(values, dtype=float)
 
     def traffic(self) -> Array:
         """Cumulative upload plus download of the cohorts after each round, bytes, ``[rounds]``."""
@@ -79,126 +88,6 @@ class Run:
     def learned(self) -> dict[str, Array]:
         """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
         return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One number of psi: its parts of the name ``module.component_bound [unit]``.
-
-    ``name`` is the key in metrics.jsonl; ``bound`` is ``min``, ``max`` or empty; ``unit`` may be empty.
-    """
-
-    name: str
-    module: str
-    component: str
-    bound: str
-    unit: str
-
-    @classmethod
-    def parse(cls, name: str) -> Quantity:
-        """Take a key such as ``affine.angle_max [deg]`` apart."""
-        path, _, unit = name.partition(" [")
-        module, _, component = path.rpartition(".")
-        match = re.fullmatch(r"(.+)_(min|max)", component)
-        component, bound = match.groups() if match else (component, "")
-        return cls(name, module, component, bound, unit.removesuffix("]"))
-
-    @property
-    def kind(self) -> str:
-        """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
-        return re.sub(r"(_[xy]|\[\d+\])$", "", self.component)
-
-
-@dataclass(frozen=True)
-class PsiParts:
-    """psi's keys by what is said of them: ranges ``(min, max)`` of rotation, other ranges, drop rates."""
-
-    angles: list[tuple[str, str]]
-    ranges: list[tuple[str, str]]
-    rates: list[str]
-    rest: list[str]
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> PsiParts:
-        """Sort keys such as ``affine.angle_max [deg]``; they keep their order."""
-        quantities = [Quantity.parse(name) for name in names]
-        ends = {(q.module, q.component, q.unit): q.name for q in quantities if q.bound == "max"}
-        angles: list[tuple[str, str]] = []
-        ranges: list[tuple[str, str]] = []
-        for q in quantities:
-            high = ends.get((q.module, q.component, q.unit))
-            if q.bound == "min" and high is not None:
-                (angles if (q.component, q.unit) == ("angle", "deg") else ranges).append((q.name, high))
-        rates = [q.name for q in quantities if (q.component, q.bound, q.unit) == ("rate", "", "%")]
-        used = {name for pair in (*angles, *ranges) for name in pair} | set(rates)
-        return cls(angles, ranges, rates, [q.name for q in quantities if q.name not in used])
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """One component of a :class:`Group`: a value, or the two ends of a range, as keys of metrics.jsonl."""
-
-    label: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Components of psi that share an axis, e.g. all dropout rates in percent."""
-
-    kind: str
-    module: str
-    unit: str
-    lines: tuple[Line, ...]
-
-    @property
-    def title(self) -> str:
-        """A heading that a person reads."""
-        return _TITLES.get(self.kind, f"{self.module}.{self.kind}".lstrip("."))
-
-    @property
-    def axis(self) -> str:
-        """The axis label, with its unit."""
-        plain = f"{self.kind} [{self.unit}]" if self.unit else self.kind
-        return _AXES.get((self.kind, self.unit), plain)
-
-
-_TITLES = {
-    "angle": "Rotation range",
-    "scale": "Scale range",
-    "shear": "Shear range",
-    "shift": "Shift range",
-    "stretch": "Stretch range",
-    "rate": "Dropout rate",
-    "norm": "Norm of learned weights",
-}
-_AXES = {
-    ("angle", "deg"): "rotation [degrees]",
-    ("shift", "%"): "shift [% of the image]",
-    ("rate", "%"): "drop rate [%]",
-    ("scale", ""): "scale [factor]",
-    ("shear", ""): "shear [factor]",
-}
-
-
-def groups(names: Iterable[str]) -> list[Group]:
-    """psi's keys, sorted into groups that share an axis, in the order of their first key."""
-    found: dict[tuple[str, str, str], dict[str, list[Quantity]]] = {}
-    quantities = [Quantity.parse(name) for name in names]
-    for q in quantities:
-        shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
-        key = (q.kind, "" if shared else q.module, q.unit)
-        label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]") or q.component
-        found.setdefault(key, {}).setdefault(label or q.component, []).append(q)
-    return [
-        Group(kind, module, unit, tuple(Line(label, _ends(parts)) for label, parts in lines.items()))
-        for (kind, module, unit), lines in found.items()
-    ]
-
-
-def _ends(parts: Sequence[Quantity]) -> tuple[str, ...]:
-    """Names of one line, the lower end first."""
-    return tuple(q.name for q in sorted(parts, key=lambda q: q.bound != "min"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,13 +131,13 @@ def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
 
 
 def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
-    """Learned psi over seeds against rounds, by name; a number counts as learned if any seed changed it."""
+    """Psi over seeds against the clock, by name; a number counts as learned if any seed changed it."""
     physical = [run.physical() for run in runs]
     learned = {name for run in runs for name in run.learned()}
     length = min(len(run.metrics) for run in runs)
-    rounds = [np.array([line["round"] for line in run.metrics[:length]], dtype=float) for run in runs]
+    counts = [run.counts(length) for run in runs]
     names = [name for name in physical[0] if name in learned]
-    return {name: band(rounds, [values[name][:length] for values in physical]) for name in names}
+    return {name: band(counts, [values[name][:length] for values in physical]) for name in names}
 
 
 def byte_unit(largest: float) -> tuple[float, str]:

@@ -1,29 +1,19 @@
-"""From a configuration to everything a run needs: task, protocol, shards, held-out data."""
+"""From a configuration to everything a run needs: task, data, and what the kind of run adds."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 import torch
-from torch import nn
 
-from fedpart import AffineAugmentation, Dataset, FederationSettings, HyperModule, Protocol, Task
-from fedpart.data import SPLITS, Splits, angle_bins, load_splits, random_subset, rotated_splits
-from fedpart.likelihood import LIKELIHOODS, Likelihood
-from fedpart.models import MODELS
-from fedpart.psi import named_transforms
-from fedpart.registry import Registry
-from fedpart.rng import generator
-from simulations.config import ExperimentConfig
-from simulations.config_errors import check_options
-from simulations.sections import HyperparameterSection
-
-_TRANSFORMS: Registry[Any] = Registry("transform")
-_LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
+from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
+from fedpart.data import SPLITS, angle_bins
+from fedpart.training import Training, TrainingSettings
+from simulations.building import build_task, check_device, load_data
+from simulations.config import Config, ExperimentConfig, TrainingConfig
 
 
 class RunError(RuntimeError):
@@ -32,7 +22,7 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What a configuration describes, built: the same bits in every process.
+    """What a federated configuration describes, built: the same bits in every process.
 
     Attributes:
         config: where it comes from.
@@ -51,56 +41,63 @@ class Experiment:
     test: Dataset
     num_classes: int
 
+    def start(self) -> Federation:
+        """The state before the first round."""
+        return Federation(self.protocol)
 
-def build(config: ExperimentConfig) -> Experiment:
-    """Load and split the data, build the model, and partition it. Leaves torch's random state as it was.
+
+@dataclass(frozen=True, eq=False)
+class TrainingExperiment:
+    """What a centralised configuration describes, built: the same bits in every process.
+
+    Attributes:
+        config: where it comes from.
+        task, settings: in the library's terms.
+        train: all training data, in the order in which chunks are drawn from them.
+        validation, test: held-out data.
+        num_classes: K.
+    """
+
+    config: TrainingConfig
+    task: Task
+    settings: TrainingSettings
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    num_classes: int
+
+    def start(self) -> Training:
+        """The state before the first iteration.
+
+        Raises:
+            ValueError: chunks or method do not fit the data or the task.
+        """
+        return Training(self.task, self.train, self.settings, identity=self.config.identity())
+
+
+@overload
+def build(config: ExperimentConfig) -> Experiment: ...
+@overload
+def build(config: TrainingConfig) -> TrainingExperiment: ...
+def build(config: Config) -> Experiment | TrainingExperiment:
+    """Load the data, build the model, and split or partition as the kind of run needs it.
+
+    Leaves torch's random state as it was.
 
     Raises:
         ValueError, TypeError, FileNotFoundError, ImportError: the data, the model or the settings do not fit;
             the message is one sentence for the user.
     """
-    _check_device(config.device)
+    check_device(config.device)
     splits = load_data(config)
-    shards = split_among_clients(config, splits.train)
     task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
+    held_out = {"validation": splits.validation, "test": splits.test, "num_classes": splits.num_classes}
     settings = config.settings()
-    return Experiment(
-        config=config,
-        task=task,
-        settings=settings,
-        protocol=Protocol(task, settings, identity=config.identity()),
-        shards=shards,
-        validation=splits.validation,
-        test=splits.test,
-        num_classes=splits.num_classes,
-    )
-
-
-def load_data(config: ExperimentConfig) -> Splits:
-    """The three data sets: rotated as a whole, then reduced to the configured numbers of points."""
-    if config.data_dir is None and config.data == "mnist":
-        raise FileNotFoundError(
-            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
-            "exists, an empty one to download into."
-        )
-    splits = load_splits(config.data, config.data_dir)
-    if config.rotated:
-        splits = rotated_splits(splits, config.data_seed, math.radians(config.max_angle))
-    points = {
-        "training": (splits.train, config.training_points),
-        "validation": (splits.validation, config.validation_points),
-        "test": (splits.test, config.test_points),
-    }
-    for name, (dataset, wanted) in points.items():
-        if wanted is not None and wanted > len(dataset):
-            raise ValueError(
-                f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
-                f"examples; use at most that many, or null for all."
-            )
-    train, validation, test = (
-        random_subset(dataset, wanted, config.data_seed) for dataset, wanted in points.values()
-    )
-    return Splits(train, validation, test, splits.num_classes)
+    if isinstance(config, TrainingConfig):
+        return TrainingExperiment(config, task, settings, splits.train, **held_out)
+    shards = split_among_clients(config, splits.train)
+    protocol = Protocol(task, settings, identity=config.identity())
+    return Experiment(config, task, settings, protocol, shards, **held_out)
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
@@ -122,89 +119,3 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
             f"The split {split.recipe!r} made {len(shards)} shards for {config.clients} clients."
         )
     return [train.subset(indices) for indices in shards]
-
-
-def build_task(config: ExperimentConfig, num_classes: int, input_shape: tuple[int, ...]) -> Task:
-    """The model with its hyperparameters; initial weights are a function of ``config.seed``."""
-    seed = int(generator(config.seed, "model.initial").integers(2**63))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = _build_model(config, num_classes, input_shape)
-        transforms = _build_transforms(config.hyperparameters, input_shape)
-    likelihood = config.likelihood
-    return Task(
-        module,
-        transforms=transforms,
-        hyperparameters=config.hyperparameters.names,
-        likelihood=likelihood if likelihood in LIKELIHOODS else _LIKELIHOODS.resolve(likelihood),
-        samples=config.samples,
-        average=config.average,
-        share_dropout_mask=config.share_dropout_mask,
-        precision=config.precision,
-    )
-
-
-def _build_model(config: ExperimentConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    builder = MODELS.resolve(config.model)
-    given = {"num_classes": num_classes, "input_shape": input_shape}
-    dropout = config.hyperparameters.dropout
-    wanted = (
-        {"dropout": None}
-        if dropout is None
-        else {"dropout": dropout.rate, "temperature": dropout.temperature}
-    )
-    parameters = inspect.signature(builder).parameters
-    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
-    defaults = HyperparameterSection.model_validate({}).dropout
-    if len(taken) < len(wanted) and dropout is not None and dropout != defaults:
-        raise ValueError(
-            f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
-            f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."
-        )
-    clash = sorted(taken.keys() & config.model_options.keys())
-    if clash:
-        raise ValueError(f"model_options.{clash[0]} is set by hyperparameters.dropout; set it there.")
-    check_options(builder, {**given, **config.model_options}, f"the model {config.model!r}")
-    module = builder(**given, **taken, **config.model_options)
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."
-        )
-    return module
-
-
-def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
-    found: list[tuple[str | None, HyperModule]] = []
-    if section.affine is not None:
-        if len(input_shape) != 3:
-            raise ValueError(
-                f"Affine augmentation takes images [channels, height, width], but the inputs are "
-                f"{list(input_shape)}; set hyperparameters.affine: null."
-            )
-        found.append((None, AffineAugmentation(**section.affine.model_dump())))
-    for entry in section.transforms:
-        build_one = _TRANSFORMS.resolve(entry.use)
-        check_options(build_one, entry.options, f"the transform {entry.use!r}")
-        transform = build_one(**entry.options)
-        if not isinstance(transform, HyperModule):
-            raise TypeError(
-                f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
-            )
-        found.append((entry.name, transform))
-    names = iter(named_transforms([transform for given, transform in found if given is None]))
-    transforms: dict[str, HyperModule] = {}
-    for given, transform in found:
-        name = next(names) if given is None else given
-        if name in transforms:
-            raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
-        transforms[name] = transform
-    return transforms
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, device=device)
-    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, ...
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ValueError(f"The device {device!r} cannot be used ({reason}); set device: cpu.") from None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.curves import Band, Group
+from simulations.curves import Band
+from simulations.psi_parts import Group
 
 if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.artist import Artist
@@ -28,6 +29,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 3)),
 )
 DPI = 125  # 8 inches across: 1000 pixels
+LML = r"$\mathcal{L}_{\mathrm{ML}}$"
 MANY = len(DASHES)  # more components of one kind of psi cannot be told apart
 
 
@@ -42,6 +44,7 @@ def canvas(title: str, panels: int = 1, columns: int = 1) -> tuple[Figure, list[
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for spare in axes[panels:]:
         spare.set_visible(False)
+    figure.align_ylabels(axes[:panels])
     return figure, axes[:panels]
 
 
@@ -55,7 +58,7 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
     ax.tick_params(labelsize=11)
     ax.grid(alpha=0.3, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=x in ("", "round"), steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=x in ("", "round", "iteration"), steps=[1, 2, 5, 10]))
     if limits is not None:
         low, high = limits
         room = 0.02 * (high - low) or 0.5

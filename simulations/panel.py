@@ -11,9 +11,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from simulations.curves import PsiParts, byte_text
+from simulations.curves import byte_text
 from simulations.progress import compact
+from simulations.psi_parts import PsiParts, kept
 
+_CENTRALISED = {
+    "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
+    "none": "Plain training: the hyperparameters stayed fixed.",
+    "augerino": "Training with Augerino: augmentation widths were pushed up by a regulariser.",
+    "validation": "Validation-set optimisation: hyperparameters were trained on data set aside.",
+    "separate": "Separate networks, one per chunk, learned the hyperparameters: the upper bound.",
+}
 _WHAT = {
     "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
     "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
@@ -36,28 +44,45 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
+    what = _CENTRALISED if "iterations" in summary else _WHAT
     lines: list[RenderableType] = [
-        Text(_WHAT.get(summary["method"], f"Method {summary['method']}.")),
+        Text(what.get(summary["method"], f"Method {summary['method']}.")),
         Text(""),
         table,
     ]
-    tips = _tips(summary, out, config_file)
+    tips = (_training_tips if "iterations" in summary else _tips)(summary, out, config_file)
     if tips:
         lines += [
             Text(""),
             Text("Try next", style="bold"),
             *[Text(f"  {tip}", overflow="fold") for tip in tips],
         ]
-    return Panel(
-        Group(*lines), title=Text(f"{summary['method']}, {summary['rounds']} rounds"), border_style="green"
+    length = (
+        f"{summary['iterations']:,} iterations" if "iterations" in summary else f"{summary['rounds']} rounds"
     )
+    return Panel(Group(*lines), title=Text(f"{summary['method']}, {length}"), border_style="green")
 
 
 def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
-    if summary["method"] != "fedavg":
-        rows += [("learned", text) for text in _learned(summary["psi"])[:1]]
-        rows += [("", text) for text in _learned(summary["psi"])[1:]]
+    if summary["method"] not in ("fedavg", "none"):
+        rows += _several("learned", _learned(summary["psi"]))
+    rows += _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
+    minutes, seconds = divmod(round(summary["seconds"]), 60)
+    where = f" on the {summary['engine']} engine" if "engine" in summary else ""
+    rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
+    if summary.get("skipped_clients"):
+        rows.append(
+            ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
+        )
+    return rows
+
+
+def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
+    return [("" if i else name, text) for i, text in enumerate(texts)]
+
+
+def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     accuracy = []
     if summary["test_accuracy"] is not None:
         accuracy.append(f"{summary['test_accuracy']:.1%} on test data that no client has seen")
@@ -67,23 +92,35 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
-    rows += [(("accuracy", "")[i > 0], text) for i, text in enumerate(accuracy)]
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
-    rows.append(
+    return [
+        *_several("accuracy", accuracy),
         (
             "upload",
             f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "
             f"{byte_text(summary['upload_bytes'])} in all",
-        )
-    )
-    minutes, seconds = divmod(round(summary["seconds"]), 60)
-    rows.append(
-        ("time", f"{minutes} min {seconds} s of training and evaluation on the {summary['engine']} engine")
-    )
-    if summary["skipped_clients"]:
-        rows.append(
-            ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
-        )
+        ),
+    ]
+
+
+def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    key, show = ("accuracy", "{:.1%}") if summary["train_accuracy"] is not None else ("nll", "{:.3f} nats")
+    found = {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
+    names = {"test": "test", "val": "validation", "train": "training"}
+    found = {names[part]: value for part, value in found.items() if value is not None}
+    texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
+    rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
+    if summary["lml"] is not None:
+        at = f"at iteration {summary['lml_iteration']:,}"
+        rows.append(("L_ML", f"{summary['lml']:,.1f} nats {at} (larger is better)"))
+    parts = summary["subnetworks"]
+    if len(parts) > 1 and all(part["test"] for part in parts):
+        each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)
+        rows.append(("subnetworks", f"on test data, each trained on the first examples: {each}"))
+    for stage in summary["stages"][:-1]:
+        if stage[f"test_{key}"] is not None:
+            score = show.format(stage[f"test_{key}"])
+            rows.append((stage["name"], f"{score} on test data before the next stage"))
     return rows
 
 
@@ -102,6 +139,8 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
         found.append(", ".join(others))
     if parts.rates:
         found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
+    if parts.keeps:
+        found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
     if parts.rest:
         found.append(compact({name: psi[name] for name in parts.rest}, limit=8))
     return found
@@ -126,3 +165,23 @@ def _tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> lis
     engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
     tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
     return tips
+
+
+def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
+    tips = []
+    if config_file is not None and summary["method"] == "partitioned":
+        tips.append(f"fedpart train {config_file} --set method=none   (the same without hyperparameters)")
+    if summary["method"] != "none" and summary["psi"]:
+        tips.append(f"fedpart retrain {out}   (a plain network with the hyperparameters found)")
+    return tips
+
+
+def _list(numbers: list[int]) -> str:
+    """``0-14, 17``: runs of numbers in short."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

@@ -1,4 +1,4 @@
-"""Plots: learning curves and hyperparameters over rounds, as PNG, for one run and for a comparison."""
+"""Plots: learning curves and hyperparameters over time, as PNG, for one run and for a comparison."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulations.curves import Band, Run, byte_unit, groups, metric, metric_band, psi_bands
+from simulations.curves import Band, Run, byte_unit, metric, metric_band, psi_bands
 from simulations.figures import (
     COLOURS,
     DASHES,
+    LML,
     MANY,
     canvas,
     draw_band,
@@ -18,19 +19,26 @@ from simulations.figures import (
     legend_above,
     marks,
 )
+from simulations.mask_figures import mask_figure
+from simulations.psi_parts import PsiParts, groups
+from simulations.run_directory import STATE
+from simulations.transform_figures import run_transforms_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def plot_run(folder: str | Path) -> list[Path]:
-    """Draw one run's ``learning_curve.png`` and, if it learned any, ``psi.png`` into its folder.
+    """Draw one run's pictures into its folder.
+
+    ``learning_curve.png``; ``psi.png`` if it learned hyperparameters, those of a mask over inputs apart in
+    ``mask.png``; and of a finished run on images, what its transforms do to them, ``transforms.png``.
 
     Args:
         folder: the run's folder, finished or not.
 
     Returns:
-        The files written, none if no round is complete.
+        The files written, none if there is no line of metrics.
 
     Raises:
         FileNotFoundError: the folder holds no run.
@@ -39,8 +47,15 @@ def plot_run(folder: str | Path) -> list[Path]:
     if not run.metrics:
         return []
     figures = {"learning_curve": run_figure(run)}
-    if run.learned():
+    masks = PsiParts.of(run.learned()).keeps
+    if len(masks) < len(run.learned()):
         figures["psi"] = run_psi_figure(run)
+    if masks:
+        figures["mask"] = mask_figure(run)
+    if (run.folder / STATE).is_file():
+        transforms = run_transforms_figure(run.folder)
+        if transforms is not None:
+            figures["transforms"] = transforms
     return _save(figures, run.folder)
 
 
@@ -67,16 +82,24 @@ def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[
 
 
 def run_figure(run: Run) -> Figure:
-    """Validation accuracy (if the task has any) and losses of one run against rounds."""
+    """One run against its clock: validation accuracy and L_ML, if it has them, and losses."""
     about = f": {run.summary['method']}, seed {run.summary['seed']}" if run.summary else ""
-    accuracy, training, validation = (run.curve(key) for key in ("val_accuracy", "train_loss", "val_nll"))
-    figure, axes = canvas(f"Learning curve{about}", panels=2 if len(accuracy[0]) else 1)
-    limits = (1, run.metrics[-1]["round"])
+    accuracy, lml = run.curve("val_accuracy"), run.curve("lml")
+    training, validation = run.curve("train_loss"), run.curve("val_nll")
+    figure, axes = canvas(f"Learning curve{about}", panels=1 + sum(len(x) > 0 for x, _ in (accuracy, lml)))
+    limits = _limits(run)
     if len(accuracy[0]):
-        rounds, values = accuracy
+        x, values = accuracy
         dress(axes[0], "validation accuracy [%]", limits=limits)
-        axes[0].plot(rounds, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(rounds)))
-    dress(axes[-1], "loss [nats per example]", "round", limits=limits)
+        axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
+    if len(lml[0]):
+        dress(axes[-2], f"{LML} [nats]", limits=limits)
+        axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
+        best = run.summary.get("lml_iteration", lml[0][-1])
+        if best < lml[0][-1]:
+            axes[-2].axvline(best, color="0.5", lw=1.2, ls="--", label="kept")
+            legend_above(axes[-2], *axes[-2].get_legend_handles_labels())
+    dress(axes[-1], "loss [nats per example]", run.clock, limits=limits)
     axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training")
     if len(validation[0]):
         axes[-1].plot(*validation, color=COLOURS[0], lw=2, label="validation", **marks(0, len(validation[0])))
@@ -85,12 +108,13 @@ def run_figure(run: Run) -> Figure:
 
 
 def run_psi_figure(run: Run) -> Figure:
-    """Learned psi of one run over rounds, in physical units: a panel per kind, ranges as shaded bands."""
-    bands, found = psi_bands([run]), groups(run.learned())
+    """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
+    masks = PsiParts.of(run.learned()).keeps
+    bands, found = psi_bands([run]), groups(name for name in run.learned() if name not in masks)
     columns = 1 if len(found) < 4 else 2
     figure, axes = canvas("Learned hyperparameters", len(found), columns)
     for ax, group in zip(axes, found, strict=True):
-        dress(ax, group.axis, "round", group.title, limits=(1, run.metrics[-1]["round"]))
+        dress(ax, group.axis, run.clock, group.title, limits=_limits(run))
         if len(group.lines) > MANY:
             draw_many(ax, group, bands, COLOURS[0])
             continue
@@ -105,6 +129,11 @@ def run_psi_figure(run: Run) -> Figure:
         if len(group.lines) > 1:
             legend_above(ax, *ax.get_legend_handles_labels(), columns=4 // columns)
     return figure
+
+
+def _limits(run: Run) -> tuple[float, float]:
+    counts = run.counts()
+    return float(counts[0]), float(counts[-1])
 
 
 def comparison_figure(runs: Mapping[str, Sequence[Run]], against: str) -> Figure:

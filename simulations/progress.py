@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from fedpart import RoundReport
-from simulations.config import ExperimentConfig
-from simulations.curves import PsiParts
+from simulations.config import Config, ExperimentConfig
+from simulations.metrics import Report
+from simulations.psi_parts import PsiParts, kept
 
 
 class Progress:
@@ -32,49 +32,61 @@ class Progress:
         self._bar: bars.Progress | None = None
         self._live: Live | None = None
         self._line = Text()
-        self._rounds = 0
+        self._clock, self._total = "", 0
         self._accuracy = ""
 
     @contextmanager
-    def run(self, config: ExperimentConfig, out: Path, completed: int) -> Iterator[None]:
-        """Around a run of ``config.rounds`` rounds, ``completed`` of them done before."""
-        self._rounds, self._accuracy = config.rounds, ""
+    def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
+        """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
+        self._clock, self._total, self._accuracy = config.clock.name, total, ""
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
-        resumed = f", resumed after round {completed}" if completed else ""
-        self._print(
-            f"{label}: {config.clients} clients, {config.cohort} per round, {config.engine} engine{resumed}; "
-            f"files in {out}"
-        )
+        resumed = f", resumed after {self._clock} {completed}" if completed else ""
+        if isinstance(config, ExperimentConfig):
+            what = f"{config.clients} clients, {config.cohort} per round, {config.engine} engine"
+        else:
+            what = f"{total:,} iterations"
+        self._print(f"{label}: {what}{resumed}; files in {out}")
         if self.quiet or not self.console.is_terminal:
             yield
             return
         self._bar = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
-            bars.TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            bars.TextColumn(f"{self._clock} {{task.completed:.0f}}/{{task.total:.0f}}"),
             bars.TimeRemainingColumn(),
             console=self.console,
         )
-        self._bar.add_task(self.title or config.method, total=config.rounds, completed=completed)
+        self._bar.add_task(self.title or config.method, total=total, completed=completed)
         self._line = Text("  starting", style="dim")
         with Live(Group(self._bar, self._line), console=self.console, refresh_per_second=4) as self._live:
             yield
         self._live = self._bar = None
 
-    def round(self, report: RoundReport) -> None:
-        """After every round."""
+    def completed(self, count: int) -> None:
+        """After every round or iteration."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=count)
+
+    def report(self, report: Report) -> None:
+        """What is known after a round, or at a report of centralised training."""
         if report.val_accuracy is not None:
             self._accuracy = f"val. accuracy {report.val_accuracy:.1%}"
         elif report.val_nll is not None:
             self._accuracy = f"val. loss {report.val_nll:.3f}"
-        loss = "" if report.train_loss is None else f"loss {report.train_loss:.2f}"
-        parts = [part for part in (self._accuracy, loss, compact(report.physical)) if part]
+        lml = getattr(report, "lml", None)
+        parts = [
+            self._accuracy,
+            "" if lml is None else f"L_ML {lml:,.1f}",
+            "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
+            compact(report.physical),
+        ]
+        parts = [part for part in parts if part]
         if self._live is not None and self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=report.round)
             self._line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
             self._live.update(Group(self._bar, self._line))
-        elif report.val_nll is not None:
-            self._print(f"round {report.round}/{self._rounds}: {', '.join(parts)}")
+        elif report.val_nll is not None or lml is not None:
+            count = getattr(report, self._clock)
+            self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:
         """A sentence above the bar."""
@@ -99,5 +111,7 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
         parts.append(f"rotation {low:+.0f}..{high:+.0f} deg")
     if names.rates:
         parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
+    if names.keeps:
+        parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
     parts += [f"{name} {physical[name]:.3g}" for name in names.rest]
     return ", ".join(parts[:limit])

@@ -5,41 +5,51 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulations.config import RIM, ConfigError, ExperimentConfig, load_config
+from simulations.config import AnyConfig, ConfigError, ExperimentConfig, load_config
 from simulations.run_directory import CONFIG, saved_config
 
 
-def resumed_config(folder: str | Path, file: str | None, overrides: list[str]) -> ExperimentConfig:
+def resumed_config(
+    folder: str | Path, file: str | None, overrides: list[str], kind: type[AnyConfig] = ExperimentConfig
+) -> AnyConfig:
     """The configuration to continue the run in ``folder`` with.
 
     Args:
         folder: of the run.
         file: a configuration given besides, or None: the run's own.
         overrides: ``key=value`` settings.
+        kind: of the run, federated or centralised.
 
     Raises:
-        ConfigError: no run is there, or the configuration differs in more than a larger ``rounds`` and what
-            does not decide the numbers (engine, workers, data_dir, checkpoint_every); names a difference.
+        ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
+            of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
     """
     saved = saved_config(folder)
-    wanted = load_config(file or Path(folder) / CONFIG, overrides)
+    if not isinstance(saved, kind):
+        raise ConfigError(
+            f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
+            f"--resume {folder}."
+        )
+    wanted = load_config(file or Path(folder) / CONFIG, overrides, kind)
     then, now = _flat(saved.resolved()), _flat(wanted.resolved())
     given = {override.partition("=")[0].strip() for override in overrides}
+    total = saved.clock.total
     changes: dict[str, Any] = {}
     for key in sorted(then.keys() | now.keys()):
         if then.get(key) == now.get(key):
             continue
-        if key in RIM:
-            if key in given:  # a file's value is not a wish to change it
+        if key.partition(".")[0] in saved.rim:
+            if key in given and "." not in key:  # a file's value is not a wish to change it
                 changes[key] = now[key]
-        elif key == "rounds" and now[key] > then[key]:
+        elif key == total and now[key] > then[key] and saved.may_grow:
             changes[key] = now[key]
         else:
+            may = f"(only {total} may grow)" if saved.may_grow else f"(its {total} are part of its schedule)"
             raise ConfigError(
                 f"The run in {folder} has {key} = {then.get(key)!r}, not {now.get(key)!r}; resume it as it "
-                f"is (only rounds may grow), or start a new run with --out."
+                f"is {may}, or start a new run with --out."
             )
-    return ExperimentConfig.from_dict({**saved.resolved(), **changes})
+    return kind.from_dict({**saved.resolved(), **changes})
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -13,9 +12,10 @@ import safetensors.torch
 import torch
 import yaml
 
-from fedpart import Federation, RoundReport
-from simulations.config import ConfigError, ExperimentConfig
+from fedpart.state import ModelState
+from simulations.config import Config, ConfigError, ExperimentConfig, kind_of
 from simulations.config_file import read_yaml
+from simulations.metrics import Report, finite, metrics_line
 
 CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
     "config.yaml",
@@ -30,20 +30,21 @@ class RunDirectory:
     """The files of one run.
 
     - ``config.yaml``: the resolved configuration;
-    - ``metrics.jsonl``: a line per round, see :func:`metrics_line`;
-    - ``checkpoint.pt``: everything that decides the next round, replaced atomically;
+    - ``metrics.jsonl``: a line per round, or per report of centralised training, see
+      :func:`~simulations.metrics.metrics_line`;
+    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically;
     - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
 
     While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
     """
 
-    def __init__(self, path: Path, config: ExperimentConfig) -> None:
+    def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self._lock = _lock(path)
         self._metrics: IO[str] | None = None
 
     @classmethod
-    def create(cls, path: str | Path, config: ExperimentConfig) -> RunDirectory:
+    def create(cls, path: str | Path, config: Config) -> RunDirectory:
         """Start a run in a folder that is new, or has no run in it.
 
         Raises:
@@ -63,64 +64,68 @@ class RunDirectory:
         return run
 
     @classmethod
-    def reopen(cls, path: str | Path, config: ExperimentConfig) -> RunDirectory:
-        """Continue the run in ``path`` with ``config``: the one it has, or the same with more rounds."""
-        changed = config != saved_config(path)
-        run = cls(Path(path), config)
-        if changed:
-            run._write_config()
-        return run
+    def reopen(cls, path: str | Path, config: Config) -> RunDirectory:
+        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
+        saved_config(path)  # refuses what is no run
+        return cls(Path(path), config)
 
     @property
     def checkpoint(self) -> Path:
         """File of the checkpoint."""
         return self.path / CHECKPOINT
 
-    def rewind(self, round: int) -> list[dict[str, Any]]:
-        """Drop the metrics of rounds after ``round``, for they will be run again; the lines that stay.
+    def rewind(self, until: int) -> list[dict[str, Any]]:
+        """Drop the metrics of what comes after ``until``, for it will be run again; the lines that stay.
+
+        What ``config.yaml`` says is what is run from here on.
 
         Raises:
             ValueError: lines are missing.
         """
-        lines = [line for line in read_metrics(self.path) if line["round"] <= round]
-        if [line["round"] for line in lines] != list(range(1, round + 1)):
+        clock = self.config.clock
+        lines = [line for line in read_metrics(self.path) if line[clock.name] <= until]
+        wanted = self.config.recorded(until)
+        if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
             raise ValueError(
-                f"{self.path / METRICS} does not hold the rounds 1 to {round} that the checkpoint has behind "
-                f"it; start the run anew with --out."
+                f"{self.path / METRICS} does not hold the {clock.total} 1 to {until} that the checkpoint has "
+                f"behind it; start the run anew with --out."
             )
-        for line in lines:  # a run that ended earlier evaluated its last round, out of turn
-            if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
-                line.pop("val_accuracy", None)
-                line.pop("val_nll", None)
+        if isinstance(self.config, ExperimentConfig):  # a shorter run evaluated its last round, out of turn
+            for line in lines:
+                if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
+                    line.pop("val_accuracy", None)
+                    line.pop("val_nll", None)
         self.close_metrics()
         _replace(
             self.path / METRICS, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
         )
+        if self.config != saved_config(self.path):
+            self._write_config()
         return lines
 
-    def record(self, report: RoundReport) -> dict[str, Any]:
-        """Append a round to ``metrics.jsonl``; what was written."""
+    def record(self, report: Report, **more: Any) -> dict[str, Any]:
+        """Append a report to ``metrics.jsonl``, and what else is known at it; what was written."""
         if self._metrics is None:
             self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
-        line = metrics_line(report)
+        line = metrics_line(report) | finite(more)
         self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
         self._metrics.flush()
         return line
 
-    def save(self, federation: Federation) -> None:
-        """Write the checkpoint; the metrics of its rounds are on the disk before it is."""
+    def save(self, state: ModelState) -> None:
+        """Write the checkpoint; the metrics of what is behind it are on the disk before it is."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        federation.save(self.checkpoint)
+        state.save(self.checkpoint)
 
-    def finish(self, federation: Federation, summary: dict[str, Any]) -> None:
+    def finish(self, state: ModelState, summary: dict[str, Any]) -> None:
         """Write ``state.safetensors`` (``w/<name>``, ``psi/<name>``, float32), then ``summary.json``."""
-        tensors = {f"w/{name}": tensor for name, tensor in federation.tensors().items()}
-        tensors |= {f"psi/{name}": tensor for name, tensor in federation.psi_tensors().items()}
+        tensors = {f"w/{name}": tensor for name, tensor in state.tensors().items()}
+        tensors |= {f"psi/{name}": tensor for name, tensor in state.psi_tensors().items()}
         plain = {k: t.detach().to("cpu", torch.float32, copy=True).contiguous() for k, t in tensors.items()}
         _replace(self.path / STATE, safetensors.torch.save(plain))
         _replace(
-            self.path / SUMMARY, (json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n").encode()
+            self.path / SUMMARY, (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode()
         )
 
     def close_metrics(self) -> None:
@@ -141,31 +146,6 @@ class RunDirectory:
         _replace(self.path / CONFIG, text.encode())
 
 
-def metrics_line(report: RoundReport) -> dict[str, Any]:
-    """A round as a line of ``metrics.jsonl``; the same run gives the same line, ``seconds`` apart.
-
-    ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss`` (nats),
-    ``upload_bytes, download_bytes`` (summed over the cohort),
-    ``cohort`` (client numbers), ``skipped`` ([{client, reason}]), ``psi`` ({raw: {name: [..]}, physical:
-    {name: value}}); on evaluation rounds ``val_accuracy`` (a fraction; null without classes) and ``val_nll``
-    (nats per example).
-    """
-    line: dict[str, Any] = {
-        "round": report.round,
-        "seconds": round(report.seconds, 4),
-        "train_loss": report.train_loss,
-        "upload_bytes": report.upload_bytes,
-        "download_bytes": report.download_bytes,
-        "cohort": report.cohort,
-        "skipped": report.skipped,
-        "psi": {"raw": report.psi, "physical": report.physical},
-    }
-    if report.val_nll is not None:
-        line |= {"val_accuracy": report.val_accuracy, "val_nll": report.val_nll}
-    finite: dict[str, Any] = _finite(line)
-    return finite
-
-
 def holds_run(path: str | Path) -> bool:
     """Whether the folder has any file of a run in it."""
     return any((Path(path) / name).exists() for name in (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT))
@@ -184,8 +164,8 @@ def refuse_existing(path: str | Path) -> None:
         )
 
 
-def saved_config(path: str | Path) -> ExperimentConfig:
-    """The configuration of the run in a folder.
+def saved_config(path: str | Path) -> Config:
+    """The configuration of the run in a folder, of whatever kind that is.
 
     Raises:
         ConfigError: no run is there, or its configuration does not fit this version.
@@ -195,7 +175,8 @@ def saved_config(path: str | Path) -> ExperimentConfig:
         raise ConfigError(
             f"{path} holds no run (there is no {CONFIG}); start one with fedpart run CONFIG --out {path}."
         )
-    return ExperimentConfig.from_dict(read_yaml(file), str(file))
+    data = read_yaml(file)
+    return kind_of(data).from_dict(data, str(file))
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
@@ -207,8 +188,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is empty, or torn
 
 
-def read_summary(path: str | Path, rounds: int = 0) -> dict[str, Any] | None:
-    """A finished run's ``summary.json``; None if the run is not finished, or with fewer than ``rounds``.
+def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
+    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
 
     A run that is being extended keeps the summary of its earlier end until it is through.
     """
@@ -216,16 +197,7 @@ def read_summary(path: str | Path, rounds: int = 0) -> dict[str, Any] | None:
     if not file.exists():
         return None
     summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return summary if summary["rounds"] >= rounds else None
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null in their place."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+    return summary if config is None or summary[config.clock.total] >= config.length else None
 
 
 def _replace(path: Path, content: bytes) -> None:

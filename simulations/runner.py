@@ -1,33 +1,25 @@
-"""run_experiment: one run from its configuration to its folder, on either engine."""
+"""run_experiment: one run from its configuration to its folder, federated on either engine or centralised."""
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
-from fedpart import ClientError, Federation, RoundReport
+from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.engines import LocalEngine
-from simulations.config import ConfigError, ExperimentConfig
-from simulations.experiment import Experiment, RunError, build
+from simulations.config import Config, ConfigError
+from simulations.desk import Desk, Interrupted, one_sentence
+from simulations.experiment import Experiment, RunError, TrainingExperiment, build
 from simulations.progress import Progress
 from simulations.run_directory import RunDirectory, read_summary, refuse_existing
 from simulations.summary import summarise
+from simulations.training_summary import summarise_training
 
-
-class Interrupted(Exception):
-    """SIGINT or SIGTERM stopped the run after a completed round; a checkpoint is saved."""
-
-    def __init__(self, signal_number: int, round: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} after round {round}")
-        self.signal_number, self.round = signal_number, round
+__all__ = ["Interrupted", "run_experiment"]
 
 
 class Engine(Protocol):
@@ -40,7 +32,7 @@ MakeEngine = Callable[[Experiment, Federation], AbstractContextManager[Engine]]
 
 
 def run_experiment(
-    config: ExperimentConfig,
+    config: Config,
     out: str | Path,
     *,
     resume: bool = False,
@@ -49,95 +41,99 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
-    The seconds of a round, in ``metrics.jsonl`` and in the summary's sum, are those of the engine and of the
-    evaluation that follows an evaluation round; checkpoints and the final test are not in them.
+    The seconds in ``metrics.jsonl`` and in the summary's sum are those of training and of the evaluation that
+    goes with a line; checkpoints and the final test are not in them.
 
     Args:
-        config: what to run.
+        config: what to run, federated or centralised.
         out: the run's folder.
         resume: continue the run that is in ``out``, from its last checkpoint (or from the start, if it was
             stopped before the first); the final weights are bit-identical to an undisturbed run's. A finished
-            run with no rounds left is not touched.
+            run with nothing left to do is not touched.
         progress: shows the run; None shows nothing.
-        engine: makes the engine; None: the one that ``config.engine`` names.
+        engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
 
     Raises:
         ConfigError: the configuration, the data or the checkpoint do not fit; one sentence.
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
+        TrainingError: centralised training failed, for instance because its loss was not finite.
         RunError: the held-out data do not fit the model, or the engine's nodes are not the clients.
         Interrupted: SIGINT or SIGTERM came; the run can be resumed.
     """
     if resume:
-        summary = read_summary(out, config.rounds)
+        summary = read_summary(out, config)
         if summary is not None:
             return summary
     else:
         refuse_existing(out)
-    if engine is None and config.engine == "flower":
+    if engine is None and getattr(config, "engine", None) == "flower":
         made = f"`flwr run` has made the run in {out}; continue it with --resume {out}"
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
     with _torch_threads(config.threads):
-        with _one_sentence():
+        with one_sentence():
             experiment = build(config)
-        federation = Federation(experiment.protocol)
+            state = experiment.start()
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config)
         try:
-            with _one_sentence():
+            with one_sentence():
                 if resume and run.checkpoint.exists():
-                    federation.load(run.checkpoint)
-                lines = run.rewind(federation.round)
-            with progress.run(config, run.path, federation.round):
-                _complete(experiment, federation, run, lines, progress, engine or _engine)
-            with _one_sentence(RunError, (ValueError,)):
-                summary = summarise(experiment, federation, lines)
-            run.finish(federation, summary)
+                    state.load(run.checkpoint)
+                lines = run.rewind(state.completed)
+            desk = Desk(config, run, lines, progress, state)
+            total = state.total if isinstance(state, Training) else config.length
+            with progress.run(config, run.path, state.completed, total):
+                if isinstance(experiment, TrainingExperiment):
+                    _iterations(experiment, state, desk)
+                else:
+                    _rounds(experiment, state, desk, engine or _engine)
+            with one_sentence(RunError, (ValueError,)):
+                summarise_it = summarise_training if isinstance(state, Training) else summarise
+                summary = summarise_it(experiment, state, lines)
+            run.finish(state, summary)
             return summary
         finally:
             run.close()
 
 
-def _complete(
-    experiment: Experiment,
-    federation: Federation,
-    run: RunDirectory,
-    lines: list[dict[str, Any]],
-    progress: Progress,
-    make_engine: MakeEngine,
-) -> None:
+def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_engine: MakeEngine) -> None:
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn."""
     config = experiment.config
-    stopped: list[int] = []
-    saved = federation.round if run.checkpoint.exists() else 0
 
     def on_round(report: RoundReport) -> None:
-        nonlocal saved
         last = report.round >= config.rounds
-        if len(experiment.validation) and (report.round % config.evaluate_every == 0 or last):
-            start = time.perf_counter()
-            with _one_sentence(RunError, (ValueError,)):
-                scores = federation.evaluate(experiment.validation)
-            report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
-            report.seconds += time.perf_counter() - start
-        lines.append(run.record(report))
-        if report.round % config.checkpoint_every == 0 or last:
-            run.save(federation)
-            saved = report.round
-        progress.round(report)
-        if stopped and not last:
-            if saved < report.round:
-                run.save(federation)
-            raise Interrupted(stopped[0], report.round)
+        if report.round % config.evaluate_every == 0 or last:
+            desk.evaluate(report, experiment.validation)
+        desk.record(report)
+        desk.completed(last)
 
     try:
-        with make_engine(experiment, federation) as engine, _signals(stopped, progress):
+        with make_engine(experiment, federation) as engine, desk.signals():
             engine.run(config.rounds, on_round)
     except (ClientError, RunError):
-        if saved < federation.round == len(lines):  # the failed round has not touched the state
-            run.save(federation)
+        if federation.round == len(desk.lines):  # the failed round has not touched the state
+            desk.save()
         raise
+
+
+def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) -> None:
+    """Iterations until all are done; what a stage has led to is tested when it ends."""
+
+    def on_report(report: TrainingReport) -> None:
+        desk.evaluate(report, experiment.validation)
+        more: dict[str, Any] = {}
+        if report.stage is not None and report.iteration < training.total:
+            with one_sentence(RunError, (ValueError,)):
+                test = training.evaluate(experiment.test) if len(experiment.test) else {}
+            more = {"stage": report.stage, "test_accuracy": test.get("accuracy"), "test_nll": test.get("nll")}
+        desk.record(report, **more)
+
+    with desk.signals():
+        training.run(
+            experiment.config.evaluate_every, on_report, lambda done: desk.completed(done >= training.total)
+        )
 
 
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[Engine]:
@@ -148,40 +144,6 @@ def _engine(experiment: Experiment, federation: Federation) -> AbstractContextMa
 
     engine: AbstractContextManager[Engine] = RayEngine(experiment, federation, workers=config.workers)
     return engine
-
-
-@contextmanager
-def _signals(stopped: list[int], progress: Progress) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the run after the round in progress; a second one ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stopped:
-            signal.signal(number, signal.SIG_DFL)
-            raise KeyboardInterrupt
-        stopped.append(number)
-        progress.note("Stopping after this round (once more to stop at once).")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _one_sentence(
-    becomes: type[Exception] = ConfigError,
-    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
-) -> Iterator[None]:
-    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
-    try:
-        yield
-    except expected as error:
-        raise becomes(str(error) or type(error).__name__) from error
 
 
 @contextmanager

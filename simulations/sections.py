@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from fedpart.hyperparameters import ConcreteMask
 
 
 class Section(BaseModel):
@@ -65,8 +68,9 @@ class SplitSection(Section):
 class AffineSection(Section):
     """Learned affine augmentation of images."""
 
-    family: Literal["minmax", "centred", "augerino"] = Field(
-        default="minmax", description="14 numbers (minmax, or centred: centre and half-width) or 6 (augerino)"
+    family: Literal["minmax", "centred", "augerino", "lila"] = Field(
+        default="minmax",
+        description="14 numbers (minmax, or centred: centre and half-width) or 6 (augerino, lila)",
     )
     initial: float | list[float] | None = Field(
         default=None,
@@ -78,6 +82,23 @@ class AffineSection(Section):
     )
     padding: Literal["zeros", "border", "reflection"] = Field(
         default="zeros", description="what lies outside of the image"
+    )
+
+
+class MaskSection(Section):
+    """A mask over the numbers of an input: which of them the network sees, chosen or learned."""
+
+    kept: int | list[int] | None = Field(
+        default=None,
+        description="a fixed mask: how many of the first inputs are kept, or 0 or 1 for each; null: learned",
+    )
+    probability: float = Field(
+        default=0.5, gt=0, lt=1, description="of a learned mask: initial probability to keep each input"
+    )
+    temperature: float = Field(
+        default=inspect.signature(ConcreteMask).parameters["temperature"].default,
+        gt=0,
+        description="of a learned mask's concrete relaxation",
     )
 
 
@@ -125,11 +146,14 @@ class HyperparameterSection(Section):
     affine: AffineSection | None = Field(
         default=AffineSection(), description="affine augmentation of images; null for none"
     )
+    mask: MaskSection | None = Field(
+        default=None, description="mask over the inputs, chosen or learned; null for none"
+    )
     dropout: DropoutSection | None = Field(
         default=DropoutSection(), description="dropout layers of the model; null for none"
     )
     transforms: list[TransformSection] = Field(
-        default=[], description="input transforms of your own, after the affine one"
+        default=[], description="input transforms of your own, after the affine one and the mask"
     )
     names: list[str] = Field(
         default=[],

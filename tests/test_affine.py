@@ -71,7 +71,7 @@ def test_a_shift_of_one_is_half_the_image():
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align_corners", [True, False])
-@pytest.mark.parametrize("family", ["minmax", "centred", "augerino"])
+@pytest.mark.parametrize("family", ["minmax", "centred", "augerino", "lila"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_identity_leaves_images_unchanged(family, align_corners, padding, dtype):
     initial = -1e3 if family == "augerino" else 0.0  # softplus(-1000) is 0
@@ -174,6 +174,39 @@ def test_augerino_samples_lie_within_half_the_width():
     assert 0.95 * 0.1 * widths[0] / 2 < shift.max() <= 0.1 * widths[0] / 2 + 1e-6
 
 
+LILA = (
+    [[0, 0, 1], [0, 0, 0], [0, 0, 0]],
+    [[0, 0, 0], [0, 0, 1], [0, 0, 0]],
+    [[0, -1, 0], [1, 0, 0], [0, 0, 0]],
+    [[1, 0, 0], [0, 0, 0], [0, 0, 0]],
+    [[0, 0, 0], [0, 1, 0], [0, 0, 0]],
+    [[0, 1, 0], [1, 0, 0], [0, 0, 0]],
+)
+
+
+def test_lila_is_the_exponential_of_its_own_generators():
+    """U(-p, p) times shifts, rotation, scales along x and y, symmetric shear (Immer et al. 2022)."""
+    transform = AffineAugmentation("lila", [0.1, 0.2, 0.9, 0.3, 0.4, 0.5]).double()
+    noise = Noise(NoiseKey(0, "test"), dtype=torch.float64)
+    with noise.active():
+        found = transform.sample(50).detach()
+    with noise.active():
+        u = noise.uniform((50, 6))
+    generators = torch.tensor(LILA, dtype=torch.float64)
+    sums = torch.einsum("ni,ijk->njk", transform.range.detach() * (2 * u - 1), generators)
+    torch.testing.assert_close(found, torch.linalg.matrix_exp(sums)[:, :2], **TIGHT)
+
+
+def test_lila_turns_at_most_all_the_way():
+    transform = AffineAugmentation("lila", [0.1, 0.1, 4.0, 0.1, 0.1, 0.1])
+    assert transform.widths()[2].item() == pytest.approx(2 * math.pi)
+    assert transform.physical()["angle_max [deg]"] == pytest.approx(180)
+    transform.widths().sum().backward()
+    assert transform.range.grad.tolist() == [2, 2, 0, 2, 2, 2]
+    transform = AffineAugmentation("lila", [0.1, 0.1, -4.0, 0.1, 0.1, 0.1])
+    assert transform.physical()["angle_max [deg]"] == pytest.approx(180)
+
+
 def test_every_row_has_its_own_map():
     transform = AffineAugmentation("minmax", 0.3)
     x = images()[:1].float().expand(5, -1, -1, -1)
@@ -204,7 +237,7 @@ def test_where_ranges_start():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "lie"}, "Unknown affine family 'lie'; choose one of minmax, centred, augerino"),
+        ({"family": "lie"}, "Unknown affine family 'lie'; choose one of minmax, centred, augerino, lila"),
         ({"padding": "wrap"}, "Unknown padding 'wrap'"),
         ({"initial": [0.1] * 6}, r"minmax family starts from one number or 7 \(angle, .*\), got 6"),
         ({"family": "augerino", "initial": [0.1] * 7}, "augerino family starts from one number or 6"),

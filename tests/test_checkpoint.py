@@ -31,10 +31,10 @@ def undisturbed():
 
 
 def assert_same_state(one, other):
-    one, other = one.federation, other.federation
+    one, other = one.state, other.state
     assert one.round == other.round
     assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
-    for a, b in ((one.server, other.server), (one.server_psi, other.server_psi)):
+    for a, b in ((one.optimiser, other.optimiser), (one.optimiser_psi, other.optimiser_psi)):
         for left, right in zip(a.state_dict(), b.state_dict(), strict=True):
             assert left.keys() == right.keys()
             assert all(torch.equal(left[key], right[key]) for key in left)
@@ -113,7 +113,7 @@ def test_killed_at_a_random_moment(tmp_path):
         child.wait()
     (tmp_path / "run.pt.tmp").write_bytes(path.read_bytes()[:1000])  # torn, as if killed while writing
 
-    reached = torch.load(path)["round"]
+    reached = torch.load(path)["completed"]
     resumed = run(reached + 3, checkpoint=path, resume=True)
     assert [report.round for report in resumed.metrics] == [reached + 1, reached + 2, reached + 3]
     assert_same_state(resumed, run(reached + 3))
@@ -172,7 +172,7 @@ def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):
 
 def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
     settings = replace(
-        undisturbed.federation.protocol.settings,
+        undisturbed.state.protocol.settings,
         method="augerino",
         method_options={"initial": torch.full((6,), -1.0)},
     )

@@ -193,7 +193,7 @@ def test_a_signal_saves_the_last_round_and_says_how_to_go_on(
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "round", send)
+        patch.setattr(Progress, "report", send)
         result = fedpart("run", tiny_file(tmp_path, checkpoint_every=100), "--out", "stopped")
     assert result.exit_code == 128 + number
     assert "fedpart run --resume stopped" in result.stderr

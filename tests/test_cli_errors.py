@@ -34,7 +34,7 @@ def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
 
-    monkeypatch.setattr("simulations.runner.run_experiment", lambda *_, **__: broken())
+    monkeypatch.setattr("simulations.commands.run_experiment", lambda *_, **__: broken())
     result = fedpart("run", ROOT / "simulations" / "configs" / "quickstart.yaml", "--out", "folder")
     assert isinstance(result.exception, FileNotFoundError)
 

@@ -219,7 +219,7 @@ def test_nothing_finished_is_reported_too(tmp_path):
     assert not list(tmp_path.glob("*.png"))
 
 
-@pytest.mark.parametrize("error", [Interrupted(2, 5), OSError("disk full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [Interrupted(2, "round 5"), OSError("disk full"), KeyboardInterrupt()])
 def test_a_person_or_the_disk_stops_everything(tmp_path, error):
     runner = FakeRunner({("partitioned", 3): error})
     with pytest.raises(type(error)):

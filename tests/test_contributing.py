@@ -60,4 +60,4 @@ def test_the_clipped_method_moves_no_further_than_its_norm(own_project):
         Task(net, samples=1), shards, rounds=1, method="spy", method_options={"norm": 1e-3}, seed=1
     )
     assert seen["norm"] == pytest.approx(1e-3, rel=1e-4)
-    assert not torch.equal(plain.federation.w, clipped.federation.w)
+    assert not torch.equal(plain.state.w, clipped.state.w)

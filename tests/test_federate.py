@@ -40,7 +40,7 @@ def test_reports_count_what_happened():
     seen = []
     result = run(on_round=seen.append, seed=2)
     assert seen == result.metrics
-    protocol, state = result.federation.protocol, result.federation
+    protocol, state = result.state.protocol, result.state
     for report in seen:
         assert report.cohort == protocol.cohort(report.round)
         numbers = [protocol.upload_numbers(protocol.plan(c, report.round)) for c in report.cohort]
@@ -107,17 +107,17 @@ def test_shards_may_be_tuples_or_lazy():
 
     data, folder = shards(SIZES), Folder()
     results = [run(data=d) for d in (data, [(s.inputs, s.targets) for s in data], folder)]
-    assert all(torch.equal(r.federation.w, results[0].federation.w) for r in results)
+    assert all(torch.equal(r.state.w, results[0].state.w) for r in results)
     assert folder.read == [client for r in results[0].metrics for client in r.cohort]
 
 
 def test_double_precision():
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     result, single = run(task), run()
-    assert result.federation.w.dtype == result.federation.psi.dtype == torch.float64
+    assert result.state.w.dtype == result.state.psi.dtype == torch.float64
     assert result.predict(shard(5).inputs).dtype == torch.float64
     assert all(p.dtype == torch.float64 for p in result.module().parameters())
-    torch.testing.assert_close(result.federation.w.float(), single.federation.w, atol=2e-4, rtol=0)
+    torch.testing.assert_close(result.state.w.float(), single.state.w, atol=2e-4, rtol=0)
 
 
 def test_regression():

@@ -8,7 +8,7 @@ import pytest
 from fake_runs import learned, small_config, write_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from simulations.curves import Quantity, Run, byte_unit, groups
+from simulations.curves import Run, byte_unit
 from simulations.figures import COLOURS, DPI
 from simulations.plots import (
     comparison_figure,
@@ -18,6 +18,7 @@ from simulations.plots import (
     run_figure,
     run_psi_figure,
 )
+from simulations.psi_parts import Quantity, groups
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
 UNITS = {"angle": " [deg]", "shift_x": " [%]", "shift_y": " [%]"}

@@ -37,7 +37,7 @@ class DiesAfter(Progress):
         super().__init__(quiet=True)
         self.last = round
 
-    def round(self, report: RoundReport) -> None:
+    def report(self, report: RoundReport) -> None:
         if report.round == self.last:
             raise Died
 

@@ -6,7 +6,7 @@ from problems import Recorder, chain_net, settings, shards
 
 from fedpart import AdamSettings, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
-from fedpart.optim import SlicedAdam
+from fedpart.optim import SlicedOptimiser
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
@@ -16,7 +16,7 @@ def test_sliced_adam_is_independent_adams():
     vector = torch.randn(29, generator=g)
     own = [vector[s].clone() for s in SLICES]
     adams = [torch.optim.Adam([part], lr=0.01, eps=1e-7, betas=(0.8, 0.99)) for part in own]
-    sliced = SlicedAdam(vector, SLICES, AdamSettings(0.01, 1e-7, (0.8, 0.99)))
+    sliced = SlicedOptimiser(vector, SLICES, AdamSettings(0.01, 1e-7, (0.8, 0.99)))
     for index in [0, 2, 2, 0, 1, 2, 0, 0, 2]:
         gradient = torch.randn(len(own[index]), generator=g)
         own[index].grad = gradient.clone()
@@ -28,7 +28,7 @@ def test_sliced_adam_is_independent_adams():
 
 def test_state_is_restored_and_a_slice_never_stepped_has_none():
     vectors = [torch.ones(29), torch.ones(29)]
-    first, second = (SlicedAdam(vector, SLICES, AdamSettings(0.1)) for vector in vectors)
+    first, second = (SlicedOptimiser(vector, SLICES, AdamSettings(0.1)) for vector in vectors)
     for index in (2, 0, 2):
         first.step(index, torch.full((SLICES[index].stop - SLICES[index].start,), 0.5))
     second.step(1, torch.ones(1))  # forgotten when the state is loaded
@@ -63,11 +63,13 @@ def test_a_federation_steps_what_was_trained_and_nothing_else(weighting):
 
     rested = {"w": 0, "psi": 0}
     for _ in range(12):
-        before = [dict(s) for s in (*federation.server.state_dict(), *federation.server_psi.state_dict())]
+        before = [
+            dict(s) for s in (*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict())
+        ]
         before = [{key: value.clone() for key, value in state.items()} for state in before]
         engine.run_round()
         total = federation.totals[-1]
-        after = [*federation.server.state_dict(), *federation.server_psi.state_dict()]
+        after = [*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict()]
         for j, adam in adams.items():
             if j in total["deltas"]:
                 w[j].grad = -(total["deltas"][j] / total["weights"][j])
@@ -95,9 +97,9 @@ def test_a_round_without_answers_changes_nothing_but_its_number():
     data = shards([3, 4, 5])
     federation = Federation(Protocol(Task(chain_net()), settings(3, chunks=(0.5, 0.5))))
     LocalEngine(federation, data).run(2)
-    w, psi, state = federation.w.clone(), federation.psi.clone(), federation.server.state_dict()
+    w, psi, state = federation.w.clone(), federation.psi.clone(), federation.optimiser.state_dict()
     steps = [int(s["step"]) for s in state]
     federation.step(None)
     assert federation.round == 3
     assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi)
-    assert [int(s["step"]) for s in federation.server.state_dict()] == steps
+    assert [int(s["step"]) for s in federation.optimiser.state_dict()] == steps

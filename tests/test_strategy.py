@@ -165,7 +165,7 @@ def test_bad_upload_is_refused_and_touches_nothing(kind):
     assert federation.round == 0
     assert torch.equal(federation.w, w)
     assert torch.equal(federation.psi, psi)
-    assert federation.server.state_dict() == [{}, {}, {}]
+    assert federation.optimiser.state_dict() == [{}, {}, {}]
 
     skipping = {"on_client_error": "skip"}
     federation, reports = run(1, skipping, tamper=altered(VICTIM, change))

@@ -133,8 +133,8 @@ def test_averages_by_hand(weighting, non_contributors):
     federation = Federation(Protocol(task, settings(3, chunks=(0.4, 0.3, 0.3), **changes)))
     sizes, p = federation.protocol.partition.sizes, task.psi_space.size
     seen = {}
-    federation.server.step = lambda index, gradient: seen.update({index + 1: gradient})
-    federation.server_psi.step = lambda index, gradient: seen.update({"psi": gradient})
+    federation.optimiser.step = lambda index, gradient: seen.update({index + 1: gradient})
+    federation.optimiser_psi.step = lambda index, gradient: seen.update({"psi": gradient})
 
     clients = []
     for k, examples in ((1, 2), (2, 3), (3, 7)):

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from simulations.config import ExperimentConfig
+from simulations.config import ExperimentConfig, TrainingConfig
 
 TINY: dict[str, Any] = {
     "data": "digits",
@@ -32,4 +32,34 @@ def tiny_file(folder: Path, **changes: Any) -> Path:
     """The same as a YAML file."""
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump({**TINY, **changes}))
+    return path
+
+
+TINY_TRAINING: dict[str, Any] = {
+    "data": "input_selection",
+    "training_points": 120,
+    "validation_points": 40,
+    "test_points": 60,
+    "iterations": 30,
+    "batch_size": 16,
+    "chunks": [0.5, 0.25, 0.25],
+    "samples": 2,
+    "model": "mlp",
+    "model_options": {"hidden": [8]},
+    "hyperparameters": {"affine": None, "dropout": None, "mask": {}},
+    "optimiser_psi": {"learning_rate": 0.05},
+    "evaluate_every": 10,
+    "checkpoint_every": 10,
+}
+
+
+def tiny_training(**changes: Any) -> TrainingConfig:
+    """Tiny centralised training: a mask over 30 inputs."""
+    return TrainingConfig.from_dict({**TINY_TRAINING, **changes})
+
+
+def tiny_training_file(folder: Path, **changes: Any) -> Path:
+    """The same as a YAML file."""
+    path = folder / "training.yaml"
+    path.write_text(yaml.safe_dump({**TINY_TRAINING, **changes}))
     return path

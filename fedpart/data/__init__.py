@@ -2,6 +2,7 @@
 
 from fedpart.data.dataset import Dataset, Splits, check_labels
 from fedpart.data.digits import load_digits
+from fedpart.data.input_selection import input_selection, load_input_selection
 from fedpart.data.mnist import load_mnist
 from fedpart.data.rotation import rotate, rotated, rotated_splits
 from fedpart.data.sources import DATASETS, Loader, load_splits
@@ -29,7 +30,9 @@ __all__ = [
     "dirichlet_per_client_total",
     "dirichlet_per_label",
     "iid",
+    "input_selection",
     "load_digits",
+    "load_input_selection",
     "load_mnist",
     "load_splits",
     "random_subset",

@@ -3,5 +3,6 @@
 from fedpart.hyperparameters.affine import AffineAugmentation
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.hyperparameters.dropout import ConcreteDropout
+from fedpart.hyperparameters.mask import ConcreteMask, FixedMask
 
-__all__ = ["AffineAugmentation", "ConcreteDropout", "HyperModule"]
+__all__ = ["AffineAugmentation", "ConcreteDropout", "ConcreteMask", "FixedMask", "HyperModule"]

@@ -8,6 +8,8 @@ Families of distributions over affine maps that can be learned:
   that choice: noise common to minimum and maximum no longer drowns the gradient of their difference.
 - ``augerino`` (Benton et al. 2020): 6 widths through softplus, components ``U(-w/2, w/2)``; the matrix is the
   exponential of the sum of generators.
+- ``lila`` (Immer et al. 2022, the paper's CIFAR setting): 6 half-widths p, components ``U(-p, p)``; a matrix
+  exponential too, with scales along x and y instead of isotropic scale and stretch.
 
 Coordinates are those of ``grid_sample``: the image spans [-1, 1] on both axes (x to the right, y down), and a
 matrix ``A [2, 3]`` maps a point of the output to the point of the input that is read there.
@@ -26,7 +28,7 @@ from torch.nn import functional as F
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.noise import uniform
 
-Family = Literal["minmax", "centred", "augerino"]
+Family = Literal["minmax", "centred", "augerino", "lila"]
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -100,10 +102,12 @@ class AffineAugmentation(HyperModule):
     """An input transform that samples one affine map per row from a learned distribution.
 
     Args:
-        family: ``minmax`` or ``centred`` (14 numbers) or ``augerino`` (6 numbers); see the module's text.
+        family: ``minmax`` or ``centred`` (14 numbers), ``augerino`` or ``lila`` (6 numbers); see the module's
+            text.
         initial: where the distribution starts. ``minmax`` and ``centred``: half-width around the identity,
-            one number or seven (default 0.02); ``augerino``: the raw widths before softplus, one number or
-            six (default 0, that is a width of 0.69; -5 is nearly none).
+            one number or seven (default 0.02); ``lila``: half-widths, one number or six (default 0.02; at 0
+            the expected gradient is 0, for p and -p are the same); ``augerino``: the raw widths before
+            softplus, one number or six (default 0, that is a width of 0.69; -5 is nearly none).
         align_corners, padding: see :func:`warp`.
 
     Raises:
@@ -115,6 +119,7 @@ class AffineAugmentation(HyperModule):
         "minmax": _SEVEN,
         "centred": _SEVEN,
         "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
+        "lila": ("shift_x", "shift_y", "angle", "log_scale_x", "log_scale_y", "shear"),
     }
     _TRANSLATION_SCALE = 0.1  # Augerino's trans_scale
 
@@ -146,16 +151,19 @@ class AffineAugmentation(HyperModule):
             start = torch.stack([identity - start, identity + start])
         elif family == "centred":
             start = torch.stack([identity, start])
-        # minmax: [2, 7] (minimum, maximum); centred: [2, 7] (centre, half-width); augerino: [6]
+        # minmax: [2, 7] (minimum, maximum); centred: [2, 7] (centre, half-width); augerino, lila: [6]
         self.range = nn.Parameter(start)
 
     def sample(self, n: int) -> Tensor:
         """``n`` affine maps from the current distribution, ``[n, 2, 3]``."""
         u = uniform((n, len(self.components[self.family])), like=self.range)
-        if self.family != "augerino":
+        if self.family in ("minmax", "centred"):
             low, high = self._bounds()
             return minmax_matrix(low + (high - low) * u)
         coefficients = self.widths() * (u - 0.5)
+        if self.family == "lila":
+            tx, ty, angle, x, y, shear = coefficients.unbind(-1)
+            return generator_matrix(torch.stack([tx, ty, angle, (x + y) / 2, (x - y) / 2, shear], dim=1))
         shift = coefficients[:, :2] * self._TRANSLATION_SCALE
         return generator_matrix(torch.cat([shift, coefficients[:, 2:]], dim=1))
 
@@ -172,15 +180,19 @@ class AffineAugmentation(HyperModule):
         """Width of each component's uniform distribution, ``[7]`` or ``[6]``."""
         if self.family == "augerino":
             return F.softplus(self.range)
+        if self.family == "lila":
+            half = torch.full_like(self.range.detach(), math.inf)
+            half[2] = math.pi  # more than a full turn is none (the published code)
+            return 2 * torch.minimum(torch.maximum(self.range, -half), half)
         low, high = self._bounds()
         return high - low
 
     def physical(self) -> dict[str, float]:
         """Smallest and largest value of each component: angles in degrees, shifts in percent of the image."""
-        if self.family == "augerino":
+        if self.family in ("augerino", "lila"):
             half = (self.widths().detach() / 2).tolist()
-            half[0] *= self._TRANSLATION_SCALE
-            half[1] *= self._TRANSLATION_SCALE
+            if self.family == "augerino":
+                half[:2] = [self._TRANSLATION_SCALE * h for h in half[:2]]
             low, high = [-h for h in half], half
         else:
             low, high = (bound.detach().tolist() for bound in self._bounds())

@@ -1,29 +1,34 @@
-"""FedAvg + Augerino (Benton et al. 2020): widths grow under a regulariser on the training loss."""
+"""Augerino (Benton et al. 2020), federated or not: widths grow under a regulariser on the training loss."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from torch import Tensor
 
 from fedpart.hyperparameters import AffineAugmentation, HyperModule
 from fedpart.hyperparameters.affine import Family
-from fedpart.jobs import Job
+from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS, Method
 from fedpart.noise import Noise
 from fedpart.task import Batch, Task
 
 if TYPE_CHECKING:
+    from fedpart.centralised import Training
     from fedpart.protocol import Protocol
+
+
+_DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothing is left of an image
 
 
 @METHODS.register("augerino")
 class Augerino(Method):
-    """One partition; each client's loss minus ``weight * ||widths||_2`` trains the transforms' psi.
+    """One partition; the training loss minus ``weight * ||widths||_2`` trains w and the transforms' psi.
 
-    Clients send the psi gradient along their training steps; the server averages it and steps Adam (open
-    point 4). Other hyperparameters, such as dropout rates, stay at their initial values.
+    Federated, clients send the psi gradient along their training steps; the server averages it and steps
+    Adam (open point 4). Other hyperparameters, such as dropout rates, stay at their initial values.
 
     Args:
         weight: lambda of the regulariser (0.01 in the published code).
@@ -69,6 +74,17 @@ class Augerino(Method):
 
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
         return [Job(subnetwork=1, partition=1, psi=True)]
+
+    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+        return [Step(Job(subnetwork=1, partition=1, psi=True), 1, 1)]
+
+    def watch(self, task: Task, psi: Tensor) -> None:
+        largest = task.widths(psi.detach()).max().item()
+        if not self.safe and not largest < _DIVERGED * self.limit:
+            raise ValueError(
+                f"Augerino without its safe variant has diverged, as its objective is unbounded (the largest "
+                f"width is {largest:.3g}); use the safe one (safe: true), or a smaller weight"
+            )
 
     def loss(
         self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None

@@ -1,28 +1,47 @@
-"""Method: a policy that plans clients' jobs and combines their updates."""
+"""Method: a policy that plans what is computed, and how the answers are combined."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
-from fedpart.jobs import Job
+from fedpart.jobs import Job, Step
 from fedpart.noise import Noise
+from fedpart.partition import Partition
 from fedpart.registry import Registry
 from fedpart.task import Batch, Task
 from fedpart.update import Update
 
 if TYPE_CHECKING:
+    from fedpart.centralised import Training
     from fedpart.federation import Federation
     from fedpart.protocol import Protocol
+    from fedpart.settings import FederationSettings, TrainingSettings
 
 
 class Method:
     """Subclass it in a file of its own and register it: ``@METHODS.register("name")``.
 
-    Only :meth:`plan` must be defined; the rest has the behaviour of plain federated learning.
+    :meth:`plan` makes a method federated, :meth:`steps` centralised; it may define both. The rest has the
+    behaviour of plain learning.
+
+    Attributes:
+        federated, centralised: whether it can be trained so; follow from what it defines, unless it says.
     """
+
+    federated: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "federated" not in cls.__dict__:
+            cls.federated = cls.plan is not Method.plan
+        if "centralised" not in cls.__dict__:
+            cls.centralised = cls.steps is not Method.steps
 
     def prepare(self, task: Task) -> Task:
         """The task as this method trains it."""
@@ -32,13 +51,23 @@ class Method:
         """Chunk proportions that the method uses, given the configured ones."""
         return tuple(chunks)
 
+    def partition(
+        self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
+    ) -> Partition:
+        """The parameters' partition, given the chunk proportions that the method uses."""
+        return Partition(
+            task.parameter_space(len(chunks)),
+            settings.parameters if settings.parameters and len(chunks) > 1 else chunks,
+            scheme=settings.scheme,
+            defaults=settings.defaults,
+            seed=settings.seed,
+            module=task.module,
+            chain=settings.chain,
+        )
+
     def trained_psi(self, task: Task) -> Sequence[str]:
         """Names of the hyperparameters that are learned; the others stay frozen."""
         return task.psi_names
-
-    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
-        """Jobs of ``client`` in ``round`` (1..)."""
-        raise TypeError(f"{type(self).__name__} does not define plan().")
 
     def loss(
         self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
@@ -46,15 +75,51 @@ class Method:
         """Objective of a job on one batch, minimised: a scalar, in nats."""
         return task.loss(w, psi, batch, noise)
 
+    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
+        """Federated: jobs of ``client`` in ``round`` (1..)."""
+        raise TypeError(f"{type(self).__name__} does not define plan().")
+
     def combine(self, federation: Federation, total: Update) -> None:
         """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi."""
         ignore = federation.protocol.settings.non_contributors == "ignore"
         for j in sorted(total.deltas):
             weight = total.weights[j] if ignore else total.total_weight
-            federation.server.step(j - 1, total.deltas[j] / -weight)
+            federation.optimiser.step(j - 1, total.deltas[j] / -weight)
         if total.psi is not None:
             weight = total.psi_weight if ignore else total.examples
-            federation.server_psi.step(0, total.psi / weight)
+            federation.optimiser_psi.step(0, total.psi / weight)
+
+    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+        """Centralised: optimiser steps of ``iteration`` (1..), in their order; ``rng`` is the iteration's."""
+        raise TypeError(f"{type(self).__name__} does not define steps().")
+
+    def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
+        """Centralised: names of the stages of training, and the iteration at which each ends."""
+        return {"trained": iterations}
+
+    def watch(self, task: Task, psi: Tensor) -> None:
+        """Centralised: called after every step of psi.
+
+        Raises:
+            ValueError: psi shows that training has diverged; says so, and what to use instead.
+        """
 
 
 METHODS: Registry[type[Method]] = Registry("method")
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> Method:
+    """The method called ``name``, or given as ``package.module:Class``, with its options.
+
+    Raises:
+        ValueError: an unknown name, or options that it does not take.
+    """
+    build = METHODS.resolve(name)
+    try:
+        inspect.signature(build).bind(**options)
+    except TypeError as error:
+        raise ValueError(
+            f"The method {name!r} does not take the options {dict(options)} "
+            f"({error}); its options are {inspect.signature(build)}."
+        ) from error
+    return build(**options)

@@ -1,22 +1,27 @@
-"""Partitioned networks in federated learning (Mlodozeniec, Reisser, Louizos 2023, App. J)."""
+"""Partitioned networks (Mlodozeniec, Reisser, Louizos 2023), federated (App. J) and centralised (I.1)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedpart.jobs import Job
+import numpy as np
+
+from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS, Method
 
 if TYPE_CHECKING:
+    from fedpart.centralised import Training
     from fedpart.protocol import Protocol
 
 
 @METHODS.register("partitioned")
 class Partitioned(Method):
-    """A client of chunk k trains each w_j, j = k..C, through w_s^(j), from the server's values (Eq. 25).
+    """w_k is trained on chunks 1..k through w_s^(k), psi on chunk k through w_s^(k-1), which never saw it.
 
-    If k >= 2 it also takes the gradient of psi through w_s^(k-1), which has never seen chunk k (Eq. 26, with
-    w_1..w_(k-1) alone in the subnetwork: open point 8).
+    Federated, a client of chunk k trains each w_j, j = k..C, from the server's values (Eq. 25); if k >= 2 it
+    also takes the gradient of psi (Eq. 26, with w_1..w_(k-1) alone in the subnetwork: open point 8).
+    Centralised, an iteration draws k ~ Cat(u) and steps w_k (Eq. 3), then k ~ Cat(u_2..u_C) and steps psi
+    (Eq. 4).
     """
 
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
@@ -25,3 +30,12 @@ class Partitioned(Method):
         if k >= 2 and protocol.task.psi_space.size:
             jobs.append(Job(subnetwork=k - 1, psi=True))
         return jobs
+
+    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+        u = np.array(training.shares)
+        k = 1 + int(rng.choice(len(u), p=u))
+        steps = [Step(Job(subnetwork=k, partition=k), 1, k)]
+        if len(u) > 1 and training.steps_psi(iteration):
+            k = 2 + int(rng.choice(len(u) - 1, p=u[1:] / u[1:].sum()))
+            steps.append(Step(Job(subnetwork=k - 1, psi=True), k, k))
+        return steps

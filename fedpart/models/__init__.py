@@ -5,11 +5,13 @@ from collections.abc import Callable
 from torch import nn
 
 from fedpart.models.cnn import digits_cnn, mnist_cnn
+from fedpart.models.mlp import mlp
 from fedpart.registry import Registry
 
 ModelBuilder = Callable[..., nn.Module]
 MODELS: Registry[ModelBuilder] = Registry("model")
 MODELS.register("mnist_cnn")(mnist_cnn)
 MODELS.register("digits_cnn")(digits_cnn)
+MODELS.register("mlp")(mlp)
 
-__all__ = ["MODELS", "ModelBuilder", "digits_cnn", "mnist_cnn"]
+__all__ = ["MODELS", "ModelBuilder", "digits_cnn", "mlp", "mnist_cnn"]

@@ -1,0 +1,275 @@
+"""The state of centralised training, and its iterations: a step of one partition, then one of psi (I.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fedpart.agreement import agreement
+from fedpart.data.chunks import in_chunks
+from fedpart.data.dataset import Dataset
+from fedpart.gradients import Gradients, Point, gradients, psi_mask
+from fedpart.jobs import Job, Step
+from fedpart.methods.base import build_method
+from fedpart.noise import Noise, NoiseKey
+from fedpart.optim import weight_decays
+from fedpart.reports import Best, Stage, TrainingError, TrainingReport
+from fedpart.rng import generator
+from fedpart.settings import TrainingSettings
+from fedpart.state import ModelState
+from fedpart.task import Batch, Task
+
+
+class Training(ModelState):
+    """Centralised training of a task: partitioned networks, or a baseline, by its method.
+
+    Args:
+        task: what is learned; the method may change it.
+        dataset: the training data, divided at random into chunks; or the chunks themselves, a data set each.
+        settings: see :class:`~fedpart.settings.TrainingSettings`.
+        identity: text that stands for the data in checkpoints.
+
+    Attributes:
+        shares: u_1..u_C, proportions of the chunks that the method uses.
+        chunks: D_1..D_C.
+        stages: the parts of training; the last ends it.
+        best: see ``keep_best`` in the settings.
+
+    Raises:
+        ValueError: settings that do not fit the data (a chunk without examples) or the method.
+    """
+
+    def __init__(
+        self, task: Task, dataset: Dataset | Sequence[Dataset], settings: TrainingSettings, identity: str = ""
+    ) -> None:
+        self.settings = settings
+        self.method = build_method(settings.method, settings.method_options)
+        if not self.method.centralised:
+            raise ValueError(
+                f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
+            )
+        task = self.method.prepare(task)
+        self.shares = self.method.proportions(settings.chunks)
+        self._data, self._bounds = in_chunks(dataset, self.shares, settings.seed)
+        self._data = self._data.to(settings.device, task.dtype)
+        partition = self.method.partition(task, self.shares, settings)
+        trained_on = self.shares if partition.chunks == len(self.shares) else (1.0,)
+        super().__init__(
+            task,
+            partition,
+            settings.optimiser,
+            settings.optimiser_psi,
+            seed=settings.seed,
+            device=settings.device,
+            weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
+        )
+        self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
+        examples = self._bounds[-1]
+        stages = self.method.stages(settings.iterations, examples, settings.batch_size)
+        self.stages = tuple(Stage(name, end) for name, end in stages.items())
+        self.best: Best | None = None
+        if settings.keep_best and not self.scores_chunks:
+            raise ValueError(
+                f"keep_best needs L_ML, which the method {settings.method!r} on {len(self.shares)} chunks "
+                f"does not have; set keep_best to false, or use partitioned networks on two chunks or more."
+            )
+        self._losses = [0.0, 0.0]  # sum over the parameter steps since the last report, and their number
+        shared = dataclasses.asdict(settings)
+        for rim in ("device", *(("iterations",) if settings.schedule == "constant" else ())):
+            del shared[rim]  # where, and how long
+        self.agreement = agreement(self.task, self.partition, shared, identity)
+
+    @property
+    def iteration(self) -> int:
+        """Completed iterations."""
+        return self.completed
+
+    @property
+    def total(self) -> int:
+        """Iterations of all stages."""
+        return self.stages[-1].end
+
+    @property
+    def chunks(self) -> tuple[Dataset, ...]:
+        """D_1..D_C."""
+        return tuple(self.examples(k, k) for k in range(1, len(self._bounds)))
+
+    @property
+    def learns_psi(self) -> bool:
+        """Whether the method trains any hyperparameter of the task."""
+        return bool(self._psi_mask.any())
+
+    @property
+    def scores_chunks(self) -> bool:
+        """Whether L_ML is defined: as many partitions as chunks, and more than one."""
+        return self.partition.chunks == len(self.shares) > 1
+
+    def steps_psi(self, iteration: int) -> bool:
+        """Whether psi is stepped in ``iteration`` (1..), by ``psi_every``."""
+        return self.learns_psi and iteration % self.settings.psi_every == 0
+
+    def examples(self, first: int, last: int) -> Dataset:
+        """The examples of chunks ``first..last``."""
+        places = slice(self._bounds[first - 1], self._bounds[last])
+        return Dataset(self._data.inputs[places], self._data.targets[places])
+
+    def step(self) -> float:
+        """One iteration, as the method has it; the loss of its parameter step in nats.
+
+        Raises:
+            TrainingError: the loss is not finite, or the method has diverged.
+        """
+        iteration = self.completed + 1
+        rng = generator(self.seed, "iteration", iteration)
+        loss = math.nan
+        for index, step in enumerate(self.method.steps(self, iteration, rng)):
+            psi_only = step.job.partition is None
+            size = self.settings.psi_batch_size if psi_only else None
+            low, high = self._bounds[step.first - 1], self._bounds[step.last]
+            drawn = torch.from_numpy(rng.integers(low, high, size or self.settings.batch_size))
+            drawn = drawn.to(self._data.targets.device)
+            batch = Batch(self._data.inputs[drawn], self._data.targets[drawn])
+            found = self._run(step, batch, iteration, index)
+            loss = loss if psi_only else found
+        self.completed = iteration
+        self._losses[0] += loss
+        self._losses[1] += 1
+        return loss
+
+    def parameter_step(self, k: int, batch: Batch) -> float:
+        """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
+
+        Args:
+            k: 1..C; the batch must come from chunks 1..k.
+            batch: of any size.
+
+        Returns:
+            The mean negative log-likelihood of the batch before the step, nats.
+        """
+        self.completed += 1
+        return self._run(Step(Job(subnetwork=k, partition=k), 1, k), batch, self.completed, 0)
+
+    def psi_step(self, k: int, batch: Batch) -> float:
+        """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), for a loop of one's own.
+
+        Args:
+            k: 2..C; the batch must come from chunk k.
+            batch: of any size.
+
+        Returns:
+            The mean negative log-likelihood of the batch before the step, nats.
+        """
+        return self._run(Step(Job(subnetwork=k - 1, psi=True), k, k), batch, self.completed, 1)
+
+    def log_marginal_likelihood(self) -> float:
+        """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
+
+        Raises:
+            ValueError: no chunk is scored by a network that has not seen it.
+        """
+        if not self.scores_chunks:
+            raise ValueError("L_ML needs partitions trained on two chunks or more; there is one network.")
+        total = 0.0
+        for k in range(2, len(self.shares) + 1):
+            scores = self.evaluate(self.examples(k, k), k - 1, dropout=True, purpose=f"L_ML {k}")
+            total -= scores["nll"] * (self._bounds[k] - self._bounds[k - 1])
+        return total
+
+    def run(
+        self,
+        every: int,
+        on_report: Callable[[TrainingReport], None],
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        """Train to the end, from wherever the state is.
+
+        Args:
+            every: iterations from one report to the next; stages' ends are reported besides.
+            on_report: called with each report.
+            on_step: called with the number of every completed iteration, after its report.
+
+        Raises:
+            TrainingError: see :meth:`step`.
+        """
+        ends = {end: name for name, end in self.stages}
+        start = time.perf_counter()
+        while self.completed < self.total:
+            self.step()
+            now = self.completed
+            if now % every == 0 or now in ends:
+                on_report(self._report(time.perf_counter() - start, ends.get(now)))
+                start = time.perf_counter()
+            if on_step is not None:
+                on_step(now)
+        if self.best is not None:
+            self.w.copy_(self.best.w)
+            self.psi.copy_(self.best.psi)
+
+    def state_dict(self) -> dict[str, Any]:
+        best = None if self.best is None else tuple(self.best)
+        return {**super().state_dict(), "losses": list(self._losses), "best": best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._losses = list(state["losses"])
+        self.best = None if state["best"] is None else Best(*state["best"])
+
+    def _report(self, seconds: float, stage: str | None) -> TrainingReport:
+        lml = self.log_marginal_likelihood() if self.scores_chunks else None
+        if self.settings.keep_best and lml is not None and (self.best is None or lml > self.best.lml):
+            self.best = Best(self.completed, lml, self.w.cpu().clone(), self.psi.cpu().clone())
+        loss, steps = self._losses
+        self._losses = [0.0, 0.0]
+        return TrainingReport(
+            iteration=self.completed,
+            seconds=seconds,
+            train_loss=loss / steps if steps else None,
+            psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
+            physical=self.task.physical(self.psi),
+            lml=lml,
+            stage=stage,
+        )
+
+    def _run(self, step: Step, batch: Batch, iteration: int, index: int) -> float:
+        job = step.job
+        point = Point(self.partition.space, self.partition.subnetwork(self.w, job.subnetwork))
+        noise = Noise(NoiseKey(self.seed, "training", (iteration, index)), self.w.device, self.task.dtype)
+        try:
+            found = gradients(self.task, self.partition, self.method.loss, job, point, self.psi, batch, noise)
+            self._apply(step, found, iteration)
+        except ValueError as error:
+            raise TrainingError(f"Training stopped at iteration {iteration}: {error}.") from error
+        return found.loss
+
+    def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
+        """Step w_j and psi.
+
+        Raises:
+            ValueError: a number is not finite, or the method has diverged.
+        """
+        if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
+            self.method.watch(self.task, self.psi)
+            raise ValueError(
+                f"the loss is {found.loss:g} or its gradient is not finite; lower the learning rates"
+            )
+        if found.w is not None and step.job.partition is not None:
+            rate = self._rate(iteration)
+            if step.learning_rate is not None:
+                rate = step.learning_rate / self.settings.optimiser.learning_rate
+            self.optimiser.step(step.job.partition - 1, found.w, rate)
+        if found.psi is not None:
+            self.optimiser_psi.step(0, found.psi * self._psi_mask)
+            self.method.watch(self.task, self.psi)
+
+    def _rate(self, iteration: int) -> float:
+        """The parameters' learning rate in ``iteration``, of the settings' one (I.1: on total iterations)."""
+        settings = self.settings
+        if settings.schedule == "constant":
+            return 1.0
+        done = min(1.0, (iteration - 1) / (settings.schedule_iterations or settings.iterations))
+        return settings.final_rate + (1 - settings.final_rate) * (1 + math.cos(math.pi * done)) / 2

@@ -1,0 +1,102 @@
+"""Gradients of one job on one batch: Eq. 3 (parameters) and Eq. 4 (hyperparameters)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedpart.jobs import Job
+from fedpart.noise import Noise
+from fedpart.partition import Partition
+from fedpart.space import ParameterSpace
+from fedpart.task import Batch, Task
+
+
+class Point:
+    """Weights at which gradients are taken.
+
+    The network reads copies of the named tensors and not views into the flat vector: BLAS gives other bits
+    for memory at odd offsets, and the parameters of a plain module lie at even ones.
+
+    Args:
+        space: of the module.
+        theta: ``[size]``, a subnetwork in the module's own order.
+
+    Attributes:
+        tensors: the module's named tensors, leaves, norms folded.
+    """
+
+    def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
+        self._theta = theta.detach().requires_grad_()
+        self._views = space.tensors(self._theta)
+        self.tensors = {name: view.detach().clone().requires_grad_() for name, view in self._views.items()}
+
+    def pull_back(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The flat gradient ``[size]``, in the module's own order, from those of ``tensors``."""
+        (flat,) = torch.autograd.grad(list(self._views.values()), self._theta, gradients, retain_graph=True)
+        return flat
+
+
+class Objective(Protocol):
+    """What a job minimises; ``Method.loss``."""
+
+    def __call__(
+        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+    ) -> Tensor: ...
+
+
+class Gradients(NamedTuple):
+    """Result of :func:`gradients`.
+
+    ``loss``: in nats; ``w``: ``[elements of w_j]``, or None without training; ``psi``: ``[P]``, or None.
+    """
+
+    loss: float
+    w: Tensor | None
+    psi: Tensor | None
+
+
+def gradients(
+    task: Task,
+    partition: Partition,
+    objective: Objective,
+    job: Job,
+    point: Point,
+    psi: Tensor,
+    batch: Batch,
+    noise: Noise | None,
+) -> Gradients:
+    """Loss of ``job`` on one batch, and its gradient with respect to w_j and psi, as the job asks.
+
+    Args:
+        task, partition, objective: what is learned, and the loss.
+        job: which partition is trained, and whether psi's gradient is taken.
+        point: subnetwork ``job.subnetwork``.
+        psi: ``[P]``.
+        batch, noise: see :class:`~fedpart.task.Task`.
+
+    Raises:
+        ValueError: the loss depends on nothing that the job asks for.
+    """
+    psi = psi.detach().requires_grad_(job.psi)
+    trains = job.partition is not None
+    w = point.tensors if trains else {name: t.detach() for name, t in point.tensors.items()}
+    loss = objective(task, job, w, psi, batch, noise)
+    if not loss.requires_grad:
+        names = ", ".join(task.psi_names)
+        raise ValueError(f"the loss does not depend on any of {names}; use them in forward(), or remove them")
+    wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
+    found = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
+    of_psi = found.pop() if job.psi else None
+    of_w = partition.take(point.pull_back(found), job.partition) if job.partition is not None else None
+    return Gradients(loss.item(), of_w, of_psi)
+
+
+def psi_mask(task: Task, trained: Sequence[str]) -> Tensor:
+    """1 for the numbers of psi whose names are in ``trained``, 0 for the frozen ones; ``[P]``."""
+    named = zip(task.psi_names, task.psi_space.entries, strict=True)
+    mask = [torch.full((entry.size,), float(name in trained)) for name, entry in named]
+    return torch.cat([torch.zeros(0), *mask]).to(task.dtype)

@@ -1,0 +1,52 @@
+"""What centralised training tells while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on: the loss is not finite, or the method has diverged; one sentence."""
+
+
+class Stage(NamedTuple):
+    """A part of training: its name, and the iteration at which it ends."""
+
+    name: str
+    end: int
+
+
+class Best(NamedTuple):
+    """The state of the largest L_ML among the reports: iteration, L_ML (nats), w ``[size]``, psi ``[P]``."""
+
+    iteration: int
+    lml: float
+    w: Tensor
+    psi: Tensor
+
+
+@dataclass
+class TrainingReport:
+    """What is known at an iteration.
+
+    Attributes:
+        iteration: completed; seconds: wall-clock of the iterations since the last report.
+        train_loss: mean over the parameter steps since the last report, nats per example.
+        psi: raw values by name; physical: in units that a person reads.
+        lml: L_ML in nats; None if no chunk is scored by a network that has not seen it.
+        stage: name of the stage that ends here, if one does.
+        val_accuracy: fraction; val_nll: nats per example; None unless the caller evaluates.
+    """
+
+    iteration: int
+    seconds: float
+    train_loss: float | None
+    psi: dict[str, list[float]]
+    physical: dict[str, float]
+    lml: float | None = None
+    stage: str | None = None
+    val_accuracy: float | None = None
+    val_nll: float | None = None

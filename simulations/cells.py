@@ -1,0 +1,131 @@
+"""Cells: the runs of a comparison or a selection, each in its own folder, done once."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from fedpart import ClientError, TrainingError
+from simulations.config import Config, ConfigError
+from simulations.experiment import RunError
+from simulations.progress import Progress
+from simulations.run_directory import holds_run, read_summary, saved_config
+from simulations.runner import Interrupted, run_experiment
+
+Runner = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run among others: what it is called, its configuration, and its folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+    def state(self) -> Literal["new", "started", "finished"]:
+        """What its folder holds.
+
+        Raises:
+            ConfigError: a run with another configuration; the message names the keys that differ.
+        """
+        if not holds_run(self.folder):
+            return "new"
+        differing = _differences(saved_config(self.folder).resolved(), self.config)
+        if differing:
+            more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({', '.join(differing[:3])}{more}); "
+                f"choose another folder with --out, or delete this one."
+            )
+        return "finished" if self.finished() else "started"
+
+    def finished(self) -> bool:
+        """Whether its folder holds the outcome of the whole run."""
+        return read_summary(self.folder, self.config) is not None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A cell that ended with an error: the sentence for people, the traceback for developers."""
+
+    cell: Cell
+    error: str
+    traceback: str
+
+
+def complete(
+    cells: Sequence[Cell],
+    *,
+    run: Runner = run_experiment,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    console: Console,
+) -> list[Failed]:
+    """Run every cell that is not finished; those that failed.
+
+    Args:
+        cells: in the order in which they are run.
+        run: what runs a cell; called like :func:`~simulations.runner.run_experiment`.
+        jobs: processes that run cells; with 1 this one does.
+        progress: shows the runs of this process; None shows nothing of them.
+        console: where it is said which run is next.
+
+    Raises:
+        ConfigError: see :meth:`Cell.state`; or the first run of all could not be set up.
+        Interrupted, OSError: it stopped; finished cells stay, and started ones can be continued.
+    """
+    todo = [(cell, state) for cell in cells if (state := cell.state()) != "finished"]
+    if len(todo) < len(cells):
+        done = f"{len(cells) - len(todo)} of {len(cells)} runs"
+        say(console, f"{done} were finished before and are not run again.")
+    if jobs > 1 and len(todo) > 1:
+        from simulations.parallel import complete_in_processes
+
+        return complete_in_processes([cell for cell, _ in todo], jobs, lambda text: say(console, text))
+    failures: list[Failed] = []
+    for number, (cell, state) in enumerate(todo, start=1):
+        say(console, f"Run {number} of {len(todo)}: {cell.name}")
+        try:
+            run(cell.config, cell.folder, resume=state == "started", progress=progress)
+        except (Interrupted, OSError):
+            raise  # a person, the disk, another process: the other cells would fare no better
+        except Exception as error:  # one bad cell must not lose the others
+            if isinstance(error, ConfigError) and number == 1 and len(todo) == len(cells):
+                raise  # nothing is lost yet, and most likely none of them can be set up
+            failures.append(Failed(cell, in_words(error), "".join(traceback.format_exception(error))))
+            say(console, f"Failed: {failures[-1].error}")
+    return failures
+
+
+def in_words(error: Exception) -> str:
+    """The error as a sentence; those that are not made for people keep their type."""
+    expected = isinstance(error, (ClientError, RunError, TrainingError, ValueError))
+    return str(error) if expected else f"{type(error).__name__}: {error}"
+
+
+def say(console: Console, text: str) -> None:
+    """A line as it is, without markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _differences(there: dict[str, Any], config: Config) -> list[str]:
+    """What differs, as ``rounds: 6 there, 8 here``; not the keys that cannot change a number of the table."""
+    idle = set(config.rim) - {"engine"}
+    return _changed(there, {key: value for key, value in config.resolved().items() if key not in idle})
+
+
+def _changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    found = []
+    for key, value in here.items():
+        before = there.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            found += [f"{key}.{rest}" for rest in _changed(before, {**dict.fromkeys(before), **value})]
+        elif before != value:
+            found.append(f"{key}: {before} there, {value} here")
+    return found

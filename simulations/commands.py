@@ -1,0 +1,103 @@
+"""What the commands do, from what was typed to what is shown at the end."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from simulations.compare import run_comparison
+from simulations.config import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
+from simulations.guards import interruptible
+from simulations.panel import panel
+from simulations.plots import plot_run
+from simulations.progress import Progress
+from simulations.resume import resumed_config
+from simulations.retrain import retraining_config
+from simulations.run_directory import read_summary
+from simulations.runner import run_experiment
+from simulations.select import run_selection, with_choices
+
+_CONFIGS = "simulations/configs/"
+_EXAMPLES = {
+    "run": "quickstart.yaml",
+    "compare": "quickstart.yaml",
+    "train": "input_mask.yaml",
+    "select": "input_selection.yaml",
+}
+
+
+def run(
+    kind: type[Config], file: str | None, overrides: list[str], out: Path | None, resume: Path | None
+) -> None:
+    """Run one experiment of a kind, or continue one."""
+    if resume is not None:
+        if out is not None and out.resolve() != resume.resolve():
+            raise ConfigError(f"--resume {resume} continues in its own folder; leave --out {out} away.")
+        config, folder = resumed_config(resume, file, overrides, kind), resume
+        before = read_summary(resume, config)
+        if before is not None:
+            console = Console()
+            more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
+            done = f"The run in {resume} is already finished{more}."
+            console.print(done, soft_wrap=True, markup=False, highlight=False)
+            console.print(panel(before, folder, file))
+            return
+    else:
+        config = load_config(_named(file, kind.clock.command), overrides, kind)
+        folder = out or _new_folder(Path(str(file)).stem, config)
+    _show(config, folder, file, resume is not None)
+
+
+def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
+    """Train a plain network with the hyperparameters of a finished run."""
+    config = retraining_config(found, overrides)
+    _show(config, out or _new_folder(f"{found.resolve().name}-retrained", config))
+
+
+def compare(file: str | None, overrides: list[str], names: list[str], seeds: int, out: Path | None) -> None:
+    """Run several methods."""
+    folder = out or Path("runs") / f"compare-{Path(_named(file, 'compare')).stem}"
+    config = load_config(_named(file, "compare"), overrides, ExperimentConfig)
+    console = Console()
+    with interruptible(f"the same command continues the comparison in {folder}", folder):
+        run_comparison(config, names, seeds, folder, progress=Progress(console), console=console)
+
+
+def select(
+    file: str | None, overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
+) -> None:
+    """Train with several values of a key."""
+    folder = out or Path("runs") / f"select-{Path(_named(file, 'select')).stem}"
+    config = with_choices(load_config(_named(file, "select"), overrides, TrainingConfig), seeds, values)
+    console = Console()
+    with interruptible(f"the same command continues the selection in {folder}", folder):
+        run_selection(config, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
+    """Run it with its progress, its pictures and the panel at the end."""
+    console = Console()
+    with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
+        summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
+        plot_run(folder)
+    console.print(panel(summary, folder, file))
+
+
+def _named(file: str | None, command: str) -> str:
+    if file is None:
+        example = _CONFIGS + _EXAMPLES[command]
+        raise ConfigError(f"Name a configuration, for instance fedpart {command} {example}.")
+    return file
+
+
+def _new_folder(name: str, config: Config) -> Path:
+    """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
+    method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
+    first = Path("runs") / f"{name}-{method}-seed{config.seed}"
+    candidates = (
+        first.with_name(f"{first.name}-{number}") if number > 1 else first for number in itertools.count(1)
+    )
+    return next(folder for folder in candidates if not folder.exists())

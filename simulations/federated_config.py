@@ -1,0 +1,98 @@
+"""ExperimentConfig: everything that decides a federated run."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from fedpart import AdamSettings, FederationSettings, LocalSettings
+from fedpart.data import SPLITS
+from simulations.config_base import Clock, Config, Proportion
+from simulations.config_errors import check_name
+from simulations.sections import AdamSection, LocalSection, PsiAdamSection, SplitSection
+
+
+class ExperimentConfig(Config):
+    """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
+
+    clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
+    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers")
+
+    method: str = Field(
+        default="partitioned", description="partitioned, fedavg, augerino, or package.module:Class"
+    )
+    chunks: tuple[Proportion, ...] = Field(
+        default=(0.7, 0.2, 0.1), description="proportions u of the clients' chunks, sum 1"
+    )
+    rounds: int = Field(default=100, ge=1, description="rounds of federated training")
+    clients: int = Field(default=100, ge=1, description="N, number of clients")
+    cohort: int = Field(default=10, ge=1, description="clients per round")
+    weighting: Literal["examples", "uniform"] = Field(
+        default="examples", description="weights of clients in averages"
+    )
+    non_contributors: Literal["ignore", "zero"] = Field(
+        default="ignore",
+        description="whether clients that did not train a partition count as no change in its average",
+    )
+    local: LocalSection = Field(default=LocalSection(), description="clients' training")
+    server: AdamSection = Field(default=AdamSection(), description="the server's Adam on the weights")
+    server_psi: PsiAdamSection = Field(default=PsiAdamSection(), description="the server's Adam on psi")
+    split: SplitSection = Field(default=SplitSection(), description="how clients share the training points")
+
+    engine: Literal["local", "ray", "flower"] = Field(
+        default="local",
+        description="local: this process; ray: Flower's apps on Ray actors; flower: what `flwr run` records",
+    )
+    workers: int | None = Field(default=None, ge=1, description="Ray actors; null: one per CPU core")
+    on_client_error: Literal["fail", "skip"] = Field(
+        default="fail", description="whether a client's error ends the run"
+    )
+    evaluate_every: int = Field(
+        default=10, ge=1, description="rounds between evaluations; the last round is always evaluated"
+    )
+    checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
+
+    @field_validator("split")
+    @classmethod
+    def _split(cls, value: SplitSection) -> SplitSection:
+        check_name(value.recipe, SPLITS)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ExperimentConfig:
+        self.settings()
+        if self.split.by == "angle" and not self.rotated:
+            raise ValueError(
+                "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
+            )
+        return self
+
+    def recorded(self, until: int) -> range:
+        return range(1, until + 1)
+
+    def settings(self) -> FederationSettings:
+        """The part that server and clients share, in the library's terms."""
+
+        def adam(section: AdamSection) -> AdamSettings:
+            return AdamSettings(section.learning_rate, section.eps, section.betas)
+
+        return FederationSettings(
+            clients=self.clients,
+            method=self.method,
+            method_options=self.method_options.get(self.method, {}),
+            chunks=self.chunks,
+            parameters=self.parameters,
+            cohort=self.cohort,
+            seed=self.seed,
+            local=LocalSettings(**self.local.model_dump()),
+            server=adam(self.server),
+            server_psi=adam(self.server_psi),
+            weighting=self.weighting,
+            non_contributors=self.non_contributors,
+            scheme=self.scheme,
+            defaults=self.defaults,
+            chain=self.chain,
+            device=self.device,
+            on_client_error=self.on_client_error,
+        )

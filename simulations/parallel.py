@@ -1,0 +1,119 @@
+"""Cells in several processes at once, each with its own torch threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from simulations.cells import Cell, Failed, in_words
+from simulations.config import ConfigError
+from simulations.runner import Interrupted, run_experiment
+
+
+def complete_in_processes(cells: Sequence[Cell], jobs: int, say: Callable[[str], None]) -> list[Failed]:
+    """Run unfinished cells, ``jobs`` at a time; those that failed.
+
+    Args:
+        cells: what to run, in this order.
+        jobs: processes at a time.
+        say: tells a person how it goes on.
+
+    Raises:
+        ConfigError: the first cells that ended could not be set up, and most likely none can.
+        Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
+    """
+    # A server process that has imported torch once forks into a fresh process for every cell.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulations.runner"])
+    waiting, running, failures, done = list(cells), {}, [], 0
+    stopped: list[int] = []
+
+    with _forwarded_signals(stopped, running, say):
+        while running or (waiting and not stopped):
+            while waiting and len(running) < jobs and not stopped:
+                cell = waiting.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(cell, sender), daemon=False)
+                process.start()
+                sender.close()
+                running[receiver] = (process, cell)
+            for receiver in wait(list(running), timeout=1.0):
+                process, cell = running.pop(receiver)
+                error, trace, bad_input = _answer(receiver, process)
+                if error is None:
+                    done += 1
+                    say(f"Finished {done} of {len(cells)}: {cell.name}")
+                elif not stopped:
+                    failures.append(Failed(cell, error, trace))
+                    say(f"Failed: {cell.name}: {error}")
+                    if bad_input and not done and len(failures) == 1:
+                        stopped.append(0)
+                        _send(signal.SIGTERM, running)
+    if stopped and stopped[0]:
+        raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
+    if stopped:
+        raise ConfigError(failures[0].error)
+    return failures
+
+
+def _work(cell: Cell, answer: Connection) -> None:
+    """In the process of a cell: run it and tell how it ended: (error or None, traceback, whose fault)."""
+    os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
+    try:
+        run_experiment(cell.config, cell.folder, resume=cell.state() == "started")
+        answer.send((None, "", False))
+    except (Interrupted, KeyboardInterrupt):
+        return  # the main process knows, it has passed the signal on
+    except Exception as error:
+        answer.send((in_words(error), traceback.format_exc(), isinstance(error, ConfigError)))
+
+
+def _answer(receiver: Connection, process: BaseProcess) -> tuple[str | None, str, bool]:
+    try:
+        found: tuple[str | None, str, bool] = receiver.recv()
+    except EOFError:  # stopped; or killed, perhaps because memory ran out
+        process.join()
+        found = f"Its process ended with status {process.exitcode}.", "", False
+    receiver.close()
+    process.join()
+    return found
+
+
+def _send(number: int, running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:
+    for process, _ in list(running.values()):
+        if process.pid is not None and process.is_alive():
+            os.kill(process.pid, number)
+
+
+@contextmanager
+def _forwarded_signals(
+    stopped: list[int], running: dict[Connection, tuple[BaseProcess, Cell]], say: Callable[[str], None]
+) -> Iterator[None]:
+    """SIGINT and SIGTERM end the runs in progress after their step; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not stopped:
+            say("Stopping the runs in progress (once more to stop at once).")
+        stopped.append(number)
+        _send(signal.SIGTERM, running)  # the second one ends them at once
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except BaseException:
+        _send(signal.SIGTERM, running)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

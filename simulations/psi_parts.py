@@ -1,0 +1,137 @@
+"""psi's keys, such as ``affine.angle_max [deg]``, taken apart and sorted for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number of psi: its parts of the name ``module.component_bound [unit]``.
+
+    ``name`` is the key in metrics.jsonl; ``bound`` is ``min``, ``max`` or empty; ``unit`` may be empty.
+    """
+
+    name: str
+    module: str
+    component: str
+    bound: str
+    unit: str
+
+    @classmethod
+    def parse(cls, name: str) -> Quantity:
+        """Take a key such as ``affine.angle_max [deg]`` apart."""
+        path, _, unit = name.partition(" [")
+        module, _, component = path.rpartition(".")
+        match = re.fullmatch(r"(.+)_(min|max)", component)
+        component, bound = match.groups() if match else (component, "")
+        return cls(name, module, component, bound, unit.removesuffix("]"))
+
+    @property
+    def kind(self) -> str:
+        """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
+        return re.sub(r"(_[xy]|\[\d+\])$", "", self.component)
+
+
+@dataclass(frozen=True)
+class PsiParts:
+    """psi's keys by what is said of them.
+
+    Ranges ``(min, max)`` of rotation, other ranges, drop rates, probabilities to keep an input.
+    """
+
+    angles: list[tuple[str, str]]
+    ranges: list[tuple[str, str]]
+    rates: list[str]
+    keeps: list[str]
+    rest: list[str]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> PsiParts:
+        """Sort keys such as ``affine.angle_max [deg]``; they keep their order."""
+        quantities = [Quantity.parse(name) for name in names]
+        ends = {(q.module, q.component, q.unit): q.name for q in quantities if q.bound == "max"}
+        angles: list[tuple[str, str]] = []
+        ranges: list[tuple[str, str]] = []
+        for q in quantities:
+            high = ends.get((q.module, q.component, q.unit))
+            if q.bound == "min" and high is not None:
+                (angles if (q.component, q.unit) == ("angle", "deg") else ranges).append((q.name, high))
+        rates = [q.name for q in quantities if (q.component, q.bound, q.unit) == ("rate", "", "%")]
+        keeps = [q.name for q in quantities if (q.kind, q.unit) == ("keep", "%")]
+        used = {name for pair in (*angles, *ranges) for name in pair} | {*rates, *keeps}
+        return cls(angles, ranges, rates, keeps, [q.name for q in quantities if q.name not in used])
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One component of a :class:`Group`: a value, or the two ends of a range, as keys of metrics.jsonl."""
+
+    label: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Components of psi that share an axis, e.g. all dropout rates in percent."""
+
+    kind: str
+    module: str
+    unit: str
+    lines: tuple[Line, ...]
+
+    @property
+    def title(self) -> str:
+        """A heading that a person reads."""
+        return _TITLES.get(self.kind, f"{self.module}.{self.kind}".lstrip("."))
+
+    @property
+    def axis(self) -> str:
+        """The axis label, with its unit."""
+        plain = f"{self.kind} [{self.unit}]" if self.unit else self.kind
+        return _AXES.get((self.kind, self.unit), plain)
+
+
+_TITLES = {
+    "angle": "Rotation range",
+    "scale": "Scale range",
+    "shear": "Shear range",
+    "shift": "Shift range",
+    "stretch": "Stretch range",
+    "rate": "Dropout rate",
+    "norm": "Norm of learned weights",
+}
+_AXES = {
+    ("angle", "deg"): "rotation [degrees]",
+    ("shift", "%"): "shift [% of the image]",
+    ("rate", "%"): "drop rate [%]",
+    ("scale", ""): "scale [factor]",
+    ("shear", ""): "shear [factor]",
+}
+
+
+def groups(names: Iterable[str]) -> list[Group]:
+    """psi's keys, sorted into groups that share an axis, in the order of their first key."""
+    found: dict[tuple[str, str, str], dict[str, list[Quantity]]] = {}
+    quantities = [Quantity.parse(name) for name in names]
+    for q in quantities:
+        shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
+        key = (q.kind, "" if shared else q.module, q.unit)
+        label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]") or q.component
+        found.setdefault(key, {}).setdefault(label or q.component, []).append(q)
+    return [
+        Group(kind, module, unit, tuple(Line(label, _ends(parts)) for label, parts in lines.items()))
+        for (kind, module, unit), lines in found.items()
+    ]
+
+
+def _ends(parts: Sequence[Quantity]) -> tuple[str, ...]:
+    """Names of one line, the lower end first."""
+    return tuple(q.name for q in sorted(parts, key=lambda q: q.bound != "min"))
+
+
+def kept(physical: Mapping[str, float]) -> list[int]:
+    """Numbers (from 0) of the inputs that a learned mask keeps with more than 50%."""
+    return [i for i, name in enumerate(PsiParts.of(physical).keeps) if physical[name] > 50]

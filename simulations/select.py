@@ -1,0 +1,181 @@
+"""Select: one training run for each value of a key, compared by L_ML."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from simulations.cells import Cell, Runner, complete, say
+from simulations.config import ConfigError, TrainingConfig
+from simulations.experiment import RunError, build
+from simulations.laplace_cells import laplace_score, laplace_twin, require_laplace
+from simulations.progress import Progress
+from simulations.run_directory import read_summary
+from simulations.runner import run_experiment
+from simulations.selection import Column, Selection
+from simulations.selection_figures import plot_selection
+
+
+class SelectionIncomplete(RunError):
+    """Some runs have no result; all others are in ``selection``, and on the disk."""
+
+    def __init__(self, selection: Selection, runs: int) -> None:
+        head = f"{len(selection.failures)} of {runs} runs failed; the same command runs them again."
+        super().__init__("\n".join([head, *(f"{name}: {error}" for name, error in selection.failures)]))
+        self.selection = selection
+
+
+def with_choices(config: TrainingConfig, seeds: int | None, values: str | None) -> TrainingConfig:
+    """The configuration with what the command line says of its ``select`` section.
+
+    Args:
+        config: with or without a ``select`` section.
+        seeds: number of repetitions; None: the section's.
+        values: values separated by commas, as YAML; None: the section's.
+
+    Raises:
+        ConfigError: there is no section, or the values are not YAML.
+    """
+    if config.select is None:
+        raise ConfigError(
+            "The configuration does not say what to select; add for instance "
+            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
+        )
+    section = config.select.model_dump()
+    if seeds is not None:
+        section["seeds"] = seeds
+    if values is not None:
+        try:
+            section["values"] = yaml.safe_load(f"[{values}]")
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"--values {values}: give values separated by commas, for instance --values 5,10,15."
+            ) from None
+    return TrainingConfig.from_dict({**config.resolved(), "select": section}, "select")
+
+
+def plan(config: TrainingConfig, out: Path) -> list[Cell]:
+    """The cells of a selection: all values of a repetition before the next one.
+
+    Repetition i has seed and data_seed + i: the values of a repetition see the same data.
+
+    Raises:
+        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit.
+    """
+    section = config.select
+    if section is None:
+        raise ConfigError("There is nothing to select: the configuration has no section select.")
+    folders = [_folder(value) for value in section.values]
+    twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
+    if twice:
+        raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
+    base = config.resolved() | {"select": None}
+    cells = []
+    for i in range(section.seeds):
+        seeds = {"seed": config.seed + i, "data_seed": config.data_seed + i}
+        for value, folder in zip(section.values, folders, strict=True):
+            changed = _with_value(base | seeds, section.key, value)
+            own = TrainingConfig.from_dict(changed, f"select.key {section.key} with the value {value!r}")
+            name = f"{section.key.rpartition('.')[2]} {value}, seed {own.seed}"
+            cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
+    return cells
+
+
+def run_selection(
+    config: TrainingConfig,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    run: Runner = run_experiment,
+    progress: Progress | None = None,
+    console: Console | None = None,
+) -> Selection:
+    """Train with every value, then print and write which one L_ML prefers.
+
+    ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
+    ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
+    started ones continued.
+
+    Args:
+        config: with its ``select`` section; see :func:`plan`.
+        out: the selection's folder.
+        jobs: processes that train at a time.
+        run: what runs a cell in this process; called like :func:`~simulations.runner.run_experiment`.
+        progress: shows the runs of this process; None shows nothing of them.
+        console: where the table goes; standard output if not given.
+
+    Raises:
+        SelectionIncomplete: some runs failed; raised at the end, when everything else is written.
+        ConfigError: see :func:`plan`; or the runs could not be set up.
+        Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
+    """
+    out, console = Path(out), console or Console()
+    cells = plan(config, out)
+    assert config.select is not None
+    twins = [laplace_twin(cell, out) for cell in cells] if config.select.laplace else []
+    if twins:
+        require_laplace()
+    if any(not cell.finished() for cell in cells):
+        _check(cells[0])
+    failed = complete([*cells, *twins], run=run, jobs=jobs, progress=progress, console=console)
+    columns = [Column.of("partitioned", config, _scores(cells))]
+    if twins:
+        say(console, "Computing Laplace approximations.")
+        columns.append(Column.of("laplace", config, _scores(twins, laplace=True)))
+    failures = [(entry.cell.name, entry.error) for entry in failed]
+    selection = Selection(config.select.key, columns, failures, config)
+    out.mkdir(parents=True, exist_ok=True)
+    selection.write(out)
+    plot_selection(selection, out)
+    console.print(selection.table())
+    say(console, f"Numbers and picture: {out / 'summary.json'}, {out / 'select.csv'}, {out / 'select.png'}")
+    if failures:
+        raise SelectionIncomplete(selection, len(cells) + len(twins))
+    return selection
+
+
+def _scores(cells: Sequence[Cell], laplace: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Summaries of finished cells by the text of their value, with the Laplace score as their ``lml``."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        own = found.setdefault(cell.folder.parent.name, [])
+        summary = read_summary(cell.folder, cell.config)
+        if summary is not None:
+            own.append(summary | ({"lml": laplace_score(cell)} if laplace else {}))
+    return found
+
+
+def _check(cell: Cell) -> None:
+    """Refuse, before anything is run, what has no L_ML."""
+    try:
+        training = build(cell.config).start()
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise ConfigError(str(error)) from error
+    if not training.scores_chunks:
+        raise ConfigError(
+            f"Selection compares L_ML, which the method {cell.config.method!r} on {len(training.shares)} "
+            f"chunks does not have; use method: partitioned with two chunks or more."
+        )
+
+
+def _with_value(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of nested ``data`` with ``value`` at ``a.b.c``."""
+    changed = copy.deepcopy(data)
+    *parents, last = key.split(".")
+    section = changed
+    for parent in parents:
+        if not isinstance(section.get(parent), dict):
+            section[parent] = {}
+        section = section[parent]
+    section[last] = value
+    return changed
+
+
+def _folder(value: Any) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") or "null"

@@ -1,0 +1,97 @@
+"""TrainingConfig: everything that decides a centralised run."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from fedpart import TrainingSettings
+from fedpart.methods.base import build_method
+from simulations.config_base import Clock, Config, Proportion
+from simulations.training_sections import (
+    OptimiserSection,
+    PsiOptimiserSection,
+    ScheduleSection,
+    SelectSection,
+)
+
+
+class TrainingConfig(Config):
+    """Centralised training; defaults are the paper's MNIST settings (App. I.4) with half its samples."""
+
+    clock: ClassVar[Clock] = Clock("iteration", "iterations", "train", "centralised", "centralised training")
+    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "select")
+
+    method: str = Field(
+        default="partitioned",
+        description="partitioned, none, augerino, validation, separate, or package.module:Class",
+    )
+    chunks: tuple[Proportion, ...] = Field(
+        default=(0.8, 0.1, 0.1), description="proportions u of the chunks of the training data, sum 1"
+    )
+    iterations: int = Field(
+        default=10_000, ge=1, description="iterations of training: a step on weights, then one on psi"
+    )
+    batch_size: int = Field(default=200, ge=1, description="examples per step on weights")
+    psi_batch_size: int | None = Field(
+        default=None, ge=1, description="examples per step on psi; null: as batch_size"
+    )
+    psi_every: int = Field(default=1, ge=1, description="iterations between steps on psi")
+    optimiser: OptimiserSection = Field(default=OptimiserSection(), description="of the weights")
+    optimiser_psi: PsiOptimiserSection = Field(default=PsiOptimiserSection(), description="of psi")
+    schedule: ScheduleSection = Field(
+        default=ScheduleSection(), description="of the weights' learning rate, on total iterations"
+    )
+    keep_best: bool = Field(
+        default=False,
+        description="end with the weights and psi whose L_ML was best among the reports (early stopping)",
+    )
+    select: SelectSection | None = Field(
+        default=None, description="what `fedpart select` varies; `fedpart train` does not look at it"
+    )
+    evaluate_every: int = Field(
+        default=100, ge=1, description="iterations between reports: L_ML and validation; the end has one too"
+    )
+    checkpoint_every: int = Field(
+        default=1000, ge=1, description="iterations between checkpoints, which are made at reports"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainingConfig:
+        self.settings()
+        return self
+
+    @property
+    def may_grow(self) -> bool:
+        method = build_method(self.method, self.method_options.get(self.method, {}))
+        return self.schedule.shape == "constant" and len(method.stages(self.iterations, 1, 1)) == 1
+
+    def recorded(self, until: int) -> range:
+        return range(self.evaluate_every, until + 1, self.evaluate_every)
+
+    def settings(self) -> TrainingSettings:
+        """The run in the library's terms."""
+        return TrainingSettings(
+            iterations=self.iterations,
+            method=self.method,
+            method_options=self.method_options.get(self.method, {}),
+            chunks=self.chunks,
+            parameters=self.parameters,
+            batch_size=self.batch_size,
+            psi_batch_size=self.psi_batch_size,
+            psi_every=self.psi_every,
+            seed=self.seed,
+            optimiser=self.optimiser.settings(),
+            optimiser_psi=self.optimiser_psi.settings(),
+            weight_decay=self.optimiser.weight_decay,
+            decay_scaling=self.optimiser.decay_scaling,
+            schedule=self.schedule.shape,
+            final_rate=self.schedule.final_rate,
+            schedule_iterations=self.schedule.iterations,
+            keep_best=self.keep_best,
+            scheme=self.scheme,
+            defaults=self.defaults,
+            chain=self.chain,
+            device=self.device,
+        )

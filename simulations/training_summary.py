@@ -1,0 +1,82 @@
+"""The summary of finished centralised training: what its ``summary.json`` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedpart import Dataset, Training
+from simulations.experiment import TrainingExperiment
+from simulations.summary import git_commit, versions
+
+
+def summarise_training(
+    experiment: TrainingExperiment, training: Training, lines: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What finished training amounts to.
+
+    Args:
+        experiment: what was run.
+        training: its final state; with ``keep_best`` the one with the largest L_ML.
+        lines: every report's line of ``metrics.jsonl``.
+
+    Returns:
+        ``method, seed, data_seed, iterations``; ``lml`` (L_ML of the final state, nats summed over examples,
+        None without one) and ``lml_iteration`` (where it was); ``train_``, ``val_`` and ``test_accuracy``
+        (fractions, None without classes or data) and ``_nll`` (nats per example) of the full network;
+        ``subnetworks``: for k = 1..C its scores on ``train`` (chunks 1..k, which it was trained on), on the
+        ``next`` chunk (which it has not seen) and on ``test``; ``stages``: the test scores at the end of each
+        part of training, the last those of the final state; ``psi`` in physical units; ``seconds`` of all
+        iterations; ``config_hash``, ``versions``, ``git_commit``.
+    """
+    config, best, last = experiment.config, training.best, lines[-1]
+    subnetworks = [_subnetwork(training, k, experiment.test) for k in range(1, training.partition.chunks + 1)]
+    full = subnetworks[-1]
+    if training.partition.chunks < len(training.shares):  # fewer networks than chunks: the one may see all
+        train = training.evaluate(training.examples(1, len(training.shares)))
+    else:
+        train = full["train"]
+    scores = {"train": train, "val": _evaluate(training, experiment.validation), "test": full["test"]}
+    stages = [
+        {"name": line["stage"], "iteration": line["iteration"]}
+        | {key: line[key] for key in ("test_accuracy", "test_nll")}
+        for line in lines
+        if "stage" in line
+    ]
+    name, end = training.stages[-1]
+    stages.append({"name": name, "iteration": end, **_flat({"test": full["test"]})})
+    return {
+        "method": config.method,
+        "seed": config.seed,
+        "data_seed": config.data_seed,
+        "iterations": config.iterations,
+        "lml": last["lml"] if best is None else best.lml,
+        "lml_iteration": last["iteration"] if best is None else best.iteration,
+        **_flat(scores),
+        "subnetworks": subnetworks,
+        "stages": stages,
+        "psi": training.task.physical(training.psi),
+        "seconds": round(sum(line["seconds"] for line in lines), 3),
+        "config_hash": config.hash(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def _subnetwork(training: Training, k: int, test: Dataset) -> dict[str, Any]:
+    chunks = len(training.shares)
+    return {
+        "k": k,
+        "examples": len(training.examples(1, k)),
+        "train": training.evaluate(training.examples(1, k), k),
+        "next": training.evaluate(training.examples(k + 1, k + 1), k) if k < chunks else None,
+        "test": _evaluate(training, test, k),
+    }
+
+
+def _evaluate(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:
+    return training.evaluate(dataset, k) if len(dataset) else {}
+
+
+def _flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:
+    return {f"{part}_{key}": found.get(key) for part, found in scores.items() for key in ("accuracy", "nll")}

@@ -1,0 +1,101 @@
+"""What learned transforms do to images: a few, each beside samples under the initial and the final psi."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedpart import Dataset, Task
+from fedpart.methods.base import build_method
+from simulations.building import build_task, load_data, saved_psi
+from simulations.figures import DPI
+from simulations.progress import compact
+from simulations.run_directory import saved_config
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+IMAGES, SAMPLES = 5, 6
+_IMAGE, _GAP, _SPACE, _TOP = 0.75, 0.07, 0.25, 1.05  # inches: an image, between two, between blocks, titles
+_STEP = _IMAGE + _GAP
+
+
+def run_transforms_figure(folder: str | Path) -> Figure | None:
+    """Training images of a finished run under its transforms; None if it has no images, or transforms.
+
+    The data are read again, as the run's configuration says.
+
+    Args:
+        folder: of the run.
+    """
+    config = saved_config(folder)
+    splits = load_data(config)
+    if splits.train.inputs.ndim != 4 or splits.train.inputs.shape[1] not in (1, 3):
+        return None
+    task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
+    method = build_method(config.method, config.method_options.get(config.method, {}))
+    task = method.prepare(task)
+    if not task.transforms:
+        return None
+    return transforms_figure(task, saved_psi(folder, task), examples(splits.train))
+
+
+def examples(dataset: Dataset) -> Tensor:
+    """A few images, of different classes if there are any, ``[n, c, h, w]``."""
+    targets = dataset.targets
+    if targets.is_floating_point():
+        return dataset.inputs[:IMAGES]
+    first = [int((targets == label).nonzero()[0]) for label in targets.unique()[:IMAGES]]
+    return dataset.inputs[first]
+
+
+def transforms_figure(task: Task, psi: Tensor, images: Tensor) -> Figure:
+    """Images ``[n, c, h, w]``, each in a row with samples of the task's transforms.
+
+    Args:
+        task: with transforms; its initial psi is where the run started.
+        psi: ``[P]``, where it ended.
+        images: channels 1 (grey) or 3, values in [0, 1].
+    """
+    from matplotlib.figure import Figure
+
+    start = task.psi_space.initial()
+    changed = not torch.equal(start, psi)
+    panels = [("at the start", start), ("as learned", psi)] if changed else [("fixed", psi)]
+    blocks = [("image", images[:, None])]
+    for name, values in panels:
+        own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
+        blocks.append((f"{name}\n{compact(own, limit=2)}", sample(task, values, images)))
+
+    width = _SPACE + sum(_STEP * block.shape[1] + _SPACE for _, block in blocks)
+    height = _STEP * len(images) + _TOP
+    figure = Figure(figsize=(width, height), dpi=DPI)
+    figure.suptitle("Training images, and how the network is shown them", fontsize=15, y=1 - 0.1 / height)
+    left = _SPACE
+    for title, block in blocks:
+        rows, columns = block.shape[:2]
+        middle = (left + (columns * _STEP - _GAP) / 2) / width
+        figure.text(middle, 1 - (_TOP - 0.1) / height, title, fontsize=12, ha="center", va="bottom")
+        for row in range(rows):
+            for column in range(columns):
+                corner = left + column * _STEP, height - _TOP - (row + 1) * _STEP + _GAP
+                ax = figure.add_axes((corner[0] / width, corner[1] / height, _IMAGE / width, _IMAGE / height))
+                image = block[row, column].float().clamp(0, 1).permute(1, 2, 0)
+                ax.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
+                ax.set_xticks([])
+                ax.set_yticks([])
+        left += columns * _STEP + _SPACE
+    return figure
+
+
+def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:
+    """Images ``[n, c, h, w]`` under the transforms with ``psi``: ``[n, samples, c, h, w]``."""
+    x = images.to(task.dtype).repeat_interleave(samples, 0)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for transform in task.with_psi(psi).transforms.values():
+            x = transform(x)
+    return x.view(len(images), samples, *x.shape[1:])

@@ -1,0 +1,140 @@
+"""Selection by L_ML: its runs, its files, and what it says."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import fedpart, refused
+from tiny import tiny_training, tiny_training_file
+
+from simulations.config import ConfigError
+from simulations.select import SelectionIncomplete, plan, run_selection, with_choices
+from simulations.selection_figures import selection_figure
+
+SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def scored(value: int, seed: int, lml: float) -> dict[str, Any]:
+    return {
+        "iterations": 30, "seed": seed, "lml": lml, "seconds": 1.0,
+        "train_accuracy": 0.9, "train_nll": -0.01 * value,
+        "test_accuracy": 0.8 + lml / 1000, "test_nll": -lml / 100,
+    }  # fmt: skip
+
+
+class Pretends:
+    """Runs a cell by writing its folder: L_ML peaks at 15, on seed 1 at 30."""
+
+    def __init__(self, fail: int | None = None) -> None:
+        self.fail, self.ran = fail, []
+
+    def __call__(
+        self, config: Any, out: Path, *, resume: bool = False, progress: Any = None
+    ) -> dict[str, Any]:
+        value = config.hyperparameters.mask.kept
+        self.ran.append((value, config.seed, config.data_seed))
+        if value == self.fail:
+            raise ValueError("This one fails.")
+        lml = {5: -30.0, 15: -10.0, 30: -12.0 if config.seed == 0 else -9.5}[value]
+        out.mkdir(parents=True)
+        (out / "config.yaml").write_text(json.dumps(config.resolved()))
+        (out / "summary.json").write_text(json.dumps(scored(value, config.seed, lml)))
+        return {}
+
+
+def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
+    runner = Pretends()
+    found = run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=runner)
+    assert runner.ran == [(v, i, 7 + i) for i in (0, 1) for v in (5, 15, 30)]
+    (column,) = found.columns
+    assert column.best == 15 and column.best_per_seed == {0: 15, 1: 30}
+    row = column.rows[2]
+    assert row.lml is not None and row.lml.mean == pytest.approx(-10.75)
+    assert row.lml.error == pytest.approx(1.25)  # std(ddof=1) / sqrt(2)
+    assert row.train_log_likelihood is not None and row.train_log_likelihood.mean == pytest.approx(0.3)
+    assert column.rank_correlation["test_accuracy"] == pytest.approx(1.0)
+
+    summary = json.loads((tmp_path / "s" / "summary.json").read_text())
+    assert summary["best_k"] == 15
+    assert summary["best_per_seed"] == {"0": 15, "1": 30}
+    assert [row["value"] for row in summary["rows"]] == [5, 15, 30]
+    with (tmp_path / "s" / "select.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["value"] for line in lines] == ["5", "15", "30"]
+    assert float(lines[1]["lml"]) == -10.0
+    assert (tmp_path / "s" / "select.png").is_file()
+
+    again = Pretends()
+    run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=again)
+    assert again.ran == []  # finished runs are kept
+    more = tiny_training(select={**SELECT, "values": [5, 15, 30, 30.5]}, data_seed=7)
+    with pytest.raises(ConfigError, match=r"30\.5"):
+        plan(more, tmp_path / "s")
+
+
+def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
+    with pytest.raises(SelectionIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
+        run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends(fail=5))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["best_k"] == 15
+    assert summary["best_per_seed"] == {}  # a seed without all values cannot say
+    assert [row["lml"] is None for row in summary["rows"]] == [True, False, False]
+    assert len(summary["failures"]) == 2
+    run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
+
+
+def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> None:
+    found = run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    lml, accuracy, likelihood = selection_figure(found).axes
+    assert list(lml.lines[0].get_ydata()) == pytest.approx([-30.0, -10.0, -10.75])
+    assert lml.lines[1].get_xdata()[0] == 15
+    assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["train", "test"]
+    assert likelihood.get_xlabel() == "hyperparameters.mask.kept"
+    assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
+    file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1})
+    result = fedpart("select", file, "--values", "5,15", "--jobs", str(jobs), "--out", "s")
+    assert result.exit_code == 0, result.output
+    assert "L_ML is largest at" in result.stdout
+    for value in ("5", "15"):
+        assert (Path("s") / value / "seed0" / "state.safetensors").is_file()
+    again = fedpart("select", file, "--values", "5,15", "--out", "s")
+    assert "2 of 2 runs were finished before" in again.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("laplace") is None, reason="laplace-torch is an extra")
+def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
+    file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1, "values": [5, 30], "laplace": True})
+    result = fedpart("select", file, "--out", "s")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(Path("s/summary.json").read_text())
+    kept = json.loads(Path("s/laplace/5/seed0/laplace.json").read_text())
+    assert summary["laplace"]["rows"][0]["lml"]["mean"] == kept["log_marginal_likelihood"]
+    assert summary["laplace"]["best_k"] in (5, 30)
+
+
+def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
+    file = tiny_training_file(tmp_path)
+    refused(fedpart("select", file), "does not say what to select")
+    with_section = tiny_training_file(tmp_path, select=SELECT)
+    refused(fedpart("select", with_section, "--values", "5,5"), "5 twice")
+    refused(fedpart("select", with_section, "--set", "method=none"), "compares L_ML")
+    wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.mask.keep")
+    refused(wrong, "did you mean 'kept'?")
+    refused(fedpart("select", with_section, "--values", "5,[1"), "--values 5,[1")
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ConfigError, match="what to select"):
+        with_choices(tiny_training(), 2, None)

@@ -1,0 +1,262 @@
+"""Centralised runs on the disk and on the command line."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+from test_cli import fedpart, refused
+from tiny import TINY, tiny_training, tiny_training_file
+
+from fedpart import Training, TrainingReport
+from simulations.config import ConfigError, TrainingConfig
+from simulations.progress import Progress
+from simulations.resume import resumed_config
+from simulations.run_directory import read_metrics, read_summary, saved_config
+from simulations.runner import run_experiment
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run_experiment(tiny_training(keep_best=True), folder)
+    return folder
+
+
+def same_run(a: Path, b: Path) -> None:
+    assert (a / "state.safetensors").read_bytes() == (b / "state.safetensors").read_bytes()
+    metrics = [[{**line, "seconds": 0} for line in read_metrics(folder)] for folder in (a, b)]
+    assert json.dumps(metrics[0]) == json.dumps(metrics[1])
+    summaries = [{**(read_summary(folder) or {}), "seconds": 0} for folder in (a, b)]
+    assert summaries[0] == summaries[1]
+
+
+def psi_of(folder: Path) -> list[float]:
+    with safe_open(folder / "state.safetensors", "pt") as state:
+        values: list[float] = state.get_tensor("psi/mask.logit").tolist()
+    return values
+
+
+def test_a_folder_holds_everything(undisturbed: Path) -> None:
+    assert {path.name for path in undisturbed.iterdir()} == {
+        "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
+    }  # fmt: skip
+    assert saved_config(undisturbed) == tiny_training(keep_best=True)
+    lines = read_metrics(undisturbed)
+    assert [line["iteration"] for line in lines] == [10, 20, 30]
+    for line in lines:
+        assert set(line) == {
+            "iteration", "seconds", "train_loss", "lml", "psi", "val_accuracy", "val_nll",
+        }  # fmt: skip
+        assert len(line["psi"]["raw"]["mask.logit"]) == 30
+        assert "mask.keep[0] [%]" in line["psi"]["physical"]
+    summary = read_summary(undisturbed)
+    assert summary is not None
+    best = max(lines, key=lambda line: line["lml"])
+    assert (summary["lml"], summary["lml_iteration"]) == (best["lml"], best["iteration"])
+    assert psi_of(undisturbed) == best["psi"]["raw"]["mask.logit"]
+    assert [part["k"] for part in summary["subnetworks"]] == [1, 2, 3]
+    assert [part["examples"] for part in summary["subnetworks"]] == [60, 90, 120]
+    assert [part["next"] is None for part in summary["subnetworks"]] == [False, False, True]
+    full = summary["subnetworks"][-1]
+    assert summary["train_nll"] == full["train"]["nll"]
+    assert summary["test_accuracy"] == full["test"]["accuracy"]
+    assert [stage["name"] for stage in summary["stages"]] == ["trained"]
+    assert summary["iterations"] == 30
+
+
+@pytest.mark.parametrize("checkpoint_every", [10, 7, 1000])
+def test_an_interrupted_run_ends_with_the_same_bits(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
+) -> None:
+    step = Training.step
+
+    def interrupt(self: Training) -> float:
+        if self.iteration == 16:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    file = tiny_training_file(tmp_path, keep_best=True, checkpoint_every=checkpoint_every)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "step", interrupt)
+        stopped = fedpart("train", file, "--out", "stopped")
+    assert stopped.exit_code == 130
+    assert "Stopped after iteration 17; continue with: fedpart train --resume stopped" in stopped.stderr
+    assert [line["iteration"] for line in read_metrics("stopped")] == [10]
+    resumed = fedpart("train", "--resume", "stopped")
+    assert resumed.exit_code == 0, resumed.output
+    assert "resumed after iteration 17" in resumed.stdout
+    same_run(undisturbed, Path("stopped"))
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(Exception):
+        pass
+
+    def die(self: Progress, report: TrainingReport) -> None:
+        if report.iteration == 20:
+            raise Died
+
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(Progress, "report", die)
+        run_experiment(tiny_training(keep_best=True, checkpoint_every=15), tmp_path)
+    assert [line["iteration"] for line in read_metrics(tmp_path)] == [10, 20]  # the checkpoint is of 15
+    run_experiment(saved_config(tmp_path), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_death_before_the_summary_does_not_lose_the_best_state(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
+        patch.setattr("simulations.runner.RunDirectory.finish", die)
+        run_experiment(tiny_training(keep_best=True), tmp_path)
+    run_experiment(tiny_training(keep_best=True), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_more_iterations_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
+    run_experiment(tiny_training(iterations=20, keep_best=True), tmp_path)
+    run_experiment(resumed_config(tmp_path, None, ["iterations=30"], TrainingConfig), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": {"shape": "cosine"}},
+        {
+            "method": "validation",
+            "chunks": [0.5, 0.5],
+            "method_options": {"validation": {"finetune_epochs": 1}},
+        },
+    ],
+)
+def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run_experiment(tiny_training(iterations=10, **changes), tmp_path)
+    before = saved_config(tmp_path)
+    with pytest.raises(ConfigError, match="iterations are part of its schedule"):
+        resumed_config(tmp_path, None, ["iterations=20"], TrainingConfig)
+    assert saved_config(tmp_path) == before
+
+
+def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
+    options = {"validation": {"finetune_epochs": 1}}
+    config = tiny_training(method="validation", chunks=[0.9, 0.1], method_options=options, iterations=15)
+    summary = run_experiment(config, tmp_path)
+    assert [(stage["name"], stage["iteration"]) for stage in summary["stages"]] == [
+        ("optimised", 15), ("finetuned", 23),
+    ]  # fmt: skip
+    lines = {line["iteration"]: line for line in read_metrics(tmp_path)}
+    assert list(lines) == [10, 15, 20, 23]
+    assert lines[15]["stage"] == "optimised"
+    assert lines[15]["test_nll"] == summary["stages"][0]["test_nll"]
+    assert summary["stages"][1]["test_nll"] == summary["test_nll"] != summary["stages"][0]["test_nll"]
+    assert summary["lml"] is None
+    (only,) = summary["subnetworks"]
+    assert only["examples"] == 108 and only["next"] is not None  # the network itself has not seen chunk 2
+
+
+@pytest.mark.parametrize("method", ["none", "separate"])
+def test_baselines_run(tmp_path: Path, method: str) -> None:
+    summary = run_experiment(tiny_training(method=method), tmp_path)
+    assert len(summary["subnetworks"]) == (3 if method == "separate" else 1)
+    assert (summary["lml"] is None) == (method == "none")
+
+
+def test_retraining_uses_the_psi_that_was_found(undisturbed: Path) -> None:
+    result = fedpart("retrain", undisturbed, "iterations=10", "--out", "again")
+    assert result.exit_code == 0, result.output
+    assert psi_of(Path("again")) == psi_of(undisturbed)
+    lines = read_metrics("again")
+    assert lines[0]["psi"]["raw"]["mask.logit"] == psi_of(undisturbed)
+    config = saved_config("again")
+    assert (config.method, config.data_seed) == ("none", 0)
+    other = fedpart("retrain", undisturbed, "--set", "hyperparameters.mask=null", "--out", "other")
+    refused(other, "does not fit", "mask.logit is [30] there and missing here")
+    refused(fedpart("retrain", "nowhere"), "holds no run")
+
+
+def test_the_psi_of_a_federated_run_can_be_retrained(tmp_path: Path) -> None:
+    from tiny import tiny
+
+    run_experiment(tiny(rounds=1, training_points=60), tmp_path / "federated")
+    result = fedpart("retrain", tmp_path / "federated", "--set", "iterations=2", "--out", "again")
+    assert result.exit_code == 0, result.output
+    with (
+        safe_open("again/state.safetensors", "pt") as after,
+        safe_open(tmp_path / "federated" / "state.safetensors", "pt") as before,
+    ):
+        names = [name for name in before.keys() if name.startswith("psi/")]  # noqa: SIM118
+        assert names
+        for name in names:
+            assert before.get_tensor(name).equal(after.get_tensor(name))
+    assert Path("again/transforms.png").is_file()
+
+
+def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
+    result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert (
+        "partitioned on input_selection: 30 iterations; files in runs/training-partitioned-seed3" in lines[0]
+    )
+    assert lines[1].startswith("iteration 10/30: val. accuracy ")
+    assert "L_ML -" in lines[1] and "mask keeps " in lines[1]
+    for part in ("the mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
+        assert part in result.stdout
+    folder = Path("runs/training-partitioned-seed3")
+    assert {path.name for path in folder.glob("*.png")} == {"learning_curve.png", "mask.png"}
+    done = fedpart("train", "--resume", folder)
+    assert "already finished; add --set iterations=N" in done.stdout
+
+
+def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
+    refused(fedpart("run", "--resume", undisturbed), "centralised training", "fedpart train --resume")
+    refused(fedpart("train"), "Name a configuration", "fedpart train")
+    config = Path("federated.yaml")
+    config.write_text(json.dumps(TINY))
+    refused(fedpart("train", config), "federated experiments", "fedpart run")
+    refused(fedpart("train", "--resume", undisturbed, "--set", "seed=5"), "seed = 0, not 5")
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    bad = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
+    refused(fedpart("train", bad, "--out", "bad"), "iteration", "lower the learning rates", status=1)
+    assert read_summary("bad") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (["hyperparameters.mask.kept=31"], "first 1 to 30 of 30 features, got 31"),
+        (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
+        (["hyperparameters.affine={}"], "set hyperparameters.affine: null"),
+        (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
+        (["training_points=3", "chunks=[0.9, 0.05, 0.05]"], "gets none of the 3 examples"),
+        (["method=validation"], "for instance"),
+        (["method=none", "keep_best=true"], "keep_best needs L_ML"),
+        (["psi_from=nowhere"], "holds no finished run"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, settings: list[str], wanted: str
+) -> None:
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    refused(fedpart("train", tiny_training_file(tmp_path), *overrides), wanted)
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,467 @@
+"""Centralised training: schedule, state per partition, objective, stages, errors."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from problems import Gain, augmentation, chain_net, norm_net, shard, smooth_net
+from torch import nn
+
+from fedpart import (
+    AdamSettings,
+    AdamWSettings,
+    AffineAugmentation,
+    Batch,
+    Dataset,
+    SGDSettings,
+    Task,
+    Training,
+    TrainingError,
+    TrainingSettings,
+    fit,
+)
+from fedpart.optim import weight_decays
+from fedpart.rng import generator
+
+CHUNKS = (0.5, 0.3, 0.2)
+
+
+def chunks(seed=0, sizes=(20, 12, 8)):
+    return [shard(n, 100 * seed + k) for k, n in enumerate(sizes)]
+
+
+def training(task=None, data=None, **changes):
+    return Training(
+        task or Task(smooth_net(), samples=1),
+        data or chunks(),
+        TrainingSettings(**{"iterations": 30, "chunks": CHUNKS, "batch_size": 6, "seed": 3, **changes}),
+    )
+
+
+def run(state):
+    while state.iteration < state.total:
+        state.step()
+    return state
+
+
+OPTIMISERS = [
+    {"optimiser": SGDSettings(0.1, momentum=0.9), "weight_decay": 0.01},
+    {"optimiser": AdamSettings(0.01), "weight_decay": 0.01, "decay_scaling": "square_root"},
+    {"optimiser": AdamWSettings(0.01), "weight_decay": 0.1},
+]
+
+
+@pytest.mark.parametrize("method", ["partitioned", "separate"])
+@pytest.mark.parametrize("options", OPTIMISERS, ids=["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("net", [smooth_net, norm_net], ids=["smooth", "norms"])
+@pytest.mark.parametrize("replaced", [2, 3])
+def test_no_bit_of_a_later_chunk_reaches_an_earlier_partition(method, options, net, replaced):
+    """psi is frozen (psi_every is out of reach), for psi is allowed to carry information."""
+    fixed = {"method": method, "psi_every": 1000, **options}
+    first, second = chunks(), chunks()
+    second[replaced - 1] = shard(len(first[replaced - 1]), 999)
+    a, b = (run(training(Task(net(), samples=1), data, **fixed)) for data in (first, second))
+    slices = [a.partition.slice(k) for k in (1, 2, 3)]
+    same = [torch.equal(a.w[s], b.w[s]) for s in slices]
+    assert same == [k < replaced for k in (1, 2, 3)]
+    assert all(not torch.equal(a.w[s], training(Task(net(), samples=1), **fixed).w[s]) for s in slices)
+
+
+def test_the_data_of_a_chunk_decide_the_psi_step_on_it():
+    psis = []
+    for seed in (0, 1):
+        state = training()
+        state.psi_step(3, Batch(*shard(8, seed).__dict__.values()))
+        psis.append(state.psi.clone())
+    assert not torch.equal(*psis)
+
+
+def plain_loop(net, data, iterations, batch_size, seed, make):
+    """Standard training in torch alone, on the batches that the library draws."""
+    optimiser = make(net.parameters())
+    for iteration in range(1, iterations + 1):
+        rng = generator(seed, "iteration", iteration)
+        rows = torch.from_numpy(rng.integers(0, len(data), batch_size))
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(data.inputs[rows]), data.targets[rows]).backward()
+        optimiser.step()
+    return net
+
+
+@pytest.mark.parametrize(
+    "settings, make",
+    [
+        (
+            {"optimiser": SGDSettings(0.1, momentum=0.9), "weight_decay": 0.01},
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+        ),
+        ({"optimiser": AdamSettings(0.01)}, lambda p: torch.optim.Adam(p, 0.01)),
+        (
+            {"optimiser": AdamWSettings(0.01), "weight_decay": 0.1},
+            lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+        ),
+    ],
+    ids=["sgd", "adam", "adamw"],
+)
+def test_one_partition_is_standard_training_to_the_bit(settings, make):
+    data = shard(30)
+    net = chain_net(dropout=False)
+    state = run(training(Task(net), data, method="none", **settings))
+    reference = plain_loop(net, state.chunks[0], 30, 6, 3, make)
+    ours = state.tensors()
+    assert all(torch.equal(ours[name], value) for name, value in reference.named_parameters())
+
+
+def test_partitions_and_chunks_are_drawn_by_their_proportions():
+    state = training()
+    counts = {"w": np.zeros(3), "psi": np.zeros(3)}
+    n = 6000
+    for iteration in range(1, n + 1):
+        first, second = state.method.steps(state, iteration, generator(0, "iteration", iteration))
+        assert (first.first, first.last, first.job.subnetwork) == (
+            1,
+            first.job.partition,
+            first.job.partition,
+        )
+        assert second.first == second.last == second.job.subnetwork + 1 and second.job.partition is None
+        counts["w"][first.job.partition - 1] += 1
+        counts["psi"][second.first - 1] += 1
+    for found, p in ((counts["w"], np.array(CHUNKS)), (counts["psi"], np.array([0, 0.6, 0.4]))):
+        assert np.all(np.abs(found / n - p) < 5 * np.sqrt(p * (1 - p) / n) + 1e-12)
+
+
+def test_batches_come_with_replacement_from_the_chunks_of_the_step():
+    data = Dataset(torch.arange(40.0).view(40, 1), torch.zeros(40, dtype=torch.int64))
+    seen = {}
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain, self.layer = Gain(), nn.Linear(1, 2)
+
+        def forward(self, x):
+            seen.setdefault(len(seen), x.detach().clone())
+            return self.layer(self.gain(x / 40))
+
+    state = training(Task(Spy(), samples=1), data, batch_size=64)
+    numbers = [chunk.inputs.flatten().tolist() for chunk in state.chunks]
+    assert sorted(itertools.chain(*numbers)) == list(range(40)) and [len(n) for n in numbers] == [20, 12, 8]
+    for iteration in range(1, 20):
+        seen.clear()
+        first, second = state.method.steps(state, iteration, generator(3, "iteration", iteration))
+        state.step()
+        drawn = [set(x.flatten().tolist()) for x in seen.values()]
+        assert drawn[0] <= set(itertools.chain(*numbers[: first.last]))
+        assert drawn[1] <= set(numbers[second.last - 1])
+        assert len(drawn[0]) < 64  # 64 draws from 40 at most
+
+
+def test_a_partition_that_is_not_stepped_keeps_its_state():
+    state = training(optimiser=AdamSettings(0.01))
+    steps = [0, 0, 0]
+    for iteration in range(1, 31):
+        k = state.method.steps(state, iteration, generator(3, "iteration", iteration))[0].job.partition
+        before = [{key: v.clone() for key, v in s.items()} for s in state.optimiser.state_dict()]
+        w = state.w.clone()
+        state.step()
+        steps[k - 1] += 1
+        for j, (old, new) in enumerate(zip(before, state.optimiser.state_dict(), strict=True), start=1):
+            if j != k:
+                assert old.keys() == new.keys() and all(torch.equal(old[key], new[key]) for key in old)
+                assert torch.equal(w[state.partition.slice(j)], state.w[state.partition.slice(j)])
+    assert [int(s["step"]) for s in state.optimiser.state_dict()] == steps and min(steps) > 0
+
+
+def test_psi_every_spares_psi_steps():
+    state = run(training(psi_every=4))
+    assert int(state.optimiser_psi.state_dict()[0]["step"]) == 30 // 4
+
+
+def test_l_ml_is_the_sum_of_the_chunks_under_networks_that_never_saw_them():
+    state = run(training(Task(smooth_net(), samples=1)))
+    expected = 0.0
+    for k in (2, 3):
+        w = state.partition.materialise(state.w, k - 1)
+        chunk = state.chunks[k - 1]
+        out = state.task.outputs(w, state.psi, chunk.inputs, None, dropout=False)  # no noise in this network
+        expected -= nn.functional.cross_entropy(out, chunk.targets, reduction="sum").item()
+    assert state.log_marginal_likelihood() == pytest.approx(expected, rel=1e-5)
+
+
+def test_l_ml_is_evaluated_under_the_noise_of_training():
+    state = training(Task(chain_net(dropout=True), samples=1))
+    assert state.log_marginal_likelihood() == state.log_marginal_likelihood()
+    scores = [state.evaluate(state.examples(k, k), k - 1)["nll"] * n for k, n in ((2, 12), (3, 8))]
+    assert state.log_marginal_likelihood() != pytest.approx(-sum(scores), rel=1e-6)
+
+
+def test_the_psi_step_descends_the_loss_of_the_chunk():
+    state = training(optimiser_psi=SGDSettings(0.05))
+    chunk = state.chunks[2]
+    batch = Batch(chunk.inputs, chunk.targets)
+    losses = [state.psi_step(3, batch) for _ in range(20)]
+    assert losses[-1] < losses[0] - 1e-4
+    assert torch.equal(state.w, training().w)
+
+
+def test_weight_decay_is_stronger_for_earlier_partitions():
+    assert weight_decays(0.1, CHUNKS, "reciprocal") == pytest.approx((0.2, 0.125, 0.1))
+    assert weight_decays(0.1, CHUNKS, "square_root") == pytest.approx((0.1 / 0.5**0.5, 0.1 / 0.8**0.5, 0.1))
+    assert weight_decays(0.1, CHUNKS, "none") == (0.1, 0.1, 0.1)
+
+
+def test_the_cosine_runs_on_total_iterations_and_ends_at_its_final_rate():
+    state = training(schedule="cosine", final_rate=0.1, iterations=30)
+    rates = [state._rate(i) for i in range(1, 32)]
+    assert rates[0] == 1 and rates[15] == pytest.approx(0.55) and rates[30] == pytest.approx(0.1)
+    assert rates == sorted(rates, reverse=True)
+    short = training(schedule="cosine", final_rate=0.1, schedule_iterations=10)
+    assert short._rate(11) == short._rate(30) == pytest.approx(0.1)
+
+
+def test_the_learning_rate_scales_the_step():
+    """SGD: half the rate, half the step."""
+    moved = []
+    for rate in (1.0, 0.5):
+        state = training(optimiser=SGDSettings(0.1))
+        before = state.w.clone()
+        state.optimiser.step(0, torch.ones(state.partition.sizes[0]), rate)
+        moved.append((state.w - before)[state.partition.slice(1)])
+    torch.testing.assert_close(moved[0], torch.full_like(moved[0], -0.1))
+    torch.testing.assert_close(moved[1], torch.full_like(moved[1], -0.05))
+
+
+def test_separate_networks_are_trained_alone():
+    """Network k is what standard training on chunks 1..k gives, for the same draws, but for the last bits:
+    Adam vectorises from where a network starts in memory."""
+    data = chunks()
+    state = run(training(Task(chain_net(dropout=False)), data, method="separate", iterations=12))
+    ours = [state.tensors(k) for k in (1, 2, 3)]
+    nets = [chain_net(dropout=False) for _ in range(3)]
+    adams = [torch.optim.Adam(net.parameters(), 1e-3) for net in nets]
+    whole = Dataset(torch.cat([c.inputs for c in data]), torch.cat([c.targets for c in data]))
+    for iteration in range(1, 13):
+        rng = generator(3, "iteration", iteration)
+        k = int(rng.choice(3, p=np.array(CHUNKS)))
+        rows = torch.from_numpy(rng.integers(0, (20, 32, 40)[k], 6))
+        adams[k].zero_grad()
+        nn.functional.cross_entropy(nets[k](whole.inputs[rows]), whole.targets[rows]).backward()
+        adams[k].step()
+    for k, net in enumerate(nets):
+        for name, value in net.named_parameters():
+            torch.testing.assert_close(ours[k][name], value.detach(), rtol=0, atol=2e-6)
+
+
+def test_validation_data_train_psi_alone_until_finetuning():
+    first, second = chunks(sizes=(20, 20)), chunks(sizes=(20, 20))
+    second[1] = shard(20, 77)
+    fixed = {"method": "validation", "chunks": (0.5, 0.5), "psi_every": 1000}
+    a, b = (run(training(data=data, **fixed)) for data in (first, second))
+    assert torch.equal(a.w, b.w)
+    psi = [run(training(data=data, **{**fixed, "psi_every": 1})).psi for data in (first, second)]
+    assert not torch.equal(*psi)
+
+
+def test_finetuning_trains_on_both_parts_with_psi_fixed():
+    options = {"validation": {"finetune_epochs": 2.0}}
+    state = training(
+        data=chunks(sizes=(20, 20)),
+        method="validation",
+        chunks=(0.5, 0.5),
+        method_options=options["validation"],
+    )
+    assert state.stages == (("optimised", 30), ("finetuned", 30 + math.ceil(2 * 40 / 6)))
+    reports = []
+    state.run(20, reports.append)
+    assert [(r.iteration, r.stage) for r in reports] == [
+        (20, None),
+        (30, "optimised"),
+        (40, None),
+        (44, "finetuned"),
+    ]
+    assert reports[1].psi == reports[-1].psi != reports[0].psi
+    last = state.method.steps(state, 31, np.random.default_rng(0))
+    assert len(last) == 1 and (last[0].first, last[0].last) == (1, 2)
+
+
+def test_the_finetuning_learning_rate_is_its_own():
+    moved = []
+    for rate in (None, 0.02):
+        state = training(
+            data=chunks(sizes=(20, 20)),
+            method="validation",
+            chunks=(0.5, 0.5),
+            iterations=1,
+            optimiser=SGDSettings(0.1),
+            method_options={"finetune_epochs": 0.15, "finetune_learning_rate": rate},
+        )
+        state.step()
+        before = state.w.clone()
+        state.step()
+        moved.append(state.w - before)
+    torch.testing.assert_close(moved[1], 0.2 * moved[0], rtol=1e-4, atol=1e-7)
+
+
+def test_keep_best_ends_with_the_best_report():
+    state = training(keep_best=True, optimiser=AdamSettings(0.05), iterations=60)
+    reports, states = [], {}
+
+    def on_report(report):
+        reports.append(report)
+        states[report.iteration] = (state.w.clone(), state.psi.clone())
+
+    state.run(5, on_report)
+    best = max(reports, key=lambda r: r.lml)
+    assert best.iteration != 60, "the problem must overfit, or this tests nothing"
+    assert state.best.iteration == best.iteration and state.best.lml == best.lml
+    assert torch.equal(state.w, states[best.iteration][0]) and torch.equal(
+        state.psi, states[best.iteration][1]
+    )
+
+
+@pytest.mark.parametrize("method", ["partitioned", "separate", "validation", "augerino", "none"])
+def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, tmp_path):
+    def fresh(iterations):
+        task = Task(norm_net(), transforms=[augmentation()], samples=2)
+        shares = (0.6, 0.4) if method == "validation" else CHUNKS
+        keep = method in ("partitioned", "separate")
+        return training(task, shard(40), method=method, chunks=shares, iterations=iterations, keep_best=keep)
+
+    whole, reports = fresh(12), []
+    whole.run(4, reports.append)
+    part = fresh(12)
+    for _ in range(7):
+        part.step()
+        if part.iteration == 4:
+            part._report(0.0, None)
+    part.save(tmp_path / "x.pt")
+    again, rest = fresh(12), []
+    again.load(tmp_path / "x.pt")
+    again.run(4, rest.append)
+    assert torch.equal(whole.w, again.w) and torch.equal(whole.psi, again.psi)
+    assert [(r.iteration, r.train_loss, r.lml) for r in rest] == [
+        (r.iteration, r.train_loss, r.lml) for r in reports[1:]
+    ]
+
+
+def test_only_a_constant_schedule_may_be_prolonged(tmp_path):
+    run(training()).save(tmp_path / "a.pt")
+    training(iterations=40).load(tmp_path / "a.pt")
+    run(training(schedule="cosine")).save(tmp_path / "b.pt")
+    with pytest.raises(ValueError, match="iterations was 30, is 40"):
+        training(schedule="cosine", iterations=40).load(tmp_path / "b.pt")
+
+
+def test_fit_learns_what_generalises():
+    """Shifted copies: the gain that the later chunks like is found from the training data alone."""
+    data = shard(60)
+    result = fit(
+        Task(smooth_net(), samples=1),
+        (data.inputs, data.targets),
+        validation=shard(30, 5),
+        iterations=60,
+        evaluate_every=20,
+        chunks=CHUNKS,
+        batch_size=16,
+        optimiser=AdamSettings(0.02),
+    )
+    first, last = result.metrics[0], result.metrics[-1]
+    assert last.train_loss < first.train_loss and last.lml > first.lml
+    assert last.val_nll < math.log(3) and 0 <= last.val_accuracy <= 1
+    assert last.physical == result.psi and result.psi != {}
+    net = result.module()
+    torch.testing.assert_close(net(data.inputs), result.predict(data.inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_of_ones_own_calls_the_steps():
+    data = shard(40)
+    state, other = training(data=data), training(data=data)
+    for iteration in range(1, 6):
+        rng = generator(3, "iteration", iteration)
+        first, second = other.method.steps(other, iteration, rng)
+        bounds = (0, 20, 32, 40)
+        whole = other.examples(1, 3)
+        rows = torch.from_numpy(rng.integers(0, bounds[first.last], 6))
+        other.parameter_step(first.last, Batch(whole.inputs[rows], whole.targets[rows]))
+        rows = torch.from_numpy(rng.integers(bounds[second.last - 1], bounds[second.last], 6))
+        other.psi_step(second.last, Batch(whole.inputs[rows], whole.targets[rows]))
+        state.step()
+    assert torch.equal(state.w, other.w) and torch.equal(state.psi, other.psi) and other.iteration == 5
+
+
+def test_retraining_starts_from_the_psi_that_was_found():
+    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation(initial=0.3)], samples=2)
+    found = run(training(task, shard(40), optimiser_psi=AdamSettings(0.05))).psi
+    assert not torch.equal(found, task.psi_space.initial())
+    again = run(training(task.with_psi(found), shard(40), method="none", method_options={"augment": True}))
+    assert torch.equal(again.psi, found) and again.task.samples == 2
+    assert torch.equal(
+        task.psi_space.initial(),
+        Task(chain_net(), transforms=[AffineAugmentation(initial=0.3)]).psi_space.initial()[:14],
+    )
+
+
+def test_augerino_steps_weights_and_widths_at_once():
+    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
+    state = training(task, shard(40), method="augerino", optimiser_psi=SGDSettings(1.0), iterations=1)
+    rng = generator(3, "iteration", 1)
+    rows = torch.from_numpy(rng.integers(0, 40, 6))
+    batch, widths = state.examples(1, 1).subset(rows), state.task.widths(state.psi)
+    before = (state.w.clone(), state.psi.clone())
+    loss = state.step()
+    assert not torch.equal(before[0], state.w) and not torch.equal(before[1], state.psi)
+    assert len(batch) == 6 and loss < 3 and widths.norm() > 0
+    assert int(state.optimiser.state_dict()[0]["step"]) == 1
+
+
+BAD = [
+    ({"chunks": (0.5, 0.3, 0.3)}, "must sum to 1"),
+    ({"parameters": (0.5, 0.5)}, "3 chunk proportions but 2 parameter"),
+    ({"method": "fedavg"}, "federated only"),
+    ({"method": "validation"}, "training and a validation part"),
+    ({"method": "validation", "chunks": (1.0,)}, "training and a validation part"),
+    ({"chunks": (1.0, 0.0)}, "must be positive"),
+    ({"method": "none", "keep_best": True}, "keep_best needs L_ML"),
+    ({"method_options": {"x": 1}}, "does not take the options"),
+    ({"psi_every": 0}, "psi_every is at least 1"),
+    ({"iterations": 0}, "iterations is at least 1"),
+    ({"final_rate": 0.0}, "final_rate is"),
+    ({"weight_decay": -1.0}, "Weight decay is"),
+    ({"decay_scaling": "x"}, "decay_scaling is one of"),
+    ({"schedule": "x"}, "schedule is one of"),
+    (
+        {"method": "validation", "chunks": (0.5, 0.5), "method_options": {"finetune_epochs": -1}},
+        "finetune_epochs",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, says", BAD, ids=[says for _, says in BAD])
+def test_bad_settings_are_refused_in_a_sentence(changes, says):
+    with pytest.raises(ValueError, match=says):
+        training(data=shard(40), **changes)
+
+
+def test_a_chunk_without_data_is_refused():
+    with pytest.raises(ValueError, match="Chunk 3 of 3 gets none of the 2 examples"):
+        training(data=shard(2))
+    with pytest.raises(ValueError, match="2 chunks of data for 3 proportions"):
+        training(data=chunks()[:2])
+
+
+def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
+    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
+    options = {"method": "augerino", "iterations": 400, "optimiser_psi": AdamSettings(0.5)}
+    unsafe = training(task, shard(40), method_options={"safe": False, "weight": 1.0}, **options)
+    with pytest.raises(TrainingError, match=r"has diverged.*the safe one \(safe: true\)"):
+        run(unsafe)
+    assert unsafe.iteration < 400
+    safe = run(training(task, shard(40), method_options={"safe": True, "weight": 1.0}, **options))
+    assert safe.task.widths(safe.psi).max() < 20
+
+
+def test_a_loss_that_is_not_finite_stops():
+    with pytest.raises(TrainingError, match="lower the learning rates"):
+        run(training(optimiser=SGDSettings(1e30), iterations=200))
