@@ -11,7 +11,7 @@ import typer
 
 from simulations.guards import BAD_INPUT, fail, guarded
 
-# simulations.commands is imported by each command: torch and rich take seconds, and `fedpart --help` must not.
+# Each command imports simulations.commands: torch and rich take seconds, and `fedpart --help` must not.
 
 app = typer.Typer(
     help="Learn hyperparameters with the weights, in one run, federated or not.",

@@ -26,7 +26,7 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
         say(f"Stopped after {stop.after}; {remedy}", "yellow")
         raise typer.Exit(128 + stop.signal_number) from None
     except KeyboardInterrupt:
-        say(f"Stopped; {remedy}" if folder.exists() else "Stopped before the first round.", "yellow")
+        say(f"Stopped; {remedy}" if folder.exists() else "Stopped before anything was run.", "yellow")
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
@@ -68,6 +68,7 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 
 def say(text: str, style: str) -> None:
+    """A line on the standard error, in a colour."""
     from rich.console import Console
     from rich.text import Text
 
@@ -75,5 +76,6 @@ def say(text: str, style: str) -> None:
 
 
 def fail(text: str, status: int) -> NoReturn:
+    """End the command with a sentence and an exit status."""
     say(text, "red")
     raise typer.Exit(status)

@@ -58,7 +58,7 @@ def test_mlp_options():
     assert Task(network).psi_names == ("dropout1.logit",)
     linear = mlp(3, (4,), hidden=())
     x = torch.randn(6, 4)
-    torch.testing.assert_close(linear(x), x @ linear.classes.weight.T)
+    torch.testing.assert_close(linear(x), x @ linear.classes.weight.T + linear.classes.bias)
     with pytest.raises(ValueError, match="Unknown activation 'gel': did you mean 'gelu'"):
         mlp(2, (4,), activation="gel")
     with pytest.raises(ValueError, match=r"at least one unit, got \[8, 0\]"):

@@ -5,11 +5,16 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from fake_runs import learned, small_config, write_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from tiny import tiny_training
+from torch import nn
 
+from fedpart import AffineAugmentation, Task
 from simulations.curves import Run, byte_unit
 from simulations.figures import COLOURS, DPI
+from simulations.mask_figures import mask_figure
 from simulations.plots import (
     comparison_figure,
     comparison_psi_figure,
@@ -19,6 +24,8 @@ from simulations.plots import (
     run_psi_figure,
 )
 from simulations.psi_parts import Quantity, groups
+from simulations.runner import run_experiment
+from simulations.transform_figures import SAMPLES, sample, transforms_figure
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
 UNITS = {"angle": " [deg]", "shift_x": " [%]", "shift_y": " [%]"}
@@ -252,3 +259,51 @@ def test_matplotlib_is_imported_for_pictures_alone_and_never_pyplot(tmp_path):
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout) == [False, False]
+
+
+def training_run(folder, **changes):
+    """A tiny finished training run that learned a mask."""
+    config = tiny_training(keep_best=True, **changes)
+    run_experiment(config, folder)
+    return Run.load(folder)
+
+
+def test_centralised_runs_are_drawn_against_iterations(tmp_path):
+    run = training_run(tmp_path)
+    run.summary["lml_iteration"] = 20
+    figure = run_figure(run)
+    accuracy, lml, loss = figure.axes
+    np.testing.assert_array_equal(lml.lines[0].get_xdata(), [10, 20, 30])
+    np.testing.assert_allclose(lml.lines[0].get_ydata(), [line["lml"] for line in run.metrics])
+    assert lml.lines[1].get_xdata()[0] == 20  # what early stopping kept
+    assert loss.get_xlabel() == "iteration" and accuracy.get_ylabel() == "validation accuracy [%]"
+    assert_nothing_overlaps(figure)
+
+
+def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
+    run = training_run(tmp_path)
+    figure = mask_figure(run)
+    over_time, last = figure.axes[:2]
+    keep = np.stack([run.physical()[f"mask.keep[{i}] [%]"] for i in range(30)])
+    np.testing.assert_allclose(over_time.collections[0].get_array().reshape(30, 3), keep)
+    np.testing.assert_allclose([bar.get_height() for bar in last.patches], keep[:, -1])
+    assert labels(over_time) == ("iteration", "input") and labels(last) == ("input", "probability [%]")
+    assert last.get_title("left") == f"At iteration 30: {(keep[:, -1] > 50).sum()} of 30 kept"
+    assert_nothing_overlaps(figure)
+
+
+def test_images_are_shown_as_at_the_start_and_as_learned():
+    task = Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), transforms=[AffineAugmentation(initial=0.01)])
+    images, learned = torch.rand(3, 1, 8, 8), task.psi_space.initial()
+    learned[0], learned[7] = -1.0, 1.0  # radians
+    figure = transforms_figure(task, learned, images)
+    assert len(figure.axes) == 3 * (1 + 2 * SAMPLES)
+    assert [text.get_text() for text in figure.texts] == [
+        "image", "at the start\nrotation -1..+1 deg", "as learned\nrotation -57..+57 deg",
+    ]  # fmt: skip
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array().squeeze(), images[0, 0])
+    before = sample(task, task.psi_space.initial(), images)
+    turned = sample(task, learned, images)
+    assert (before - images[:, None]).abs().mean() < (turned - images[:, None]).abs().mean()
+    assert torch.equal(turned, sample(task, learned, images))
+    assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 2  # nothing was learned

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from test_cli import fedpart, refused
+from test_plots import assert_nothing_overlaps
 from tiny import tiny_training, tiny_training_file
 
 from simulations.config import ConfigError
@@ -99,6 +100,7 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> N
     assert list(lml.lines[0].get_ydata()) == pytest.approx([-30.0, -10.0, -10.75])
     assert lml.lines[1].get_xdata()[0] == 15
     assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["train", "test"]
+    assert_nothing_overlaps(selection_figure(found))
     assert likelihood.get_xlabel() == "hyperparameters.mask.kept"
     assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
 
