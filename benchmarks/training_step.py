@@ -1,8 +1,8 @@
 """What partitioning costs in centralised training: a step of a partition, and of psi, over a plain step.
 
-The plain step is torch alone: the MNIST CNN under a frozen affine augmentation, logits averaged over S samples,
-cross-entropy, backward, torch's Adam. All three see batches of the same size, are interleaved, and medians are
-compared, as in Table 8 of the paper (1.08 and 1.08 on its GPU).
+The plain step is torch alone: the MNIST CNN under a frozen affine augmentation, logits averaged over S
+samples, cross-entropy, backward, torch's Adam. All see batches of the same size, are interleaved, and medians
+are compared, as in Table 8 of the paper (1.08 and 1.08 on its GPU).
 
     python benchmarks/training_step.py --batch 200 --samples 20
 """

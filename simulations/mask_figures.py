@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mask_figure(run: Run) -> Figure:
-    """Probabilities to keep each input: against the run's clock as colours, and the last ones as bars.
+    """Probabilities to keep each input: over the run as colours, and those that it ended with as bars.
 
     Args:
         run: one that learned a mask.
@@ -36,9 +36,10 @@ def mask_figure(run: Run) -> Figure:
     bar = figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100])
     bar.set_label("probability [%]", fontsize=12)
     bar.ax.tick_params(labelsize=11)
-    final = keep[:, -1]
+    kept = run.summary.get("lml_iteration", x[-1])  # early stopping ends with an earlier state
+    final = keep[:, list(x).index(kept)]
     count = f"{np.sum(final > 50)} of {len(keep)} kept"
-    dress(last, "probability [%]", "input", f"At {run.clock} {x[-1]:,.0f}: {count}")
+    dress(last, "probability [%]", "input", f"At {run.clock} {kept:,.0f}: {count}")
     colours = [COLOURS[0] if p > 50 else COLOURS[1] for p in final]
     last.bar(inputs, final, color=colours, width=0.75)
     last.axhline(50, color="0.3", lw=1.2, ls="--")

@@ -169,8 +169,9 @@ def _tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> lis
 
 def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
-    if config_file is not None and summary["method"] == "partitioned":
-        tips.append(f"fedpart train {config_file} --set method=none   (the same without hyperparameters)")
+    if config_file is not None and summary["method"] == "partitioned" and summary["psi"]:
+        plain = "--set method=none keep_best=false"
+        tips.append(f"fedpart train {config_file} {plain}   (the same without learned hyperparameters)")
     if summary["method"] != "none" and summary["psi"]:
         tips.append(f"fedpart retrain {out}   (a plain network with the hyperparameters found)")
     return tips

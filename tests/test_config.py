@@ -111,6 +111,17 @@ def test_settings_are_yaml_and_reach_into_sections(tmp_path: Path, monkeypatch: 
     assert config.settings().method_options == {}  # those of the method that runs
 
 
+def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
+    """YAML 1.1 has 1e-3 for text, which a method's options would take as such."""
+    path = tmp_path / "a.yaml"
+    path.write_text("method: augerino\nmethod_options: {augerino: {weight: 1e-3, limit: 1E1}}\n")
+    options = load_config(path, ["server.learning_rate=2e-2"])
+    assert options.method_options["augerino"] == {"weight": 0.001, "limit": 10.0}
+    assert options.server.learning_rate == 0.02
+    path.write_text("model_options: {name: e5, other: 1e, hex: 12e3f}\n")
+    assert load_config(path).model_options == {"name": "e5", "other": "1e", "hex": "12e3f"}
+
+
 def test_an_empty_file_is_the_default_experiment(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     assert load_config(tmp_path / "empty.yaml") == ExperimentConfig()

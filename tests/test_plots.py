@@ -282,13 +282,14 @@ def test_centralised_runs_are_drawn_against_iterations(tmp_path):
 
 def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
     run = training_run(tmp_path)
+    run.summary["lml_iteration"] = 20
     figure = mask_figure(run)
     over_time, last = figure.axes[:2]
     keep = np.stack([run.physical()[f"mask.keep[{i}] [%]"] for i in range(30)])
     np.testing.assert_allclose(over_time.collections[0].get_array().reshape(30, 3), keep)
-    np.testing.assert_allclose([bar.get_height() for bar in last.patches], keep[:, -1])
+    np.testing.assert_allclose([bar.get_height() for bar in last.patches], keep[:, 1])  # what was kept
     assert labels(over_time) == ("iteration", "input") and labels(last) == ("input", "probability [%]")
-    assert last.get_title("left") == f"At iteration 30: {(keep[:, -1] > 50).sum()} of 30 kept"
+    assert last.get_title("left") == f"At iteration 20: {(keep[:, 1] > 50).sum()} of 30 kept"
     assert_nothing_overlaps(figure)
 
 
@@ -298,7 +299,7 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     learned[0], learned[7] = -1.0, 1.0  # radians
     figure = transforms_figure(task, learned, images)
     assert len(figure.axes) == 3 * (1 + 2 * SAMPLES)
-    assert [text.get_text() for text in figure.texts] == [
+    assert [text.get_text() for text in figure.texts[1:]] == [
         "image", "at the start\nrotation -1..+1 deg", "as learned\nrotation -57..+57 deg",
     ]  # fmt: skip
     np.testing.assert_allclose(figure.axes[0].images[0].get_array().squeeze(), images[0, 0])
@@ -306,4 +307,4 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     turned = sample(task, learned, images)
     assert (before - images[:, None]).abs().mean() < (turned - images[:, None]).abs().mean()
     assert torch.equal(turned, sample(task, learned, images))
-    assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 2  # nothing was learned
+    assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 3  # nothing was learned

@@ -122,4 +122,9 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
             f"The method {name!r} does not take the options {dict(options)} "
             f"({error}); its options are {inspect.signature(build)}."
         ) from error
-    return build(**options)
+    try:
+        return build(**options)
+    except TypeError as error:
+        raise ValueError(
+            f"The method {name!r} cannot be made with the options {dict(options)}: {error}."
+        ) from error
