@@ -33,6 +33,8 @@ class Training(ModelState):
         dataset: the training data, divided at random into chunks; or the chunks themselves, a data set each.
         settings: see :class:`~fedpart.settings.TrainingSettings`.
         identity: text that stands for the data in checkpoints.
+        evidence: another estimate of the log marginal likelihood than L_ML, in nats, for reports and
+            ``keep_best``; see :func:`~fedpart.laplace.laplace_evidence`.
 
     Attributes:
         shares: u_1..u_C, proportions of the chunks that the method uses.
@@ -45,7 +47,12 @@ class Training(ModelState):
     """
 
     def __init__(
-        self, task: Task, dataset: Dataset | Sequence[Dataset], settings: TrainingSettings, identity: str = ""
+        self,
+        task: Task,
+        dataset: Dataset | Sequence[Dataset],
+        settings: TrainingSettings,
+        identity: str = "",
+        evidence: Callable[[Training], float] | None = None,
     ) -> None:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
@@ -73,7 +80,9 @@ class Training(ModelState):
         stages = self.method.stages(settings.iterations, examples, settings.batch_size)
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
         self.best: Best | None = None
-        if settings.keep_best and not self.scores_chunks:
+        own = Training.log_marginal_likelihood if self.scores_chunks else None
+        self._evidence: Callable[[Training], float] | None = evidence or own
+        if settings.keep_best and self._evidence is None:
             raise ValueError(
                 f"keep_best needs L_ML, which the method {settings.method!r} on {len(self.shares)} chunks "
                 f"does not have; set keep_best to false, or use partitioned networks on two chunks or more."
@@ -220,7 +229,7 @@ class Training(ModelState):
         self.best = None if state["best"] is None else Best(*state["best"])
 
     def _report(self, seconds: float, stage: str | None) -> TrainingReport:
-        lml = self.log_marginal_likelihood() if self.scores_chunks else None
+        lml = None if self._evidence is None else self._evidence(self)
         if self.settings.keep_best and lml is not None and (self.best is None or lml > self.best.lml):
             self.best = Best(self.completed, lml, self.w.cpu().clone(), self.psi.cpu().clone())
         loss, steps = self._losses

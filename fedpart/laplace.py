@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedpart.data.dataset import Dataset
 from fedpart.hyperparameters.base import HyperModule
+from fedpart.optim import AdamWSettings
+
+if TYPE_CHECKING:
+    from fedpart.centralised import Training
 
 
 class DiagonalLaplace(NamedTuple):
@@ -94,6 +98,30 @@ def diagonal_laplace(
         torch.tensor(prior_precision, dtype=torch.float64, device=fitted.H.device)
     )
     return DiagonalLaplace(float(evidence), float(fitted.log_likelihood), float(prior_precision))
+
+
+def laplace_evidence(training: Training) -> float:
+    """Diagonal Laplace evidence of the full network as it stands, in nats; for ``Training(evidence=...)``.
+
+    The prior is the one that the weight decay stands for; the best one where there is none, or where it is
+    decoupled (AdamW).
+
+    Raises:
+        ValueError: the task transforms its inputs at random; see also :func:`diagonal_laplace`.
+    """
+    task, data = training.task, training.examples(1, len(training.shares))
+    with torch.no_grad(), torch.random.fork_rng():
+        first, second = (task.transformed(training.psi, data.inputs).cpu() for _ in range(2))
+    if not torch.equal(first, second):
+        raise ValueError(
+            "A Laplace approximation needs inputs that are the same each time, but they are transformed at "
+            "random; leave out learned masks and augmentations."
+        )
+    decay, optimiser = training.settings.weight_decay, training.settings.optimiser
+    coupled = bool(decay) and not isinstance(optimiser, AdamWSettings)
+    precision: float | Literal["optimised"] = decay * len(data) if coupled else "optimised"
+    seen = Dataset(first, data.targets)
+    return diagonal_laplace(training.module(), seen, precision).log_marginal_likelihood
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:

@@ -36,7 +36,8 @@ class TrainingReport:
         iteration: completed; seconds: wall-clock of the iterations since the last report.
         train_loss: mean over the parameter steps since the last report, nats per example.
         psi: raw values by name; physical: in units that a person reads.
-        lml: L_ML in nats; None if no chunk is scored by a network that has not seen it.
+        lml: L_ML in nats, or another estimate of the evidence that was asked for; None if no chunk is scored
+            by a network that has not seen it.
         stage: name of the stage that ends here, if one does.
         val_accuracy: fraction; val_nll: nats per example; None unless the caller evaluates.
     """

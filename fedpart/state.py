@@ -72,6 +72,19 @@ class ModelState:
         values = self.task.psi_space.tensors(self.psi).values()
         return dict(zip(self.task.psi_names, values, strict=True))
 
+    def module(self) -> nn.Module:
+        """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
+
+        It does not contain the input transforms: average it over transformed inputs yourself, or use
+        :meth:`predict`.
+        """
+        module = copy.deepcopy(self.task.module)
+        values = {**self.tensors(), **self.psi_tensors()}
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(values[name])
+        return module.eval()
+
     def predict(
         self, inputs: Tensor, k: int | None = None, *, dropout: bool = False, purpose: str = "evaluation"
     ) -> Iterator[Tensor]:
@@ -224,17 +237,8 @@ class Result(Generic[Report]):
         return self.state.task.physical(self.state.psi)
 
     def module(self) -> nn.Module:
-        """The trained network as a plain module on the CPU, in eval mode, norms folded, its psi set.
-
-        It does not contain the input transforms: average it over transformed inputs yourself, or use
-        :meth:`predict`.
-        """
-        module = copy.deepcopy(self.state.task.module)
-        values = {**self.state.tensors(), **self.state.psi_tensors()}
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(values[name])
-        return module.eval()
+        """The trained network alone; see :meth:`ModelState.module`."""
+        return self.state.module()
 
     def predict(self, x: Tensor) -> Tensor:
         """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""

@@ -215,6 +215,17 @@ class Task:
             return nll.mean()
         return (nll * batch.weights).sum() / batch.weights.sum()
 
+    def transformed(self, psi: Tensor, inputs: Tensor, noise: Noise | None = None) -> Tensor:
+        """``inputs [B, ...]`` as the network sees them, in one sample each."""
+        tensors = self.psi_space.tensors(psi)
+        x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+        for name, transform in self.transforms.items():
+            prefix = f"transforms.{name}."
+            own = {k.removeprefix(prefix): value for k, value in tensors.items() if k.startswith(prefix)}
+            with noise.active() if noise is not None else nullcontext():
+                x = functional_call(transform, own, (x,))
+        return x
+
     def physical(self, psi: Tensor) -> dict[str, float]:
         """psi in units that a person reads: ``{"affine.angle_max [deg]": 67.0, "drop.rate [%]": 9.8}``."""
         values: dict[str, float] = {}
