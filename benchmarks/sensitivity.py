@@ -100,7 +100,7 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
                 row = own.get((data, weights))
                 if row is not None:
                     dark = float(str(row["test_accuracy"])) < (min(values) + max(values)) / 2
-                    text = f"{row['test_accuracy']:.1f}%\n\N{PLUS-MINUS SIGN}{row['rotation']:.0f}\N{DEGREE SIGN}"
+                    text = f"{row['test_accuracy']:.1f}%\n+-{row['rotation']:.0f} deg"
                     ax.text(
                         x, y, text, ha="center", va="center", fontsize=11, color="white" if dark else "black"
                     )
