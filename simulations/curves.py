@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations.psi_parts import PsiParts
-from simulations.run_directory import CONFIG, read_metrics, read_summary
+from simulations.run_directory import CONFIG, read_metrics, read_summary, saved_config
 
 Array = NDArray[np.float64]
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
@@ -47,6 +47,11 @@ class Run:
     def clock(self) -> str:
         """What the run counts: ``round`` or ``iteration``."""
         return "iteration" if self.metrics and "iteration" in self.metrics[0] else "round"
+
+    @property
+    def evidence(self) -> str:
+        """Which estimate of the evidence its ``lml`` is: a key of :data:`~simulations.evidence.NAMES`."""
+        return str(getattr(saved_config(self.folder), "evidence", "lml"))
 
     def counts(self, length: int | None = None) -> Array:
         """The clock at the lines of the metrics, or the first ``length`` of them."""

@@ -14,6 +14,7 @@ from fedpart.data import SPLITS, angle_bins
 from fedpart.training import Training, TrainingSettings
 from simulations.building import build_task, check_device, load_data
 from simulations.config import Config, ExperimentConfig, TrainingConfig
+from simulations.evidence import check_laplace
 
 
 class RunError(RuntimeError):
@@ -70,9 +71,17 @@ class TrainingExperiment:
         """The state before the first iteration.
 
         Raises:
-            ValueError: chunks or method do not fit the data or the task.
+            ValueError: chunks, method or evidence do not fit the data or the task.
+            ImportError: laplace-torch is wanted and not installed.
         """
-        return Training(self.task, self.train, self.settings, identity=self.config.identity())
+        identity = self.config.identity()
+        if self.config.evidence == "lml":
+            return Training(self.task, self.train, self.settings, identity)
+        from fedpart.laplace import laplace_evidence
+
+        training = Training(self.task, self.train, self.settings, identity, laplace_evidence)
+        check_laplace(training)
+        return training
 
 
 @overload

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulations.curves import Band
+from simulations.evidence import NAMES
 from simulations.psi_parts import Group
 
 if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
@@ -29,7 +30,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 3)),
 )
 DPI = 125  # 8 inches across: 1000 pixels
-LML = r"$\mathcal{L}_{\mathrm{ML}}$"
+EVIDENCE = NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
 MANY = len(DASHES)  # more components of one kind of psi cannot be told apart
 
 

@@ -17,8 +17,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
     Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
     (nats), ``upload_bytes, download_bytes`` (summed over the cohort), ``cohort`` (client numbers),
     ``skipped`` ([{client, reason}]). Of centralised training, where a report stands for the iterations since
-    the one before: ``iteration, seconds, train_loss`` (their mean) and ``lml`` (L_ML, nats summed over the
-    examples; null with one chunk).
+    the one before: ``iteration, seconds, train_loss`` (their mean) and ``lml`` (L_ML, or the
+    estimate that ``evidence`` names, nats summed over the examples; null without one).
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example).

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulations.curves import byte_text
+from simulations.evidence import NAMES
 from simulations.progress import compact
 from simulations.psi_parts import PsiParts, kept
 
@@ -111,8 +112,8 @@ def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
     rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
     if summary["lml"] is not None:
-        at = f"at iteration {summary['lml_iteration']:,}"
-        rows.append(("L_ML", f"{summary['lml']:,.1f} nats {at} (larger is better)"))
+        name, at = NAMES[summary.get("evidence", "lml")], f"at iteration {summary['lml_iteration']:,}"
+        rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
     parts = summary["subnetworks"]
     if len(parts) > 1 and all(part["test"] for part in parts):
         each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)

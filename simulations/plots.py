@@ -10,7 +10,7 @@ from simulations.curves import Band, Run, byte_unit, metric, metric_band, psi_ba
 from simulations.figures import (
     COLOURS,
     DASHES,
-    LML,
+    EVIDENCE,
     MANY,
     canvas,
     draw_band,
@@ -82,7 +82,7 @@ def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[
 
 
 def run_figure(run: Run) -> Figure:
-    """One run against its clock: validation accuracy and L_ML, if it has them, and losses."""
+    """One run against its clock: validation accuracy and evidence, if it has them, and losses."""
     about = f": {run.summary['method']}, seed {run.summary['seed']}" if run.summary else ""
     accuracy, lml = run.curve("val_accuracy"), run.curve("lml")
     training, validation = run.curve("train_loss"), run.curve("val_nll")
@@ -93,7 +93,7 @@ def run_figure(run: Run) -> Figure:
         dress(axes[0], "validation accuracy [%]", limits=limits)
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
     if len(lml[0]):
-        dress(axes[-2], f"{LML} [nats]", limits=limits)
+        dress(axes[-2], f"{EVIDENCE[run.evidence]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])
         if best < lml[0][-1]:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from simulations.config import Config, ExperimentConfig
+from simulations.evidence import NAMES
 from simulations.metrics import Report
 from simulations.psi_parts import PsiParts, kept
 
@@ -33,12 +34,13 @@ class Progress:
         self._live: Live | None = None
         self._line = Text()
         self._clock, self._total = "", 0
-        self._accuracy = ""
+        self._accuracy, self._evidence = "", ""
 
     @contextmanager
     def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
         self._clock, self._total, self._accuracy = config.clock.name, total, ""
+        self._evidence = NAMES[getattr(config, "evidence", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
         if isinstance(config, ExperimentConfig):
@@ -76,7 +78,7 @@ class Progress:
         lml = getattr(report, "lml", None)
         parts = [
             self._accuracy,
-            "" if lml is None else f"L_ML {lml:,.1f}",
+            "" if lml is None else f"{self._evidence} {lml:,.1f}",
             "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
             compact(report.physical),
         ]

@@ -37,6 +37,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
         "method_options": {"none": {"augment": True}},
         "psi_from": str(run.absolute()),
         "keep_best": False,  # there is no L_ML of one network
+        "evidence": "lml",
         "select": None,
     }
     for override in overrides:

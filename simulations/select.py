@@ -1,4 +1,4 @@
-"""Select: one training run for each value of a key, compared by L_ML."""
+"""Select: one training run for each value of a key, compared by the evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from simulations.cells import Cell, Runner, complete, say
 from simulations.config import ConfigError, TrainingConfig
 from simulations.experiment import RunError, build
-from simulations.laplace_cells import laplace_score, laplace_twin, require_laplace
+from simulations.laplace_cells import laplace_twin
 from simulations.progress import Progress
 from simulations.run_directory import read_summary
 from simulations.runner import run_experiment
@@ -96,7 +96,7 @@ def run_selection(
     progress: Progress | None = None,
     console: Console | None = None,
 ) -> Selection:
-    """Train with every value, then print and write which one L_ML prefers.
+    """Train with every value, then print and write which one the evidence prefers.
 
     ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
     ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
@@ -118,16 +118,16 @@ def run_selection(
     out, console = Path(out), console or Console()
     cells = plan(config, out)
     assert config.select is not None
-    twins = [laplace_twin(cell, out) for cell in cells] if config.select.laplace else []
-    if twins:
-        require_laplace()
-    if any(not cell.finished() for cell in cells):
-        _check(cells[0])
+    twins = []
+    if config.select.laplace:
+        twins = [laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
+    for source, group in (("", cells), ("select.laplace: ", twins)):
+        if any(not cell.finished() for cell in group):
+            _check(group[0], source)
     failed = complete([*cells, *twins], run=run, jobs=jobs, progress=progress, console=console)
-    columns = [Column.of("partitioned", config, _scores(cells))]
+    columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
-        say(console, "Computing Laplace approximations.")
-        columns.append(Column.of("laplace", config, _scores(twins, laplace=True)))
+        columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
     failures = [(entry.cell.name, entry.error) for entry in failed]
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
@@ -140,27 +140,28 @@ def run_selection(
     return selection
 
 
-def _scores(cells: Sequence[Cell], laplace: bool = False) -> dict[str, list[dict[str, Any]]]:
-    """Summaries of finished cells by the text of their value, with the Laplace score as their ``lml``."""
+def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
+    """Summaries of finished cells by the text of their value."""
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         own = found.setdefault(cell.folder.parent.name, [])
         summary = read_summary(cell.folder, cell.config)
         if summary is not None:
-            own.append(summary | ({"lml": laplace_score(cell)} if laplace else {}))
+            own.append(summary)
     return found
 
 
-def _check(cell: Cell) -> None:
-    """Refuse, before anything is run, what has no L_ML."""
+def _check(cell: Cell, source: str) -> None:
+    """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
     try:
         training = build(cell.config).start()
     except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ConfigError(str(error)) from error
-    if not training.scores_chunks:
+        raise ConfigError(f"{source}{error}") from error
+    if cell.config.evidence == "lml" and not training.scores_chunks:
         raise ConfigError(
             f"Selection compares L_ML, which the method {cell.config.method!r} on {len(training.shares)} "
-            f"chunks does not have; use method: partitioned with two chunks or more."
+            f"chunks does not have; use method: partitioned with two chunks or more, "
+            f"or evidence: laplace."
         )
 
 

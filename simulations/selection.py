@@ -16,6 +16,7 @@ from rich.text import Text
 
 from simulations.comparison import CAPTION
 from simulations.config import TrainingConfig
+from simulations.evidence import NAMES
 from simulations.metrics import finite
 from simulations.scores import Score
 from simulations.summary import git_commit, versions
@@ -38,7 +39,7 @@ class ValueScores:
     Attributes:
         value: of the key.
         seeds: those that have a result.
-        lml: log marginal likelihood, nats; accuracies are fractions, log-likelihoods mean nats per example.
+        lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
         lml_per_seed: by seed.
     """
 
@@ -55,29 +56,37 @@ class ValueScores:
 
 @dataclass(frozen=True)
 class Column:
-    """A way to score models, with all values: ``partitioned`` by L_ML, ``laplace`` by its approximation.
+    """A way to train and to score models, with all values.
 
     Attributes:
-        name: which way.
+        name: of the method, or ``laplace``: plain networks.
+        evidence: which estimate ``lml`` is: a key of :data:`~simulations.evidence.NAMES`.
         rows: one per value.
-        best: the value with the largest mean log marginal likelihood; None without any.
+        best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
-        rank_correlation: Spearman's, over values, of the mean log marginal likelihood with the mean test
-            accuracy and log-likelihood; None where it is not defined.
+        rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
+            log-likelihood; None where it is not defined.
     """
 
     name: str
+    evidence: str
     rows: list[ValueScores]
     best: Any
     best_per_seed: dict[int, Any]
     rank_correlation: dict[str, float | None]
 
     @classmethod
-    def of(cls, name: str, config: TrainingConfig, runs: Mapping[str, Sequence[dict[str, Any]]]) -> Column:
+    def of(
+        cls,
+        name: str,
+        evidence: str,
+        config: TrainingConfig,
+        runs: Mapping[str, Sequence[dict[str, Any]]],
+    ) -> Column:
         """Summarise finished runs.
 
         Args:
-            name: of the column.
+            name, evidence: of the column.
             config: whose ``select`` section has the values.
             runs: summaries by value, in the order of the values.
         """
@@ -88,6 +97,7 @@ class Column:
         complete = [seed for seed in seeds if all(seed in row.lml_per_seed for row in rows)]
         return cls(
             name=name,
+            evidence=evidence,
             rows=rows,
             best=max(scored, key=lambda row: row.lml.mean).value if scored else None,
             best_per_seed={
@@ -105,7 +115,7 @@ class Selection:
 
     Attributes:
         key: of the configuration.
-        columns: partitioned networks, and the Laplace approximation if it was asked for.
+        columns: networks of the configuration, and the plain ones if Laplace was asked for.
         failures: names of runs without a result, with the reason.
         config: with its ``select`` section.
     """
@@ -120,10 +130,11 @@ class Selection:
         return Group(*(self._table(column) for column in self.columns))
 
     def _table(self, column: Column) -> RenderableType:
-        what = "L_ML" if column.name == "partitioned" else "Laplace"
+        what = NAMES[column.evidence]
         table = Table(title=f"{column.name}: {self.key}", title_style="bold", caption=CAPTION)
         table.box, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-        heads = (f"{what}\n[nats]", "train\nacc. [%]", "test\nacc. [%]", "train log-\nlik. [nats]")
+        score = what.replace(" ", "\n")
+        heads = (f"{score}\n[nats]", "train\nacc. [%]", "test\nacc. [%]", "train log-\nlik. [nats]")
         for head in ("value", *heads, "test log-\nlik. [nats]"):
             table.add_column(Text(head), justify="right")
         for row in column.rows:
@@ -151,7 +162,7 @@ class Selection:
         return Group(table, *map(Text, lines), Text(""))
 
     def summary(self) -> dict[str, Any]:
-        """What ``summary.json`` holds: ``best_k`` and the rest of L_ML at the top, Laplace's in a section."""
+        """What ``summary.json`` holds: ``best_k`` and the rest of the first column at the top."""
         first, *others = map(_plain, self.columns)
         assert self.config.select is not None
         return {
@@ -198,6 +209,7 @@ def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:
 
 def _plain(column: Column) -> dict[str, Any]:
     return {
+        "evidence": column.evidence,
         "best_k": column.best,
         "best_per_seed": {str(seed): value for seed, value in column.best_per_seed.items()},
         "rank_correlation": column.rank_correlation,

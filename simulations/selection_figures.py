@@ -1,4 +1,4 @@
-"""The picture of a selection: L_ML, accuracy and log-likelihood against the value (Figure 2a)."""
+"""The picture of a selection: evidence, accuracy and log-likelihood against the value (Figure 2a)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulations.curves import Band
-from simulations.figures import COLOURS, LML, canvas, draw_band, dress, legend_above, marks
+from simulations.figures import COLOURS, EVIDENCE, canvas, draw_band, dress, legend_above, marks
 from simulations.scores import Score
 from simulations.selection import Column, Selection, ValueScores
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 # Panels: what is drawn, with its label and the factor to the unit.
 _PANELS = (
-    (("lml",), "{score} [nats]", 1.0),
+    (("lml",), "{evidence} [nats]", 1.0),
     (("train_accuracy", "test_accuracy"), "accuracy [%]", 100.0),
     (("train_log_likelihood", "test_log_likelihood"), "log-likelihood\n[nats per example]", 1.0),
 )
-_TITLES = {"partitioned": "Partitioned networks", "laplace": "Post-hoc diagonal Laplace"}
-_SCORES = {"partitioned": LML, "laplace": "log marginal likelihood"}
+_TITLES = {"partitioned": "Partitioned networks", "laplace": "Plain networks, diagonal Laplace"}
 
 
 def plot_selection(selection: Selection, out: Path) -> Path | None:
@@ -48,8 +47,9 @@ def selection_figure(selection: Selection) -> Figure:
         for line, (names, label, factor) in enumerate(_PANELS):
             ax = axes[line * columns + place]
             last = line == len(_PANELS) - 1
-            title = _TITLES[column.name] if line == 0 else ""
-            dress(ax, label.format(score=_SCORES[column.name]), selection.key if last else "", title)
+            title = _TITLES.get(column.name, column.name) if line == 0 else ""
+            label = label.format(evidence=EVIDENCE[column.evidence])
+            dress(ax, label, selection.key if last else "", title)
             _panel(ax, column, rows, names, factor)
     return figure
 

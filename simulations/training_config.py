@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -45,17 +45,22 @@ class TrainingConfig(Config):
     )
     keep_best: bool = Field(
         default=False,
-        description="end with the weights and psi whose L_ML was best among the reports (early stopping)",
+        description="end with the weights and psi whose evidence was best among the reports (early stopping)",
+    )
+    evidence: Literal["lml", "laplace"] = Field(
+        default="lml",
+        description="what reports and early stopping are judged by: lml (L_ML), or laplace (diagonal Laplace "
+        "evidence of the network; needs fedpart[laplace])",
     )
     select: SelectSection | None = Field(
         default=None, description="what `fedpart select` varies; `fedpart train` does not look at it"
     )
     evaluate_every: int = Field(
-        default=100, ge=1, description="iterations between reports: L_ML and validation; the end has one too"
+        default=100,
+        ge=1,
+        description="iterations between reports: evidence and validation; the end has one too",
     )
-    checkpoint_every: int = Field(
-        default=1000, ge=1, description="iterations between checkpoints, which are made at reports"
-    )
+    checkpoint_every: int = Field(default=1000, ge=1, description="iterations between checkpoints")
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:

@@ -60,7 +60,7 @@ class ScheduleSection(Section):
 
 
 class SelectSection(Section):
-    """What `fedpart select` compares by L_ML."""
+    """What `fedpart select` compares by its evidence."""
 
     key: str = Field(
         default="hyperparameters.mask.kept",
@@ -70,5 +70,8 @@ class SelectSection(Section):
     seeds: int = Field(default=1, ge=1, description="repetitions, with seed and data_seed + 0, 1, ...")
     laplace: bool = Field(
         default=False,
-        description="also train plain networks and score them by a post-hoc diagonal Laplace approximation",
+        description="also train plain networks, judged and stopped early by their diagonal Laplace evidence",
+    )
+    laplace_every: int = Field(
+        default=150, ge=1, description="iterations between a plain network's reports; each costs seconds"
     )

@@ -17,12 +17,13 @@ def summarise_training(
 
     Args:
         experiment: what was run.
-        training: its final state; with ``keep_best`` the one with the largest L_ML.
+        training: its final state; with ``keep_best`` the one with the largest evidence.
         lines: every report's line of ``metrics.jsonl``.
 
     Returns:
-        ``method, seed, data_seed, iterations``; ``lml`` (L_ML of the final state, nats summed over examples,
-        None without one) and ``lml_iteration`` (where it was); ``train_``, ``val_`` and ``test_accuracy``
+        ``method, seed, data_seed, iterations``; ``lml`` (the evidence of the final state, nats summed over
+        examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
+        ``lml`` or ``laplace``); ``train_``, ``val_`` and ``test_accuracy``
         (fractions, None without classes or data) and ``_nll`` (nats per example) of the full network;
         ``subnetworks``: for k = 1..C its scores on ``train`` (chunks 1..k, which it was trained on), on the
         ``next`` chunk (which it has not seen) and on ``test``; ``stages``: the test scores at the end of each
@@ -52,6 +53,7 @@ def summarise_training(
         "iterations": config.iterations,
         "lml": last["lml"] if best is None else best.lml,
         "lml_iteration": last["iteration"] if best is None else best.iteration,
+        "evidence": config.evidence,
         **_flat(scores),
         "subnetworks": subnetworks,
         "stages": stages,

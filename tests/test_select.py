@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ from test_plots import assert_nothing_overlaps
 from tiny import tiny_training, tiny_training_file
 
 from simulations.config import ConfigError
+from simulations.curves import Run
+from simulations.plots import run_figure
+from simulations.run_directory import read_metrics, read_summary
 from simulations.select import SelectionIncomplete, plan, run_selection, with_choices
 from simulations.selection_figures import selection_figure
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
+
+needs_laplace = pytest.mark.skipif(
+    importlib.util.find_spec("laplace") is None, reason="laplace-torch is an extra"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -117,15 +125,22 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert "2 of 2 runs were finished before" in again.stdout
 
 
-@pytest.mark.skipif(importlib.util.find_spec("laplace") is None, reason="laplace-torch is an extra")
+@needs_laplace
 def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
-    file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1, "values": [5, 30], "laplace": True})
+    section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
+    file = tiny_training_file(tmp_path, select=section, keep_best=True)
     result = fedpart("select", file, "--out", "s")
     assert result.exit_code == 0, result.output
     summary = json.loads(Path("s/summary.json").read_text())
-    kept = json.loads(Path("s/laplace/5/seed0/laplace.json").read_text())
-    assert summary["laplace"]["rows"][0]["lml"]["mean"] == kept["log_marginal_likelihood"]
+    lines, twin = read_metrics("s/laplace/5/seed0"), read_summary("s/laplace/5/seed0")
+    assert [line["iteration"] for line in lines] == [20, 30]
+    assert twin is not None and twin["evidence"] == "laplace"
+    assert twin["lml"] == max(line["lml"] for line in lines)  # early stopping on its own objective
+    assert twin["subnetworks"][0]["examples"] == 120  # one network on all data
+    assert summary["laplace"]["rows"][0]["lml"]["mean"] == twin["lml"]
     assert summary["laplace"]["best_k"] in (5, 30)
+    assert (summary["evidence"], summary["laplace"]["evidence"]) == ("lml", "laplace")
+    assert "Laplace evidence is largest at" in result.stdout
 
 
 def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
@@ -140,3 +155,35 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
     with pytest.raises(ConfigError, match="what to select"):
         with_choices(tiny_training(), 2, None)
+
+
+@needs_laplace
+def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    learned = {"key": "iterations", "values": [10, 20], "laplace": True}  # with the tiny experiment's mask
+    refused(
+        fedpart("select", tiny_training_file(tmp_path, select=learned)),
+        "select.laplace: A Laplace approximation needs inputs that are the same each time",
+    )
+    refused(
+        fedpart("train", tiny_training_file(tmp_path), "--set", "evidence=laplace"),
+        "leave out learned masks and augmentations",
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_laplace_torch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "laplace", None)
+    file = tiny_training_file(tmp_path, select={**SELECT, "laplace": True})
+    refused(fedpart("select", file), "pip install fedpart[laplace]")
+    assert not (tmp_path / "runs").exists()
+
+
+@needs_laplace
+def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path: Path) -> None:
+    fixed = {"affine": None, "dropout": None, "mask": {"kept": 15}}
+    file = tiny_training_file(tmp_path, hyperparameters=fixed, evidence="laplace", keep_best=True)
+    result = fedpart("train", file, "--set", "method=none", "method_options.none.augment=true", "--out", "r")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("Laplace evidence") == 4  # three reports and the panel
+    assert "L_ML" not in result.stdout
+    assert run_figure(Run.load("r")).axes[1].get_ylabel() == "Laplace evidence [nats]"
