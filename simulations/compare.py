@@ -77,7 +77,7 @@ def run_comparison(
         seeds: number of seeds, from ``config.seed`` on.
         out: the comparison's folder.
         run: what runs a cell; called like :func:`~simulations.runner.run_experiment`.
-        progress: shows the runs; None shows nothing of them.
+        progress: shows the runs on a terminal; None shows nothing of them.
         console: where the table goes; standard output if not given.
 
     Raises:

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from simulations.cells import Cell, Failed, in_words
+from simulations.cells import Cell, Failed, in_words, outcome
 from simulations.config import ConfigError
 from simulations.runner import Interrupted, run_experiment
 
@@ -50,7 +50,7 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, say: Callable[[str],
                 error, trace, bad_input = _answer(receiver, process)
                 if error is None:
                     done += 1
-                    say(f"Finished {done} of {len(cells)}: {cell.name}")
+                    say(f"Finished {done} of {len(cells)}: {outcome(cell)}")
                 elif not stopped:
                     failures.append(Failed(cell, error, trace))
                     say(f"Failed: {cell.name}: {error}")

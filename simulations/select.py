@@ -107,7 +107,7 @@ def run_selection(
         out: the selection's folder.
         jobs: processes that train at a time.
         run: what runs a cell in this process; called like :func:`~simulations.runner.run_experiment`.
-        progress: shows the runs of this process; None shows nothing of them.
+        progress: shows the runs of this process on a terminal; None shows nothing of them.
         console: where the table goes; standard output if not given.
 
     Raises:

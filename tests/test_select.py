@@ -2,12 +2,15 @@
 
 import csv
 import importlib.util
+import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from test_cli import fedpart, refused
 from test_plots import assert_nothing_overlaps
 from tiny import tiny_training, tiny_training_file
@@ -15,6 +18,7 @@ from tiny import tiny_training, tiny_training_file
 from simulations.config import ConfigError
 from simulations.curves import Run
 from simulations.plots import run_figure
+from simulations.progress import Progress
 from simulations.run_directory import read_metrics, read_summary
 from simulations.select import SelectionIncomplete, plan, run_selection, with_choices
 from simulations.selection_figures import selection_figure
@@ -90,6 +94,23 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
         plan(more, tmp_path / "s")
 
 
+def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
+    shown: list[Any] = []
+
+    def run(config: Any, out: Path, *, progress: Any = None, **_: Any) -> None:
+        shown.append(progress)
+
+    config = tiny_training(select={**SELECT, "values": [5]})
+    for terminal in (True, False):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=terminal, width=80)
+        progress = Progress(console)
+        run_selection(config, tmp_path, run=run, progress=progress, console=console)
+        assert shown == [progress if terminal else None] * 2
+        assert ("Run 1 of 2: kept 5, seed 0" in stream.getvalue()) == terminal
+        shown.clear()
+
+
 def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     with pytest.raises(SelectionIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
         run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends(fail=5))
@@ -119,6 +140,13 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     result = fedpart("select", file, "--values", "5,15", "--jobs", str(jobs), "--out", "s")
     assert result.exit_code == 0, result.output
     assert "L_ML is largest at" in result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"2 runs to do, {jobs} at a time."
+    for number, line in enumerate(lines[1:3], start=1):  # no terminal: one line for each run
+        assert re.fullmatch(
+            rf"Finished {number} of 2: kept \d+, seed 0: L_ML -[\d.]+, test accuracy [\d.]+%, \d+ s", line
+        )
+    assert lines[3].split() == ["partitioned:", "hyperparameters.mask.kept"]
     for value in ("5", "15"):
         assert (Path("s") / value / "seed0" / "state.safetensors").is_file()
     again = fedpart("select", file, "--values", "5,15", "--out", "s")
