@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -153,16 +154,17 @@ def saved_psi(folder: str | Path, task: Task) -> Tensor:
     """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them.
 
     Raises:
-        ValueError: the folder holds no finished run, or its hyperparameters are not those of ``task``.
+        ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
+            those of ``task``.
     """
     file = Path(folder) / STATE
     if not file.is_file():
         raise ValueError(f"{folder} holds no finished run (there is no {STATE}); psi comes from one that is.")
-    found = {
-        name.removeprefix("psi/"): tensor
-        for name, tensor in safetensors.torch.load_file(file).items()
-        if name.startswith("psi/")
-    }
+    try:
+        tensors = safetensors.torch.load_file(file)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
+    found = {name.removeprefix("psi/"): t for name, t in tensors.items() if name.startswith("psi/")}
     psi = task.psi_space.initial()
     wanted = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
     for name in dict.fromkeys((*wanted, *found)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simulations.config_base import Config, kind_of
 from simulations.config_file import ConfigError, apply_override, read_yaml
@@ -19,6 +19,7 @@ __all__ = [
     "TrainingConfig",
     "kind_of",
     "load_config",
+    "with_overrides",
 ]
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -40,11 +41,17 @@ def load_config(
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
     """
-    data = read_yaml(Path(path))
+    return with_overrides(read_yaml(Path(path)), overrides, str(path), kind)
+
+
+def with_overrides(
+    data: dict[str, Any], overrides: Sequence[str], source: str, kind: type[AnyConfig]
+) -> AnyConfig:
+    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed."""
     for override in overrides:
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
     for key in _PATHS:
         if isinstance(data.get(key), str):
             data[key] = str(Path(data[key]).expanduser().absolute())
-    return kind.from_dict(data, f"{path}{' with ' + keys if keys else ''}")
+    return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulations.config import Config, ConfigError, TrainingConfig
-from simulations.config_file import apply_override
+from torch import nn
+
+from fedpart import AffineAugmentation, Task
+from fedpart.methods.base import Method, build_method
+from fedpart.methods.plain import Plain
+from simulations.config import Config, ConfigError, TrainingConfig, with_overrides
 from simulations.run_directory import STATE, saved_config
 
 _COUNTED = ("evaluate_every", "checkpoint_every")  # by another clock, where the run was federated
@@ -20,7 +24,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
         overrides: ``key=value`` settings.
 
     Raises:
-        ConfigError: the run is not there or not finished, or a setting does not fit.
+        ConfigError: the run is not there, not finished or has found no psi, or a setting does not fit.
     """
     saved = saved_config(run)
     if not (run / STATE).is_file():
@@ -28,7 +32,14 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
             f"The run in {run} is not finished, so its hyperparameters are not known; continue it with "
             f"fedpart {saved.clock.command} --resume {run}."
         )
+    method = build_method(saved.method, saved.method_options.get(saved.method, {}))
+    if isinstance(method, Plain) and not method.augment:
+        raise ConfigError(
+            f"The run in {run} has found no hyperparameters, for its method {saved.method!r} learns none; "
+            f"name a run of another method."
+        )
     data: dict[str, Any] = saved.resolved()
+    data["hyperparameters"]["affine"] = _affine(data["hyperparameters"]["affine"], method)
     if not isinstance(saved, TrainingConfig):
         shared = Config.model_fields.keys() - set(_COUNTED)
         data = {key: value for key, value in data.items() if key in shared}
@@ -40,7 +51,13 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
         "evidence": "lml",
         "select": None,
     }
-    for override in overrides:
-        apply_override(data, override)
-    sets = "".join(f" --set {override}" for override in overrides)
-    return TrainingConfig.from_dict(data, f"retraining {run}{sets}")
+    return with_overrides(data, overrides, f"retraining {run}", TrainingConfig)
+
+
+def _affine(section: dict[str, Any] | None, method: Method) -> dict[str, Any] | None:
+    """The affine section of what the method trained: Augerino has a family of its own."""
+    if section is None:
+        return None
+    task = Task(nn.Linear(1, 1), transforms={"affine": AffineAugmentation(**section)})
+    family = method.prepare(task).transforms["affine"].family
+    return section if family == section["family"] else section | {"family": family, "initial": None}

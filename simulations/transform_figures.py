@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedpart import Dataset, Task
 from fedpart.methods.base import build_method
+from fedpart.noise import Noise, NoiseKey
 from simulations.building import build_task, load_data, saved_psi
 from simulations.figures import DPI
 from simulations.progress import compact
@@ -93,9 +94,7 @@ def transforms_figure(task: Task, psi: Tensor, images: Tensor) -> Figure:
 
 def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:
     """Images ``[n, c, h, w]`` under the transforms with ``psi``: ``[n, samples, c, h, w]``."""
-    x = images.to(task.dtype).repeat_interleave(samples, 0)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        for transform in task.with_psi(psi).transforms.values():
-            x = transform(x)
+    with torch.no_grad():
+        noise = Noise(NoiseKey(0, "pictures"), dtype=task.dtype)
+        x = task.transformed(psi, images.repeat_interleave(samples, 0), noise)
     return x.view(len(images), samples, *x.shape[1:])

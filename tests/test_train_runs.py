@@ -179,36 +179,6 @@ def test_baselines_run(tmp_path: Path, method: str) -> None:
     assert (summary["lml"] is None) == (method == "none")
 
 
-def test_retraining_uses_the_psi_that_was_found(undisturbed: Path) -> None:
-    result = fedpart("retrain", undisturbed, "iterations=10", "--out", "again")
-    assert result.exit_code == 0, result.output
-    assert psi_of(Path("again")) == psi_of(undisturbed)
-    lines = read_metrics("again")
-    assert lines[0]["psi"]["raw"]["mask.logit"] == psi_of(undisturbed)
-    config = saved_config("again")
-    assert (config.method, config.data_seed) == ("none", 0)
-    other = fedpart("retrain", undisturbed, "--set", "hyperparameters.mask=null", "--out", "other")
-    refused(other, "does not fit", "mask.logit is [30] there and missing here")
-    refused(fedpart("retrain", "nowhere"), "holds no run")
-
-
-def test_the_psi_of_a_federated_run_can_be_retrained(tmp_path: Path) -> None:
-    from tiny import tiny
-
-    run_experiment(tiny(rounds=1, training_points=60), tmp_path / "federated")
-    result = fedpart("retrain", tmp_path / "federated", "--set", "iterations=2", "--out", "again")
-    assert result.exit_code == 0, result.output
-    with (
-        safe_open("again/state.safetensors", "pt") as after,
-        safe_open(tmp_path / "federated" / "state.safetensors", "pt") as before,
-    ):
-        names = [name for name in before.keys() if name.startswith("psi/")]  # noqa: SIM118
-        assert names
-        for name in names:
-            assert before.get_tensor(name).equal(after.get_tensor(name))
-    assert Path("again/transforms.png").is_file()
-
-
 def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
     result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
     assert result.exit_code == 0, result.output
