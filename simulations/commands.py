@@ -18,7 +18,7 @@ from simulations.resume import resumed_config
 from simulations.retrain import retraining_config
 from simulations.run_directory import read_summary
 from simulations.runner import run_experiment
-from simulations.select import run_selection, with_choices
+from simulations.select import run_selection
 
 _CONFIGS = "simulations/configs/"
 _EXAMPLES = {
@@ -71,7 +71,9 @@ def select(
 ) -> None:
     """Train with several values of a key."""
     folder = out or Path("runs") / f"select-{Path(_named(file, 'select')).stem}"
-    config = with_choices(load_config(_named(file, "select"), overrides, TrainingConfig), seeds, values)
+    given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
+    chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
+    config = load_config(_named(file, "select"), [*overrides, *chosen], TrainingConfig)
     console = Console()
     with interruptible(f"the same command continues the selection in {folder}", folder):
         run_selection(config, folder, jobs=jobs, progress=Progress(console), console=console)

@@ -85,6 +85,8 @@ def _reason(problem: Any) -> str:
         return "a section with keys of its own"
     if problem["type"] in ("tuple_type", "list_type"):
         return "a list"
+    if problem["type"] == "too_short":
+        return f"a list of at least {problem['ctx']['min_length']}"
     text = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     return text.partition(", unable to parse")[0]
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from simulations.cells import Cell, Runner, complete, say
@@ -31,35 +30,6 @@ class SelectionIncomplete(RunError):
         self.selection = selection
 
 
-def with_choices(config: TrainingConfig, seeds: int | None, values: str | None) -> TrainingConfig:
-    """The configuration with what the command line says of its ``select`` section.
-
-    Args:
-        config: with or without a ``select`` section.
-        seeds: number of repetitions; None: the section's.
-        values: values separated by commas, as YAML; None: the section's.
-
-    Raises:
-        ConfigError: there is no section, or the values are not YAML.
-    """
-    if config.select is None:
-        raise ConfigError(
-            "The configuration does not say what to select; add for instance "
-            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
-        )
-    section = config.select.model_dump()
-    if seeds is not None:
-        section["seeds"] = seeds
-    if values is not None:
-        try:
-            section["values"] = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError:
-            raise ConfigError(
-                f"--values {values}: give values separated by commas, for instance --values 5,10,15."
-            ) from None
-    return TrainingConfig.from_dict({**config.resolved(), "select": section}, "select")
-
-
 def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     """The cells of a selection: all values of a repetition before the next one.
 
@@ -70,7 +40,10 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     """
     section = config.select
     if section is None:
-        raise ConfigError("There is nothing to select: the configuration has no section select.")
+        raise ConfigError(
+            "The configuration does not say what to select; add for instance "
+            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
+        )
     folders = [_folder(value) for value in section.values]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
     if twice:

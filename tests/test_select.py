@@ -20,7 +20,7 @@ from simulations.curves import Run
 from simulations.plots import run_figure
 from simulations.progress import Progress
 from simulations.run_directory import read_metrics, read_summary
-from simulations.select import SelectionIncomplete, plan, run_selection, with_choices
+from simulations.select import SelectionIncomplete, plan, run_selection
 from simulations.selection_figures import selection_figure
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
@@ -171,6 +171,13 @@ def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
     assert "Laplace evidence is largest at" in result.stdout
 
 
+def test_the_key_is_chosen_on_the_command_line_too(tmp_path: Path) -> None:
+    file, key = tiny_training_file(tmp_path), "select.key=optimiser.learning_rate"
+    result = fedpart("select", file, "--set", key, "--values", "1e-3,3e-2", "--seeds", "1", "--out", "s")
+    assert result.exit_code == 0, result.output
+    assert json.loads(Path("s/summary.json").read_text())["values"] == [0.001, 0.03]
+
+
 def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     file = tiny_training_file(tmp_path)
     refused(fedpart("select", file), "does not say what to select")
@@ -179,10 +186,10 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     refused(fedpart("select", with_section, "--set", "method=none"), "compares L_ML")
     wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.mask.keep")
     refused(wrong, "did you mean 'kept'?")
-    refused(fedpart("select", with_section, "--values", "5,[1"), "--values 5,[1")
+    refused(fedpart("select", with_section, "--values", "5,[1"), "select.values=[5,[1] is not valid YAML")
+    refused(fedpart("select", with_section, "--values", ""), "it should be a list of at least 1")
+    refused(fedpart("select", with_section, "--values", "0,5"), "first 1 to 30 of 30 features, got 0")
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(ConfigError, match="what to select"):
-        with_choices(tiny_training(), 2, None)
 
 
 @needs_laplace

@@ -13,6 +13,7 @@ from tiny import TINY, tiny_training, tiny_training_file
 
 from fedpart import Training, TrainingReport
 from simulations.config import ConfigError, TrainingConfig
+from simulations.plots import plot_run
 from simulations.progress import Progress
 from simulations.resume import resumed_config
 from simulations.run_directory import read_metrics, read_summary, saved_config
@@ -211,15 +212,41 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) 
     assert read_summary("bad") is None
 
 
+def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path: Path) -> None:
+    digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {}}
+    unsafe = {"augerino": {"safe": False, "weight": 1.0}}
+    bad = tiny_training_file(
+        tmp_path,
+        **digits,
+        method="augerino",
+        method_options=unsafe,
+        optimiser_psi={"learning_rate": 4.0},
+    )
+    sentence = "has diverged, as its objective is unbounded", "use the safe one (safe: true)"
+    refused(fedpart("train", bad, "--out", "bad"), *sentence, status=1)
+    before = read_metrics("bad")
+    assert [line["iteration"] for line in before] == [10]
+    assert plot_run("bad")
+    again = fedpart("train", "--resume", "bad")
+    refused(again, *sentence, status=1)
+    assert "resumed after iteration 10" in again.stdout
+    assert read_metrics("bad") == before
+
+
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
         (["hyperparameters.mask.kept=31"], "first 1 to 30 of 30 features, got 31"),
+        (["hyperparameters.mask.kept=0"], "first 1 to 30 of 30 features, got 0"),
         (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
+        (["parameters=[0.5, 0.5]"], "3 chunk proportions but 2 parameter proportions"),
         (["hyperparameters.affine={}"], "set hyperparameters.affine: null"),
         (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
-        (["training_points=3", "chunks=[0.9, 0.05, 0.05]"], "gets none of the 3 examples"),
+        (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
+        (["method=validation", "chunks=[1.0]"], "give two above 0, for instance [0.9, 0.1]"),
+        (["method=validation", "chunks=[1.0, 0.0]"], "chunks.1 cannot be 0.0; it should be greater than 0"),
+        (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
         (["psi_from=nowhere"], "holds no finished run"),
     ],
