@@ -114,7 +114,7 @@ def complete(
 
 
 def outcome(cell: Cell) -> str:
-    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42 s``."""
+    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``."""
     summary = read_summary(cell.folder) or {}
     lml, seconds = summary.get("lml"), summary.get("seconds")
     part = "test" if isinstance(cell.config, TrainingConfig) else "val"
@@ -124,7 +124,7 @@ def outcome(cell: Cell) -> str:
         "" if lml is None else f"{NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
         "" if accuracy is None else f"{name} accuracy {accuracy:.1%}",
         f"{name} loss {nll:.3f}" if accuracy is None and nll is not None else "",
-        "" if seconds is None else f"{seconds:,.0f} s",
+        "" if seconds is None else f"{seconds:,.1f} s",
     ]
     return f"{cell.name}: {', '.join(text for text in found if text) or 'done'}"
 

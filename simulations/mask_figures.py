@@ -22,7 +22,7 @@ def mask_figure(run: Run) -> Figure:
     """
     physical = run.physical()
     keep = np.stack([physical[name] for name in PsiParts.of(physical).keeps])  # [inputs, reports], percent
-    inputs = np.arange(1, len(keep) + 1)
+    inputs = np.arange(len(keep))  # from 0, as psi's names have them
     about = f": {run.summary['method']}, seed {run.summary['seed']}" if run.summary else ""
     figure, (over_time, last) = canvas(f"Learned mask{about}", panels=2)
     x = run.counts()
@@ -30,9 +30,9 @@ def mask_figure(run: Run) -> Figure:
     over_time.grid(False)
     edges = np.concatenate([x[:1] - (x[1:2] - x[:1] if len(x) > 1 else 1), x])  # a report ends its interval
     shown = over_time.pcolormesh(
-        edges, np.arange(len(keep) + 1) + 0.5, keep, cmap="cividis", vmin=0, vmax=100
+        edges, np.arange(len(keep) + 1) - 0.5, keep, cmap="cividis", vmin=0, vmax=100
     )
-    over_time.set_ylim(len(keep) + 0.5, 0.5)
+    over_time.set_ylim(len(keep) - 0.5, -0.5)
     bar = figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100])
     bar.set_label("probability [%]", fontsize=12)
     bar.ax.tick_params(labelsize=11)
@@ -44,5 +44,5 @@ def mask_figure(run: Run) -> Figure:
     last.bar(inputs, final, color=colours, width=0.75)
     last.axhline(50, color="0.3", lw=1.2, ls="--")
     last.set_ylim(0, 100)
-    last.set_xlim(0.4, len(keep) + 0.6)
+    last.set_xlim(-0.6, len(keep) - 0.4)
     return figure

@@ -100,9 +100,14 @@ def run_figure(run: Run) -> Figure:
             axes[-2].axvline(best, color="0.5", lw=1.2, ls="--", label="kept")
             legend_above(axes[-2], *axes[-2].get_legend_handles_labels())
     dress(axes[-1], "loss [nats per example]", run.clock, limits=limits)
-    axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training")
+    alone = marks(1, 1) if len(training[0]) == 1 else {}
+    axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training", **alone)
     if len(validation[0]):
         axes[-1].plot(*validation, color=COLOURS[0], lw=2, label="validation", **marks(0, len(validation[0])))
+    for line in run.metrics:
+        if "stage" in line:
+            for ax in axes:
+                ax.axvline(line[run.clock], color="0.5", lw=1.2, ls=":", label=line["stage"])
     legend_above(axes[-1], *axes[-1].get_legend_handles_labels())
     return figure
 

@@ -20,6 +20,9 @@ from simulations.runner import run_experiment
 from simulations.selection import Column, Selection
 from simulations.selection_figures import plot_selection
 
+# Keys that decide which examples the evidence is of.
+_INCOMPARABLE = ("chunks", "data", "data_dir", "data_seed", "training_points", "rotated", "max_angle", "seed")
+
 
 class SelectionIncomplete(RunError):
     """Some runs have no result; all others are in ``selection``, and on the disk."""
@@ -36,13 +39,19 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     Repetition i has seed and data_seed + i: the values of a repetition see the same data.
 
     Raises:
-        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit.
+        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or says which
+            examples there are.
     """
     section = config.select
     if section is None:
         raise ConfigError(
             "The configuration does not say what to select; add for instance "
             "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
+        )
+    if section.key.partition(".")[0] in _INCOMPARABLE:
+        raise ConfigError(
+            f"Values of {section.key} cannot be compared by their evidence, for each is of other examples; "
+            f"select another key."
         )
     folders = [_folder(value) for value in section.values]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]

@@ -131,7 +131,9 @@ class Selection:
 
     def _table(self, column: Column) -> RenderableType:
         what = NAMES[column.evidence]
-        table = Table(title=f"{column.name}: {self.key}", title_style="bold", caption=CAPTION)
+        spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
+        title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
+        table = Table(title=title, title_style="bold", caption=caption)
         table.box, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
         score = what.replace(" ", "\n")
         heads = (f"{score}\n[nats]", "train\nacc. [%]", "test\nacc. [%]", "train log-\nlik. [nats]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,13 @@ _PANELS = (
     (("train_accuracy", "test_accuracy"), "accuracy [%]", 100.0),
     (("train_log_likelihood", "test_log_likelihood"), "log-likelihood\n[nats per example]", 1.0),
 )
-_TITLES = {"partitioned": "Partitioned networks", "laplace": "Plain networks, diagonal Laplace"}
+_TITLES = {
+    "partitioned": "Partitioned networks",
+    "separate": "Separate networks",
+    "laplace": "Plain networks",
+}
+_DECADES = 30.0  # largest over smallest value from which an axis is logarithmic
+_LONGEST, _LINE = 24, 45  # characters of a value that are shown; of all values that fit side by side
 
 
 def plot_selection(selection: Selection, out: Path) -> Path | None:
@@ -44,6 +50,8 @@ def selection_figure(selection: Selection) -> Figure:
         rows = [row for row in column.rows if row.lml is not None]
         if not rows:
             continue
+        if _numbers(rows):
+            rows.sort(key=lambda row: row.value)
         for line, (names, label, factor) in enumerate(_PANELS):
             ax = axes[line * columns + place]
             last = line == len(_PANELS) - 1
@@ -65,17 +73,43 @@ def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, 
         label = name.partition("_")[0] if len(names) > 1 else None
         draw_band(ax, _band(x, scores, factor), colour, label=label, **style, **marks(i, len(x)))
     best = x[[row.value for row in rows].index(column.best)]
-    ax.axvline(best, color="0.4", lw=1.2, ls=":", label=f"best: {column.best}" if names == ("lml",) else None)
+    ax.axvline(
+        best, color="0.4", lw=1.2, ls=":", label=f"best: {_text(column.best)}" if names == ("lml",) else None
+    )
     legend_above(ax, *ax.get_legend_handles_labels())
-    if not all(isinstance(row.value, int | float) for row in rows) or len(rows) <= 10:
-        ax.set_xticks(x, [str(row.value) for row in rows])
+    _ticks(ax, x, rows)
 
 
 def _places(rows: list[ValueScores]) -> np.ndarray:
     """Where values stand on the x axis: numbers where they are, others side by side."""
-    values = [row.value for row in rows]
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return np.array(values if numbers else range(len(values)), dtype=float)
+    return np.array([row.value for row in rows] if _numbers(rows) else range(len(rows)), dtype=float)
+
+
+def _numbers(rows: list[ValueScores]) -> bool:
+    return all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
+    """A tick for each value, unless there are too many; numbers over decades on a logarithmic axis."""
+    places = x
+    if _numbers(rows) and min(x) > 0 and max(x) > _DECADES * min(x):
+        ax.set_xscale("log")
+        ax.minorticks_off()
+        places = np.log(x)
+    texts = [_text(row.value) for row in rows]
+    room = np.ptp(places) / _LINE * max(map(len, texts))
+    if _numbers(rows) and len(x) > 1 and min(np.diff(np.sort(places))) < room:
+        return
+    ax.set_xticks(x, texts)
+    if not _numbers(rows) and len(rows) * max(map(len, texts)) > _LINE:
+        ax.tick_params(axis="x", labelrotation=20)
+        for text in ax.get_xticklabels():
+            text.set_horizontalalignment("right")
 
 
 def _band(x: np.ndarray, scores: list[Score], factor: float) -> Band:

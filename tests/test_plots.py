@@ -263,7 +263,7 @@ def test_matplotlib_is_imported_for_pictures_alone_and_never_pyplot(tmp_path):
 
 def training_run(folder, **changes):
     """A tiny finished training run that learned a mask."""
-    config = tiny_training(keep_best=True, **changes)
+    config = tiny_training(**{"keep_best": True, **changes})
     run_experiment(config, folder)
     return Run.load(folder)
 
@@ -280,6 +280,18 @@ def test_centralised_runs_are_drawn_against_iterations(tmp_path):
     assert_nothing_overlaps(figure)
 
 
+def test_where_a_stage_ends_is_marked(tmp_path):
+    options = {"validation": {"finetune_epochs": 1}}
+    run = training_run(
+        tmp_path, method="validation", chunks=[0.9, 0.1], keep_best=False, method_options=options
+    )
+    figure = run_figure(run)
+    loss = figure.axes[-1]
+    assert [text.get_text() for text in loss.get_legend().get_texts()][-1] == "optimised"
+    assert loss.lines[-1].get_xdata()[0] == 30
+    assert_nothing_overlaps(figure)
+
+
 def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
     run = training_run(tmp_path)
     run.summary["lml_iteration"] = 20
@@ -288,6 +300,7 @@ def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
     keep = np.stack([run.physical()[f"mask.keep[{i}] [%]"] for i in range(30)])
     np.testing.assert_allclose(over_time.collections[0].get_array().reshape(30, 3), keep)
     np.testing.assert_allclose([bar.get_height() for bar in last.patches], keep[:, 1])  # what was kept
+    assert [round(bar.get_x() + bar.get_width() / 2) for bar in last.patches] == list(range(30))  # from 0
     assert labels(over_time) == ("iteration", "input") and labels(last) == ("input", "probability [%]")
     assert last.get_title("left") == f"At iteration 20: {(keep[:, 1] > 50).sum()} of 30 kept"
     assert_nothing_overlaps(figure)

@@ -21,6 +21,7 @@ from simulations.plots import run_figure
 from simulations.progress import Progress
 from simulations.run_directory import read_metrics, read_summary
 from simulations.select import SelectionIncomplete, plan, run_selection
+from simulations.selection import Column, Selection
 from simulations.selection_figures import selection_figure
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
@@ -134,6 +135,33 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> N
     assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
 
 
+@pytest.mark.parametrize(
+    ("values", "scale", "ticks"),
+    [
+        ([30, 5, 15], "linear", ["5", "15", "30"]),  # in the order of their size
+        ([1e-4, 3e-3, 1e-2], "log", ["0.0001", "0.003", "0.01"]),
+        ([5, 10, 11, 12, 13, 30], "linear", None),  # no room for a tick each
+        (
+            [[1, 0] * 15, [1] * 30, "x"],
+            "linear",
+            ["[1, 0, 1, 0, 1, 0, 1,...", "[1, 1, 1, 1, 1, 1, 1,...", "x"],
+        ),
+    ],
+)
+def test_values_stand_where_they_can_be_read(values: list[Any], scale: str, ticks: list[str] | None) -> None:
+    config = tiny_training(select={**SELECT, "values": values, "seeds": 1})
+    runs = {str(value): [scored(1, 0, -1.0 - i)] for i, value in enumerate(values)}
+    column = Column.of("partitioned", "lml", config, runs)
+    figure = selection_figure(Selection("key", [column], [], config))
+    assert_nothing_overlaps(figure)
+    ax = figure.axes[0]
+    assert ax.get_xscale() == scale
+    if ticks is not None:
+        assert [text.get_text() for text in ax.get_xticklabels()] == ticks
+    x = list(ax.lines[0].get_xdata())
+    assert x == sorted(x) and len(x) == len(values)
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1})
@@ -144,7 +172,7 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert lines[0] == f"2 runs to do, {jobs} at a time."
     for number, line in enumerate(lines[1:3], start=1):  # no terminal: one line for each run
         assert re.fullmatch(
-            rf"Finished {number} of 2: kept \d+, seed 0: L_ML -[\d.]+, test accuracy [\d.]+%, \d+ s", line
+            rf"Finished {number} of 2: kept \d+, seed 0: L_ML -[\d.]+, test accuracy [\d.]+%, [\d.]+ s", line
         )
     assert lines[3].split() == ["partitioned:", "hyperparameters.mask.kept"]
     for value in ("5", "15"):
@@ -187,6 +215,8 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.mask.keep")
     refused(wrong, "did you mean 'kept'?")
     refused(fedpart("select", with_section, "--values", "5,[1"), "select.values=[5,[1] is not valid YAML")
+    chunks = ("--set", "select.key=chunks", "--values", "[0.5,0.5],[0.8,0.2]")
+    refused(fedpart("select", with_section, *chunks), "chunks cannot be compared by their evidence")
     refused(fedpart("select", with_section, "--values", ""), "it should be a list of at least 1")
     refused(fedpart("select", with_section, "--values", "0,5"), "first 1 to 30 of 30 features, got 0")
     assert not (tmp_path / "runs").exists()
