@@ -70,7 +70,7 @@ class SelectSection(Section):
     seeds: int = Field(default=1, ge=1, description="repetitions, with seed and data_seed + 0, 1, ...")
     laplace: bool = Field(
         default=False,
-        description="also train plain networks, judged and stopped early by their diagonal Laplace evidence",
+        description="also train plain networks, judged (with keep_best: stopped early) by diagonal Laplace",
     )
     laplace_every: int = Field(
         default=150, ge=1, description="iterations between a plain network's reports; each costs seconds"
