@@ -84,8 +84,8 @@ class Training(ModelState):
         self._evidence: Callable[[Training], float] | None = evidence or own
         if settings.keep_best and self._evidence is None:
             raise ValueError(
-                f"keep_best needs L_ML, which the method {settings.method!r} on {len(self.shares)} chunks "
-                f"does not have; set keep_best to false, or use partitioned networks on two chunks or more."
+                f"keep_best needs L_ML, which the method {settings.method!r} does not have with these chunks; "
+                f"set keep_best to false, give another evidence, or use partitioned networks on two chunks."
             )
         self._losses = [0.0, 0.0]  # sum over the parameter steps since the last report, and their number
         shared = dataclasses.asdict(settings)
@@ -211,7 +211,9 @@ class Training(ModelState):
             self.step()
             now = self.completed
             if now % every == 0 or now in ends:
-                on_report(self._report(time.perf_counter() - start, ends.get(now)))
+                report = self._report(ends.get(now))
+                report.seconds = time.perf_counter() - start
+                on_report(report)
                 start = time.perf_counter()
             if on_step is not None:
                 on_step(now)
@@ -228,15 +230,18 @@ class Training(ModelState):
         self._losses = list(state["losses"])
         self.best = None if state["best"] is None else Best(*state["best"])
 
-    def _report(self, seconds: float, stage: str | None) -> TrainingReport:
-        lml = None if self._evidence is None else self._evidence(self)
+    def _report(self, stage: str | None) -> TrainingReport:
+        try:
+            lml = None if self._evidence is None else self._evidence(self)
+        except ValueError as error:
+            raise TrainingError(f"The evidence at iteration {self.completed} fails: {error}") from error
         if self.settings.keep_best and lml is not None and (self.best is None or lml > self.best.lml):
             self.best = Best(self.completed, lml, self.w.cpu().clone(), self.psi.cpu().clone())
         loss, steps = self._losses
         self._losses = [0.0, 0.0]
         return TrainingReport(
             iteration=self.completed,
-            seconds=seconds,
+            seconds=0.0,
             train_loss=loss / steps if steps else None,
             psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
             physical=self.task.physical(self.psi),

@@ -33,7 +33,7 @@ class TrainingReport:
     """What is known at an iteration.
 
     Attributes:
-        iteration: completed; seconds: wall-clock of the iterations since the last report.
+        iteration: completed; seconds: wall-clock since the last report, with L_ML.
         train_loss: mean over the parameter steps since the last report, nats per example.
         psi: raw values by name; physical: in units that a person reads.
         lml: L_ML in nats, or another estimate of the evidence that was asked for; None if no chunk is scored

@@ -219,10 +219,10 @@ class Task:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
         tensors = self.psi_space.tensors(psi)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
-        for name, transform in self.transforms.items():
-            prefix = f"transforms.{name}."
-            own = {k.removeprefix(prefix): value for k, value in tensors.items() if k.startswith(prefix)}
-            with noise.active() if noise is not None else nullcontext():
+        with noise.active() if noise is not None else nullcontext():
+            for name, transform in self.transforms.items():
+                prefix = f"transforms.{name}."
+                own = {k.removeprefix(prefix): value for k, value in tensors.items() if k.startswith(prefix)}
                 x = functional_call(transform, own, (x,))
         return x
 

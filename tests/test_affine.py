@@ -197,6 +197,20 @@ def test_lila_is_the_exponential_of_its_own_generators():
     torch.testing.assert_close(found, torch.linalg.matrix_exp(sums)[:, :2], **TIGHT)
 
 
+def test_scales_are_factors_in_every_family():
+    """A single generator of scale c zooms by e^c."""
+    lila = AffineAugmentation("lila", [0.0, 0.0, 0.0, 0.5, 0.2, 0.0])
+    values = lila.physical()
+    assert values["scale_x_min"] == pytest.approx(math.exp(-0.5)) and values["scale_x_max"] == pytest.approx(
+        math.exp(0.5)
+    )
+    assert values["scale_y_max"] == pytest.approx(math.exp(0.2)) and values["shear_max"] == 0
+    ends = generator_matrix(coefficients(scale=0.35))[0]
+    torch.testing.assert_close(ends[:, :2], math.exp(0.35) * torch.eye(2, dtype=torch.float64))
+    raw = math.log(math.expm1(0.7))  # a width of 0.7
+    assert AffineAugmentation("augerino", [raw] * 6).physical()["scale_max"] == pytest.approx(math.exp(0.35))
+
+
 def test_lila_turns_at_most_all_the_way():
     transform = AffineAugmentation("lila", [0.1, 0.1, 4.0, 0.1, 0.1, 0.1])
     assert transform.widths()[2].item() == pytest.approx(2 * math.pi)

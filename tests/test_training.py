@@ -335,7 +335,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, tmp_path):
     for _ in range(7):
         part.step()
         if part.iteration == 4:
-            part._report(0.0, None)
+            part._report(None)
     part.save(tmp_path / "x.pt")
     again, rest = fresh(12), []
     again.load(tmp_path / "x.pt")

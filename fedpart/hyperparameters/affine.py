@@ -119,7 +119,7 @@ class AffineAugmentation(HyperModule):
         "minmax": _SEVEN,
         "centred": _SEVEN,
         "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
-        "lila": ("shift_x", "shift_y", "angle", "log_scale_x", "log_scale_y", "shear"),
+        "lila": ("shift_x", "shift_y", "angle", "scale_x", "scale_y", "shear"),
     }
     _TRANSLATION_SCALE = 0.1  # Augerino's trans_scale
 
@@ -188,12 +188,18 @@ class AffineAugmentation(HyperModule):
         return high - low
 
     def physical(self) -> dict[str, float]:
-        """Smallest and largest value of each component: angles in degrees, shifts in percent of the image."""
+        """Smallest and largest value of each component: angles in degrees, shifts in percent of the image.
+
+        Scales are factors in every family. (Those of single generators, where the matrix is an exponential.)
+        """
         if self.family in ("augerino", "lila"):
             half = (self.widths().detach() / 2).tolist()
             if self.family == "augerino":
                 half[:2] = [self._TRANSLATION_SCALE * h for h in half[:2]]
             low, high = [-h for h in half], half
+            for i, name in enumerate(self.components[self.family]):
+                if name.startswith("scale"):
+                    low[i], high[i] = math.exp(low[i]), math.exp(high[i])
         else:
             low, high = (bound.detach().tolist() for bound in self._bounds())
         values = {}
