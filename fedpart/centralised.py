@@ -84,7 +84,7 @@ class Training(ModelState):
         self._evidence: Callable[[Training], float] | None = evidence or own
         if settings.keep_best and self._evidence is None:
             raise ValueError(
-                f"keep_best needs L_ML, which the method {settings.method!r} does not have with these chunks; "
+                f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
                 f"set keep_best to false, give another evidence, or use partitioned networks on two chunks."
             )
         self._losses = [0.0, 0.0]  # sum over the parameter steps since the last report, and their number

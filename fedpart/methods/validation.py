@@ -41,8 +41,8 @@ class ValidationSet(Method):
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
         if len(chunks) != 2:
             raise ValueError(
-                f"Validation-set optimisation divides the data into a training and a validation part, and takes "
-                f"two chunk proportions, not {len(chunks)}; give two above 0, for instance [0.9, 0.1]."
+                f"Validation-set optimisation divides the data into a training and a validation part: give "
+                f"two chunk proportions above 0, for instance [0.9, 0.1], not {len(chunks)}."
             )
         return tuple(chunks)
 
