@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -201,12 +202,16 @@ def _row(value: Any, runs: Sequence[dict[str, Any]]) -> ValueScores:
 
 
 def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:
-    from scipy import stats
-
     pairs = [(row.lml.mean, getattr(row, key).mean) for row in rows if getattr(row, key) is not None]
     if len({lml for lml, _ in pairs}) < 2 or len({score for _, score in pairs}) < 2:
         return None
-    return float(stats.spearmanr(*zip(*pairs, strict=True)).statistic)
+    return float(np.corrcoef([_ranks(values) for values in zip(*pairs, strict=True)])[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Places in ascending order; those of equal values are their mean."""
+    ordered = np.sort(values)
+    return [float(np.flatnonzero(ordered == value).mean()) for value in values]
 
 
 def _plain(column: Column) -> dict[str, Any]:

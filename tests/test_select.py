@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -133,6 +134,19 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> N
     assert_nothing_overlaps(selection_figure(found))
     assert likelihood.get_xlabel() == "hyperparameters.mask.kept"
     assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
+
+
+def test_equal_scores_share_their_mean_rank() -> None:
+    section = {"key": "iterations", "values": [1, 2, 3, 4]}
+    accuracies, evidences = (0.3, 0.1, 0.1, 0.9), (-3.0, -4.0, -2.0, -1.0)
+    runs = {
+        str(i): [scored(i, 0, lml) | {"test_accuracy": accuracy, "test_nll": 1.0}]
+        for i, (lml, accuracy) in enumerate(zip(evidences, accuracies, strict=True))
+    }
+    found = Column.of("partitioned", "lml", tiny_training(select=section), runs).rank_correlation
+    # Ranks 2 1 3 4 and 3 1.5 1.5 4, mean 2.5: covariance 3 of sqrt(5 * 4.5).
+    assert found["test_accuracy"] == pytest.approx(3 / math.sqrt(22.5))
+    assert found["test_log_likelihood"] is None  # all equal
 
 
 @pytest.mark.parametrize(
