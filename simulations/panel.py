@@ -23,7 +23,7 @@ _CENTRALISED = {
     "validation": "Validation-set optimisation: hyperparameters were trained on data set aside.",
     "separate": "Separate networks, one per chunk, learned the hyperparameters: the upper bound.",
 }
-_WHAT = {
+_FEDERATED = {
     "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
     "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
     "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
@@ -38,37 +38,39 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
         out: the run's folder.
         config_file: what the user ran, for the suggestions.
     """
+    what, clock, own_rows, own_tips = (
+        (_CENTRALISED, "iterations", _training_rows, _training_tips)
+        if "iterations" in summary
+        else (_FEDERATED, "rounds", _federated_rows, _federated_tips)
+    )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in _rows(summary):
+    for name, text in _rows(summary, own_rows(summary)):
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
-    what = _CENTRALISED if "iterations" in summary else _WHAT
     lines: list[RenderableType] = [
         Text(what.get(summary["method"], f"Method {summary['method']}.")),
         Text(""),
         table,
     ]
-    tips = (_training_tips if "iterations" in summary else _tips)(summary, out, config_file)
+    tips = own_tips(summary, out, config_file)
     if tips:
         lines += [
             Text(""),
             Text("Try next", style="bold"),
             *[Text(f"  {tip}", overflow="fold") for tip in tips],
         ]
-    length = (
-        f"{summary['iterations']:,} iterations" if "iterations" in summary else f"{summary['rounds']} rounds"
-    )
-    return Panel(Group(*lines), title=Text(f"{summary['method']}, {length}"), border_style="green")
+    title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
+    return Panel(Group(*lines), title=title, border_style="green")
 
 
-def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
     rows = []
     if summary["method"] not in ("fedavg", "none"):
         rows += _several("learned", _learned(summary["psi"]))
-    rows += _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
+    rows += own
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
@@ -155,7 +157,7 @@ def _unit(key: str) -> str:
     return "%" if key.endswith("[%]") else ""
 
 
-def _tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
+def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
     if config_file is not None:
         if summary["method"] == "partitioned":
