@@ -74,7 +74,7 @@ class AffineSection(Section):
     )
     initial: float | list[float] | None = Field(
         default=None,
-        description="where the ranges start: half-widths around the identity (minmax, centred), or raw "
+        description="where the ranges start: half-widths around the identity (minmax, centred, lila), or raw "
         "widths (augerino)",
     )
     align_corners: bool = Field(

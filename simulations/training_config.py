@@ -11,9 +11,9 @@ from fedpart.methods.base import build_method
 from simulations.config_base import Clock, Config, Proportion
 from simulations.training_sections import (
     OptimiserSection,
-    PsiOptimiserSection,
     ScheduleSection,
     SelectSection,
+    WeightOptimiserSection,
 )
 
 
@@ -38,8 +38,8 @@ class TrainingConfig(Config):
         default=None, ge=1, description="examples per step on psi; null: as batch_size"
     )
     psi_every: int = Field(default=1, ge=1, description="iterations between steps on psi")
-    optimiser: OptimiserSection = Field(default=OptimiserSection(), description="of the weights")
-    optimiser_psi: PsiOptimiserSection = Field(default=PsiOptimiserSection(), description="of psi")
+    optimiser: WeightOptimiserSection = Field(default=WeightOptimiserSection(), description="of the weights")
+    optimiser_psi: OptimiserSection = Field(default=OptimiserSection(), description="of psi")
     schedule: ScheduleSection = Field(
         default=ScheduleSection(), description="of the weights' learning rate, on total iterations"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,8 @@ from simulations.sections import Section
 _ONLY_SGD, _ONLY_ADAM = ("momentum",), ("betas", "eps")
 
 
-class PsiOptimiserSection(Section):
-    """An optimiser, one state per partition."""
+class OptimiserSection(Section):
+    """An optimiser."""
 
     name: Literal["adam", "adamw", "sgd"] = Field(default="adam", description="adam, adamw or sgd")
     learning_rate: float = Field(default=1e-3, gt=0, description="of the optimiser")
@@ -24,7 +24,7 @@ class PsiOptimiserSection(Section):
     eps: float = Field(default=1e-8, gt=0, description="Adam's epsilon")
 
     @model_validator(mode="after")
-    def _no_idle_key(self) -> PsiOptimiserSection:
+    def _no_idle_key(self) -> Self:
         for key in _ONLY_ADAM if self.name == "sgd" else _ONLY_SGD:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{self.name} has no {key}; leave it out, or choose another optimiser")
@@ -38,8 +38,8 @@ class PsiOptimiserSection(Section):
         return kind(self.learning_rate, self.eps, self.betas)
 
 
-class OptimiserSection(PsiOptimiserSection):
-    """The optimiser of the weights, with their decay."""
+class WeightOptimiserSection(OptimiserSection):
+    """The optimiser of the weights, one state per partition, with their decay."""
 
     weight_decay: float = Field(default=0.0, ge=0, description="of the last partition")
     decay_scaling: Literal["reciprocal", "square_root", "none"] = Field(
