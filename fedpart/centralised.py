@@ -30,7 +30,8 @@ class Training(ModelState):
 
     Args:
         task: what is learned; the method may change it.
-        dataset: the training data, divided at random into chunks; or the chunks themselves, a data set each.
+        dataset: the training data, divided at random into chunks; or the chunks themselves, a data set each,
+            whose sizes then take the place of the settings' proportions.
         settings: see :class:`~fedpart.settings.TrainingSettings`.
         identity: text that stands for the data in checkpoints.
         evidence: another estimate of the log marginal likelihood than L_ML, in nats, for reports and
@@ -61,9 +62,9 @@ class Training(ModelState):
                 f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
             )
         task = self.method.prepare(task)
-        self.shares = self.method.proportions(settings.chunks)
-        self._data, self._bounds = in_chunks(dataset, self.shares, settings.seed)
-        self._data = self._data.to(settings.device, task.dtype)
+        proportions = self.method.proportions(settings.chunks)
+        data, self._bounds, self.shares = in_chunks(dataset, proportions, settings.seed)
+        self._data = data.to(settings.device, task.dtype)
         partition = self.method.partition(task, self.shares, settings)
         trained_on = self.shares if partition.chunks == len(self.shares) else (1.0,)
         super().__init__(
@@ -87,10 +88,14 @@ class Training(ModelState):
                 f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
                 f"set keep_best to false, give another evidence, or use partitioned networks on two chunks."
             )
-        self._losses = [0.0, 0.0]  # sum over the parameter steps since the last report, and their number
+        self._losses = [0.0, 0.0]  # sum over the iterations since the last report, and their number
+        self._index = 0  # steps within the iteration
         shared = dataclasses.asdict(settings)
-        for rim in ("device", *(("iterations",) if settings.schedule == "constant" else ())):
-            del shared[rim]  # where, and how long
+        del shared["device"]
+        if settings.schedule == "constant" and len(self.stages) == 1 and not settings.keep_best:
+            del shared["iterations"]  # such a run may go on for longer
+        shared["kinds"] = [type(settings.optimiser).__name__, type(settings.optimiser_psi).__name__]
+        shared["evidence"] = getattr(self._evidence, "__name__", None)
         self.agreement = agreement(self.task, self.partition, shared, identity)
 
     @property
@@ -133,17 +138,17 @@ class Training(ModelState):
         Raises:
             TrainingError: the loss is not finite, or the method has diverged.
         """
-        iteration = self.completed + 1
+        iteration, self._index = self.completed + 1, 0
         rng = generator(self.seed, "iteration", iteration)
         loss = math.nan
-        for index, step in enumerate(self.method.steps(self, iteration, rng)):
+        for step in self.method.steps(self, iteration, rng):
             psi_only = step.job.partition is None
             size = self.settings.psi_batch_size if psi_only else None
             low, high = self._bounds[step.first - 1], self._bounds[step.last]
             drawn = torch.from_numpy(rng.integers(low, high, size or self.settings.batch_size))
             drawn = drawn.to(self._data.targets.device)
             batch = Batch(self._data.inputs[drawn], self._data.targets[drawn])
-            found = self._run(step, batch, iteration, index)
+            found = self._run(step, batch, iteration)
             loss = loss if psi_only else found
         self.completed = iteration
         self._losses[0] += loss
@@ -159,9 +164,17 @@ class Training(ModelState):
 
         Returns:
             The mean negative log-likelihood of the batch before the step, nats.
+
+        Raises:
+            ValueError: there is no partition k.
+            TrainingError: see :meth:`step`.
         """
+        if not 1 <= k <= self.partition.chunks:
+            raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
+        self._index = 0
+        loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), batch, self.completed + 1)
         self.completed += 1
-        return self._run(Step(Job(subnetwork=k, partition=k), 1, k), batch, self.completed, 0)
+        return loss
 
     def psi_step(self, k: int, batch: Batch) -> float:
         """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), for a loop of one's own.
@@ -172,8 +185,17 @@ class Training(ModelState):
 
         Returns:
             The mean negative log-likelihood of the batch before the step, nats.
+
+        Raises:
+            ValueError: there is no chunk k that psi can be trained on, or no psi to train.
+            TrainingError: see :meth:`step`.
         """
-        return self._run(Step(Job(subnetwork=k - 1, psi=True), k, k), batch, self.completed, 1)
+        if not 2 <= k <= len(self.shares):
+            raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
+        if not self.learns_psi:
+            raise ValueError(f"The method {self.settings.method!r} trains no hyperparameter of this task.")
+        unseen = min(k - 1, self.partition.chunks)
+        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), batch, self.completed)
 
     def log_marginal_likelihood(self) -> float:
         """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
@@ -235,7 +257,8 @@ class Training(ModelState):
             lml = None if self._evidence is None else self._evidence(self)
         except ValueError as error:
             raise TrainingError(f"The evidence at iteration {self.completed} fails: {error}") from error
-        if self.settings.keep_best and lml is not None and (self.best is None or lml > self.best.lml):
+        better = lml is not None and math.isfinite(lml) and (self.best is None or lml > self.best.lml)
+        if self.settings.keep_best and lml is not None and better:
             self.best = Best(self.completed, lml, self.w.cpu().clone(), self.psi.cpu().clone())
         loss, steps = self._losses
         self._losses = [0.0, 0.0]
@@ -249,15 +272,23 @@ class Training(ModelState):
             stage=stage,
         )
 
-    def _run(self, step: Step, batch: Batch, iteration: int, index: int) -> float:
+    def _run(self, step: Step, batch: Batch, iteration: int) -> float:
         job = step.job
         point = Point(self.partition.space, self.partition.subnetwork(self.w, job.subnetwork))
-        noise = Noise(NoiseKey(self.seed, "training", (iteration, index)), self.w.device, self.task.dtype)
+        key = NoiseKey(self.seed, "training", (iteration, self._index))
+        noise = Noise(key, self.w.device, self.task.dtype)
+        self._index += 1
         try:
             found = gradients(self.task, self.partition, self.method.loss, job, point, self.psi, batch, noise)
             self._apply(step, found, iteration)
-        except ValueError as error:
-            raise TrainingError(f"Training stopped at iteration {iteration}: {error}.") from error
+        except IndexError as error:
+            raise TrainingError(
+                f"The data do not fit the network ({error}); every label must be below its number of "
+                f"outputs, and every token below the size of its vocabulary."
+            ) from error
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error
         return found.loss
 
     def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
@@ -268,9 +299,7 @@ class Training(ModelState):
         """
         if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
             self.method.watch(self.task, self.psi)
-            raise ValueError(
-                f"the loss is {found.loss:g} or its gradient is not finite; lower the learning rates"
-            )
+            raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")
         if found.w is not None and step.job.partition is not None:
             rate = self._rate(iteration)
             if step.learning_rate is not None:

@@ -76,7 +76,7 @@ class Executor:
             if not math.isfinite(loss):
                 raise ClientError(
                     f"The loss of client {client} in round {self.round} is {loss} (subnetwork "
-                    f"{job.subnetwork}); lower the local learning rate, or check the client's data."
+                    f"{job.subnetwork}); {self.protocol.method.remedy}."
                 )
         if losses:  # of the largest subnetwork that was trained
             update.loss = losses[max(losses, key=lambda job: (job.partition is not None, job.subnetwork))]

@@ -101,14 +101,20 @@ def diagonal_laplace(
 
 
 def laplace_evidence(training: Training) -> float:
-    """Diagonal Laplace evidence of the full network as it stands, in nats; for ``Training(evidence=...)``.
+    """Diagonal Laplace evidence of a plain network as it stands, in nats; for ``Training(evidence=...)``.
 
-    The prior is the one that the weight decay stands for; the best one where there is none, or where it is
-    decoupled (AdamW).
+    Hyperparameters inside the network are constants. The prior is the one that the weight decay stands for;
+    the best one where there is none, or where it is decoupled (AdamW).
 
     Raises:
-        ValueError: the task transforms its inputs at random; see also :func:`diagonal_laplace`.
+        ValueError: there is more than one partition, whose weights have a decay each; or the task transforms
+            its inputs at random; see also :func:`diagonal_laplace`.
     """
+    if training.partition.chunks > 1:
+        raise ValueError(
+            "The Laplace evidence is of a plain network; use it with the method 'none', and L_ML with "
+            "partitions."
+        )
     task, data = training.task, training.examples(1, len(training.shares))
     with torch.no_grad(), torch.random.fork_rng():
         first, second = (task.transformed(training.psi, data.inputs).cpu() for _ in range(2))
@@ -121,7 +127,10 @@ def laplace_evidence(training: Training) -> float:
     coupled = bool(decay) and not isinstance(optimiser, AdamWSettings)
     precision: float | Literal["optimised"] = decay * len(data) if coupled else "optimised"
     seen = Dataset(first, data.targets)
-    return diagonal_laplace(training.module(), seen, precision).log_marginal_likelihood
+    module = training.module()
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name not in task.psi_names)
+    return diagonal_laplace(module, seen, precision).log_marginal_likelihood
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:

@@ -34,7 +34,8 @@ class TrainingReport:
 
     Attributes:
         iteration: completed; seconds: wall-clock since the last report, with L_ML.
-        train_loss: mean over the parameter steps since the last report, nats per example.
+        train_loss: what the parameter steps since the last report minimised, its mean: nats per example (for
+            Augerino with its regulariser).
         psi: raw values by name; physical: in units that a person reads.
         lml: L_ML in nats, or another estimate of the evidence that was asked for; None if no chunk is scored
             by a network that has not seen it.

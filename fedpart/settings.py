@@ -120,6 +120,7 @@ class TrainingSettings:
         schedule: of the parameters' learning rate, on total iterations: ``constant``, or ``cosine`` down to
             ``final_rate`` times the first (I.4: 0.01), reached after ``schedule_iterations`` (None: all).
         keep_best: early stopping: end with the weights and psi whose L_ML was best among the reports (I.4).
+            The largest of many values is biased upwards, and all chunks have a say in when w_1 stops.
         scheme, defaults, chain: see :class:`~fedpart.partition.Partition`.
         device: where models are computed.
 

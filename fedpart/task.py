@@ -221,9 +221,7 @@ class Task:
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
         with noise.active() if noise is not None else nullcontext():
             for name, transform in self.transforms.items():
-                prefix = f"transforms.{name}."
-                own = {k.removeprefix(prefix): value for k, value in tensors.items() if k.startswith(prefix)}
-                x = functional_call(transform, own, (x,))
+                x = functional_call(transform, _own(tensors, name), (x,))
         return x
 
     def physical(self, psi: Tensor) -> dict[str, float]:
@@ -251,8 +249,7 @@ class Task:
         tensors = self.psi_space.tensors(psi)
         found = []
         for name, transform in self.transforms.items():
-            prefix = f"transforms.{name}."
-            own = {"of." + k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+            own = {f"of.{k}": value for k, value in _own(tensors, name).items()}
             width = functional_call(_Widths(transform), own, ())
             found += [width] if width is not None else []
         if not found:
@@ -272,6 +269,12 @@ class Task:
         with torch.no_grad():
             for path, value in self.psi_space.tensors(psi.detach()).items():
                 self._model.get_parameter(path).copy_(value)
+
+
+def _own(tensors: Mapping[str, Tensor], transform: str) -> dict[str, Tensor]:
+    """The psi of one transform, under the names that it has there."""
+    prefix = f"transforms.{transform}."
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def _channels_last(value: Tensor) -> Tensor:

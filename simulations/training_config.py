@@ -70,7 +70,11 @@ class TrainingConfig(Config):
     @property
     def may_grow(self) -> bool:
         method = build_method(self.method, self.method_options.get(self.method, {}))
-        return self.schedule.shape == "constant" and len(method.stages(self.iterations, 1, 1)) == 1
+        return (
+            not self.keep_best
+            and self.schedule.shape == "constant"
+            and len(method.stages(self.iterations, 1, 1)) == 1
+        )
 
     def recorded(self, until: int) -> range:
         return range(self.evaluate_every, until + 1, self.evaluate_every)

@@ -258,7 +258,9 @@ def test_a_loss_that_is_not_finite_names_client_and_round():
     says = error(
         Task(smooth_net()), shard(9), local=LocalSettings(learning_rate=1e30, batch_size=2, epochs=4)
     )
-    assert re.search(r"loss of client 2 in round 5 is (nan|inf) .*subnetwork 2.*lower the local", says)
+    assert re.search(
+        r"loss of client 2 in round 5 is (nan|inf) .*subnetwork 2.*lower the learning rates", says
+    )
 
 
 def test_a_hyperparameter_that_the_loss_does_not_use_is_named():

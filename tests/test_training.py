@@ -47,7 +47,7 @@ def run(state):
 
 
 OPTIMISERS = [
-    {"optimiser": SGDSettings(0.1, momentum=0.9), "weight_decay": 0.01},
+    {"optimiser": SGDSettings(0.1, momentum=0.9), "weight_decay": 0.01, "schedule": "cosine"},
     {"optimiser": AdamSettings(0.01), "weight_decay": 0.01, "decay_scaling": "square_root"},
     {"optimiser": AdamWSettings(0.01), "weight_decay": 0.1},
 ]
@@ -69,6 +69,25 @@ def test_no_bit_of_a_later_chunk_reaches_an_earlier_partition(method, options, n
     assert all(not torch.equal(a.w[s], training(Task(net(), samples=1), **fixed).w[s]) for s in slices)
 
 
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+@pytest.mark.parametrize("replaced", [2, 3])
+def test_node_partitions_leak_neither(defaults, replaced):
+    fixed = {"scheme": "node", "defaults": defaults, "psi_every": 1000, "optimiser": AdamSettings(0.01)}
+    first, second = chunks(), chunks()
+    second[replaced - 1] = shard(len(first[replaced - 1]), 999)
+    a, b = (run(training(Task(chain_net(dropout=False)), data, **fixed)) for data in (first, second))
+    same = [torch.equal(a.w[a.partition.slice(k)], b.w[b.partition.slice(k)]) for k in (1, 2, 3)]
+    assert same == [k < replaced for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("replaced", [2, 3])
+def test_the_data_of_a_late_chunk_reach_psi_in_training(replaced):
+    first, second = chunks(), chunks()
+    second[replaced - 1] = shard(len(first[replaced - 1]), 999)
+    a, b = (run(training(data=data)) for data in (first, second))
+    assert not torch.equal(a.psi, b.psi)
+
+
 def test_the_data_of_a_chunk_decide_the_psi_step_on_it():
     psis = []
     for seed in (0, 1):
@@ -78,10 +97,13 @@ def test_the_data_of_a_chunk_decide_the_psi_step_on_it():
     assert not torch.equal(*psis)
 
 
-def plain_loop(net, data, iterations, batch_size, seed, make):
+def plain_loop(net, data, iterations, batch_size, seed, make, schedule=None):
     """Standard training in torch alone, on the batches that the library draws."""
     optimiser = make(net.parameters())
+    first = optimiser.param_groups[0]["lr"]
     for iteration in range(1, iterations + 1):
+        if schedule is not None:
+            optimiser.param_groups[0]["lr"] = first * schedule(iteration)
         rng = generator(seed, "iteration", iteration)
         rows = torch.from_numpy(rng.integers(0, len(data), batch_size))
         optimiser.zero_grad()
@@ -112,6 +134,38 @@ def test_one_partition_is_standard_training_to_the_bit(settings, make):
     reference = plain_loop(net, state.chunks[0], 30, 6, 3, make)
     ours = state.tensors()
     assert all(torch.equal(ours[name], value) for name, value in reference.named_parameters())
+
+
+def test_the_cosine_is_that_of_total_iterations():
+    data, net = shard(30), chain_net(dropout=False)
+    options = {"optimiser": SGDSettings(0.3), "schedule": "cosine", "final_rate": 0.1}
+    state = run(training(Task(net), data, method="none", **options))
+
+    def rate(iteration):
+        return 0.1 + 0.9 * (1 + math.cos(math.pi * (iteration - 1) / 30)) / 2
+
+    reference = plain_loop(net, state.chunks[0], 30, 6, 3, lambda p: torch.optim.SGD(p, 0.3), schedule=rate)
+    ours = state.tensors()
+    for name, value in reference.named_parameters():
+        torch.testing.assert_close(ours[name], value.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaling, power", [("reciprocal", 1.0), ("square_root", 0.5), ("none", 0.0)])
+def test_each_partition_decays_by_its_own_weight_decay(scaling, power):
+    """A long way along the decay alone: the loss does not depend on these weights (their inputs are zero)."""
+    zeros = [Dataset(torch.zeros_like(c.inputs), c.targets) for c in chunks()]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(36, 3, bias=False))
+    fixed = {"optimiser": SGDSettings(0.1), "weight_decay": 0.05, "decay_scaling": scaling}
+    state = training(Task(net), zeros, **fixed)
+    before = state.w.clone()
+    counts = [0, 0, 0]
+    for iteration in range(1, 31):
+        k = state.method.steps(state, iteration, generator(3, "iteration", iteration))[0].job.partition
+        counts[k - 1] += 1
+        state.step()
+    for k, share in ((1, 0.5), (2, 0.8), (3, 1.0)):
+        part, shrink = state.partition.slice(k), (1 - 0.1 * 0.05 / share**power) ** counts[k - 1]
+        torch.testing.assert_close(state.w[part], before[part] * shrink, rtol=1e-4, atol=1e-7)
 
 
 def test_partitions_and_chunks_are_drawn_by_their_proportions():
@@ -145,13 +199,14 @@ def test_batches_come_with_replacement_from_the_chunks_of_the_step():
             seen.setdefault(len(seen), x.detach().clone())
             return self.layer(self.gain(x / 40))
 
-    state = training(Task(Spy(), samples=1), data, batch_size=64)
+    state = training(Task(Spy(), samples=1), data, batch_size=64, psi_batch_size=11)
     numbers = [chunk.inputs.flatten().tolist() for chunk in state.chunks]
     assert sorted(itertools.chain(*numbers)) == list(range(40)) and [len(n) for n in numbers] == [20, 12, 8]
     for iteration in range(1, 20):
         seen.clear()
         first, second = state.method.steps(state, iteration, generator(3, "iteration", iteration))
         state.step()
+        assert [len(x) for x in seen.values()] == [64, 11]
         drawn = [set(x.flatten().tolist()) for x in seen.values()]
         assert drawn[0] <= set(itertools.chain(*numbers[: first.last]))
         assert drawn[1] <= set(numbers[second.last - 1])
@@ -206,6 +261,19 @@ def test_the_psi_step_descends_the_loss_of_the_chunk():
     assert torch.equal(state.w, training().w)
 
 
+def test_every_step_of_an_iteration_has_noise_of_its_own():
+    """Hardly training: the same batch would give the same loss under the same noise."""
+    state = training(
+        Task(chain_net(dropout=True), samples=1),
+        optimiser=SGDSettings(1e-30),
+        optimiser_psi=SGDSettings(1e-30),
+    )
+    batch = Batch(state.chunks[1].inputs, state.chunks[1].targets)
+    losses = [state.parameter_step(1, batch), *(state.psi_step(2, batch) for _ in range(3))]
+    losses += [state.parameter_step(1, batch)]
+    assert len(set(losses)) == 5
+
+
 def test_weight_decay_is_stronger_for_earlier_partitions():
     assert weight_decays(0.1, CHUNKS, "reciprocal") == pytest.approx((0.2, 0.125, 0.1))
     assert weight_decays(0.1, CHUNKS, "square_root") == pytest.approx((0.1 / 0.5**0.5, 0.1 / 0.8**0.5, 0.1))
@@ -244,11 +312,11 @@ def test_separate_networks_are_trained_alone():
     whole = Dataset(torch.cat([c.inputs for c in data]), torch.cat([c.targets for c in data]))
     for iteration in range(1, 13):
         rng = generator(3, "iteration", iteration)
-        k = int(rng.choice(3, p=np.array(CHUNKS)))
-        rows = torch.from_numpy(rng.integers(0, (20, 32, 40)[k], 6))
-        adams[k].zero_grad()
-        nn.functional.cross_entropy(nets[k](whole.inputs[rows]), whole.targets[rows]).backward()
-        adams[k].step()
+        for k, n in enumerate((20, 32, 40)):
+            rows = torch.from_numpy(rng.integers(0, n, 6))
+            adams[k].zero_grad()
+            nn.functional.cross_entropy(nets[k](whole.inputs[rows]), whole.targets[rows]).backward()
+            adams[k].step()
     for k, net in enumerate(nets):
         for name, value in net.named_parameters():
             torch.testing.assert_close(ours[k][name], value.detach(), rtol=0, atol=2e-6)
@@ -321,20 +389,31 @@ def test_keep_best_ends_with_the_best_report():
     )
 
 
+@pytest.mark.parametrize("options", [OPTIMISERS[0], OPTIMISERS[2]], ids=["sgd, cosine", "adamw"])
 @pytest.mark.parametrize("method", ["partitioned", "separate", "validation", "augerino", "none"])
-def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, tmp_path):
+def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, options, tmp_path):
     def fresh(iterations):
         task = Task(norm_net(), transforms=[augmentation()], samples=2)
-        shares = (0.6, 0.4) if method == "validation" else CHUNKS
+        more = (
+            {"chunks": (0.6, 0.4), "method_options": {"finetune_epochs": 0.8}}
+            if method == "validation"
+            else {}
+        )
+        iterations = 6 if method == "validation" else iterations  # then six of finetuning, interrupted at 7
         keep = method in ("partitioned", "separate")
-        return training(task, shard(40), method=method, chunks=shares, iterations=iterations, keep_best=keep)
+        return training(
+            task,
+            shard(40),
+            **{"method": method, "iterations": iterations, "keep_best": keep, **options, **more},
+        )
 
     whole, reports = fresh(12), []
     whole.run(4, reports.append)
     part = fresh(12)
+    assert whole.total == 12
     for _ in range(7):
         part.step()
-        if part.iteration == 4:
+        if part.iteration in (4, *(stage.end for stage in part.stages)):
             part._report(None)
     part.save(tmp_path / "x.pt")
     again, rest = fresh(12), []
@@ -342,20 +421,29 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, tmp_path):
     again.run(4, rest.append)
     assert torch.equal(whole.w, again.w) and torch.equal(whole.psi, again.psi)
     assert [(r.iteration, r.train_loss, r.lml) for r in rest] == [
-        (r.iteration, r.train_loss, r.lml) for r in reports[1:]
+        (r.iteration, r.train_loss, r.lml) for r in reports if r.iteration > 7
     ]
 
 
-def test_only_a_constant_schedule_may_be_prolonged(tmp_path):
+def test_only_what_can_be_prolonged_is(tmp_path):
+    """Not what depends on how long it is: a cosine, finetuning after it, early stopping at reports."""
     run(training()).save(tmp_path / "a.pt")
     training(iterations=40).load(tmp_path / "a.pt")
-    run(training(schedule="cosine")).save(tmp_path / "b.pt")
-    with pytest.raises(ValueError, match="iterations was 30, is 40"):
-        training(schedule="cosine", iterations=40).load(tmp_path / "b.pt")
+    finetuned = {"method": "validation", "chunks": (0.5, 0.5), "method_options": {"finetune_epochs": 1}}
+    for i, options in enumerate(({"schedule": "cosine"}, {"keep_best": True}, finetuned)):
+        data = chunks(sizes=(20, 20)) if "method" in options else chunks()
+        run(training(data=data, **options)).save(tmp_path / f"{i}.pt")
+        with pytest.raises(ValueError, match="iterations was 30, is 40"):
+            training(data=data, **options, iterations=40).load(tmp_path / f"{i}.pt")
 
 
-def test_fit_learns_what_generalises():
-    """Shifted copies: the gain that the later chunks like is found from the training data alone."""
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
+    training(optimiser=AdamSettings(0.01)).save(tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"AdamSettings.*AdamWSettings"):
+        training(optimiser=AdamWSettings(0.01)).load(tmp_path / "a.pt")
+
+
+def test_fit_learns():
     data = shard(60)
     result = fit(
         Task(smooth_net(), samples=1),
@@ -403,20 +491,31 @@ def test_retraining_starts_from_the_psi_that_was_found():
     )
 
 
-def test_augerino_steps_weights_and_widths_at_once():
-    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
-    state = training(task, shard(40), method="augerino", optimiser_psi=SGDSettings(1.0), iterations=1)
-    rng = generator(3, "iteration", 1)
-    rows = torch.from_numpy(rng.integers(0, 40, 6))
-    batch, widths = state.examples(1, 1).subset(rows), state.task.widths(state.psi)
-    before = (state.w.clone(), state.psi.clone())
+@pytest.mark.parametrize("safe", [True, False])
+def test_augerino_steps_weights_and_widths_at_once(safe):
+    """Black images are blind to warps: only the regulariser moves the raw widths r, lambda ||softplus(r)||,
+    whose gradient is lambda softplus(r) / ||softplus(r)|| sigmoid(r)."""
+    blind = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 3))
+    grey = Dataset(torch.zeros(40, 1, 6, 6), torch.zeros(40, dtype=torch.int64))
+    task = Task(blind, transforms=[AffineAugmentation("augerino", 0.5)], samples=1)
+    options = {"weight": 0.2, "safe": safe}
+    state = training(
+        task, grey, method="augerino", method_options=options, optimiser_psi=SGDSettings(1.0), iterations=1
+    )
+    w, raw = state.w.clone(), torch.full((6,), 0.5)
     loss = state.step()
-    assert not torch.equal(before[0], state.w) and not torch.equal(before[1], state.psi)
-    assert len(batch) == 6 and loss < 3 and widths.norm() > 0
-    assert int(state.optimiser.state_dict()[0]["step"]) == 1
+    width = math.log1p(math.exp(0.5))
+    gradient = 0.2 * width / (width * 6**0.5) / (1 + math.exp(-0.5))
+    torch.testing.assert_close(state.psi, raw + gradient)
+    assert not torch.equal(w, state.w)
+    logits = blind[2].bias.detach()
+    expected = -logits.log_softmax(0)[0].item() - 0.2 * width * 6**0.5
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 BAD = [
+    ({"method": "augerino", "method_options": {"weight": "x"}}, "Augerino's weight is a number"),
+    ({"method": "separate", "defaults": "zeros"}, "leave parameters, scheme, defaults away"),
     ({"chunks": (0.5, 0.3, 0.3)}, "must sum to 1"),
     ({"parameters": (0.5, 0.5)}, "3 chunk proportions but 2 parameter"),
     ({"method": "fedavg"}, "federated only"),
@@ -451,6 +550,43 @@ def test_a_chunk_without_data_is_refused():
         training(data=chunks()[:2])
 
 
+def test_chunks_that_are_given_have_their_own_sizes():
+    state = training(data=chunks(sizes=(10, 20, 10)), weight_decay=0.1)
+    assert state.shares == (0.25, 0.5, 0.25) and [len(c) for c in state.chunks] == [10, 20, 10]
+    assert len(training(data=chunks(), method="none").chunks[0]) == 40  # a single network takes them all
+
+
+@pytest.mark.parametrize(
+    "step, says",
+    [
+        (lambda s, b: s.parameter_step(0, b), "numbered 1 to 3, got 0"),
+        (lambda s, b: s.parameter_step(4, b), "numbered 1 to 3, got 4"),
+        (lambda s, b: s.psi_step(1, b), "chunks 2 to 3, got 1"),
+        (lambda s, b: s.psi_step(4, b), "chunks 2 to 3, got 4"),
+    ],
+)
+def test_steps_of_partitions_that_are_not_there(step, says):
+    state = training()
+    before = (state.w.clone(), state.psi.clone(), state.iteration)
+    with pytest.raises(ValueError, match=says):
+        step(state, Batch(state.chunks[0].inputs, state.chunks[0].targets))
+    assert torch.equal(before[0], state.w) and torch.equal(before[1], state.psi)
+    assert before[2] == state.iteration
+
+
+def test_a_psi_step_without_psi_is_refused():
+    state = training(Task(chain_net(dropout=False)))
+    with pytest.raises(ValueError, match="trains no hyperparameter"):
+        state.psi_step(2, Batch(state.chunks[0].inputs, state.chunks[0].targets))
+
+
+def test_data_that_do_not_fit_the_network_are_a_sentence():
+    with pytest.raises(TrainingError, match="every label must be below"):
+        run(training(data=Dataset(torch.rand(40, 1, 6, 6), torch.full((40,), 7))))
+    with pytest.raises(TrainingError, match=r"Training stopped at iteration 1: .*[^.]\.$"):
+        run(training(data=Dataset(torch.rand(40, 1, 5, 5), torch.zeros(40, dtype=torch.int64))))
+
+
 def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
     options = {"method": "augerino", "iterations": 400, "optimiser_psi": AdamSettings(0.5)}
@@ -460,6 +596,16 @@ def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     assert unsafe.iteration < 400
     safe = run(training(task, shard(40), method_options={"safe": True, "weight": 1.0}, **options))
     assert safe.task.widths(safe.psi).max() < 20
+
+
+def test_an_unsafe_augerino_that_blows_up_at_once_names_it_too():
+    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
+    options = {"safe": False, "weight": 1.0, "limit": 1e30}
+    state = training(
+        task, shard(40), method="augerino", method_options=options, optimiser_psi=SGDSettings(1e4)
+    )
+    with pytest.raises(TrainingError, match=r"safe variant"):
+        run(state)
 
 
 def test_a_loss_that_is_not_finite_stops():

@@ -13,9 +13,15 @@ from fedpart.space import largest_remainders
 
 
 def in_chunks(
-    dataset: Dataset | Sequence[Dataset], shares: Sequence[float], seed: int
-) -> tuple[Dataset, list[int]]:
-    """The examples in the order of their chunks, and the C + 1 bounds of these.
+    dataset: Dataset | Sequence[Dataset], shares: tuple[float, ...], seed: int
+) -> tuple[Dataset, list[int], tuple[float, ...]]:
+    """The examples in the order of their chunks, the C + 1 bounds of these, and their shares u_1..u_C.
+
+    Args:
+        dataset: n examples, divided at random by ``shares``; or the chunks themselves, whose sizes decide. A
+            single share takes all of them together.
+        shares: C proportions.
+        seed: of the division.
 
     Raises:
         ValueError: a chunk without examples, or another number of chunks than of proportions.
@@ -26,9 +32,16 @@ def in_chunks(
         whole = dataset.subset(order)
     else:
         chunks = list(dataset)
-        if len(chunks) != len(shares):
-            raise ValueError(f"There are {len(chunks)} chunks of data for {len(shares)} proportions.")
+        if len(shares) not in (1, len(chunks)):
+            raise ValueError(
+                f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give one of each per "
+                f"chunk."
+            )
         counts = [len(chunk) for chunk in chunks]
+        if len(shares) > 1:
+            shares = tuple(count / sum(counts) for count in counts)
+        else:
+            counts = [sum(counts)]
         whole = Dataset(
             torch.cat([chunk.inputs for chunk in chunks]), torch.cat([chunk.targets for chunk in chunks])
         )
@@ -37,4 +50,4 @@ def in_chunks(
             f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples; give "
             f"more data, fewer chunks, or a larger proportion."
         )
-    return whole, [0, *np.cumsum(counts).tolist()]
+    return whole, [0, *np.cumsum(counts).tolist()], shares

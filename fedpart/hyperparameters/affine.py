@@ -199,7 +199,7 @@ class AffineAugmentation(HyperModule):
             low, high = [-h for h in half], half
             for i, name in enumerate(self.components[self.family]):
                 if name.startswith("scale"):
-                    low[i], high[i] = math.exp(low[i]), math.exp(high[i])
+                    low[i], high[i] = math.exp(-min(high[i], _BEYOND)), math.exp(min(high[i], _BEYOND))
         else:
             low, high = (bound.detach().tolist() for bound in self._bounds())
         values = {}
@@ -215,6 +215,8 @@ class AffineAugmentation(HyperModule):
     def extra_repr(self) -> str:
         return f"family={self.family}, align_corners={self.align_corners}, padding={self.padding}"
 
+
+_BEYOND = 80.0  # nothing is left of an image under such a scale; its exponential must remain a number
 
 # A shift of 1 is half the image, so 50% of its side.
 _UNITS = {"angle": (" [deg]", 180 / math.pi), "shift_x": (" [%]", 50.0), "shift_y": (" [%]", 50.0)}

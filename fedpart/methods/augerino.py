@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ class Augerino(Method):
             where the task's own transform starts if it is of this family already.
 
     Raises:
-        ValueError: no transform of the task has widths.
+        ValueError: no transform of the task has widths, or a weight or limit below 0.
     """
 
     def __init__(
@@ -52,7 +53,16 @@ class Augerino(Method):
         family: Family | None = "augerino",
         initial: float | Sequence[float] | None = None,
     ) -> None:
+        for name, value in (("weight", weight), ("limit", limit)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise ValueError(f"Augerino's {name} is a number >= 0, got {value!r}.")
         self.weight, self.safe, self.limit, self.family, self.initial = weight, safe, limit, family, initial
+
+    @property
+    def remedy(self) -> str:
+        if self.safe:
+            return super().remedy
+        return "Augerino's objective is unbounded without its safe variant: use it (safe: true)"
 
     def prepare(self, task: Task) -> Task:
         task = task.replace(transforms={name: self._own(t) for name, t in task.transforms.items()})

@@ -97,6 +97,11 @@ class Method:
         """Centralised: names of the stages of training, and the iteration at which each ends."""
         return {"trained": iterations}
 
+    @property
+    def remedy(self) -> str:
+        """What to do if the loss is not finite, in a few words."""
+        return "lower the learning rates, or check the data"
+
     def watch(self, task: Task, psi: Tensor) -> None:
         """Centralised: called after every step of psi.
 

@@ -32,10 +32,13 @@ class Partitioned(Method):
         return jobs
 
     def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
-        u = np.array(training.shares)
-        k = 1 + int(rng.choice(len(u), p=u))
-        steps = [Step(Job(subnetwork=k, partition=k), 1, k)]
-        if len(u) > 1 and training.steps_psi(iteration):
-            k = 2 + int(rng.choice(len(u) - 1, p=u[1:] / u[1:].sum()))
-            steps.append(Step(Job(subnetwork=k - 1, psi=True), k, k))
-        return steps
+        k = 1 + int(rng.choice(len(training.shares), p=np.array(training.shares)))
+        return [Step(Job(subnetwork=k, partition=k), 1, k), *self.psi_steps(training, iteration, rng)]
+
+    def psi_steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+        """The step of psi in a centralised iteration, if it has one."""
+        u = np.array(training.shares[1:])
+        if not (len(u) and training.steps_psi(iteration)):
+            return []
+        k = 2 + int(rng.choice(len(u), p=u / u.sum()))
+        return [Step(Job(subnetwork=k - 1, psi=True), k, k)]

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS
 from fedpart.methods.partitioned import Partitioned
 from fedpart.partition import Partition, SeparateNetworks
 from fedpart.task import Task
 
 if TYPE_CHECKING:
+    from fedpart.centralised import Training
     from fedpart.settings import FederationSettings, TrainingSettings
 
 
 @METHODS.register("separate")
 class Separate(Partitioned):
-    """As partitioned networks, but w_k is a network of its own: C times the memory (Section 5, Figure 3)."""
+    """As partitioned networks, but w_k is a network of its own (Section 5, Figure 3).
+
+    An iteration steps every network, so each is trained as long as a plain one: C times the work and memory.
+
+    Raises:
+        ValueError: settings that divide one network's parameters.
+    """
 
     federated = False
 
     def partition(
         self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
     ) -> Partition:
+        if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
+            raise ValueError(
+                "Separate networks have no partitions within them; leave parameters, scheme, defaults away."
+            )
         return SeparateNetworks(task.parameter_space(1), len(chunks))
+
+    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+        networks = range(1, len(training.shares) + 1)
+        steps = [Step(Job(subnetwork=k, partition=k), 1, k) for k in networks]
+        return [*steps, *self.psi_steps(training, iteration, rng)]

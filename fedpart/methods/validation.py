@@ -23,8 +23,8 @@ class ValidationSet(Method):
     """One network trained on chunk 1; psi on chunk 2, the validation set, through the same network.
 
     Args:
-        finetune_epochs: passes over both chunks after psi is optimised, with psi fixed; 0 for none (20 in
-            App. I.4).
+        finetune_epochs: how often each example of both chunks is drawn, on average, after psi is optimised,
+            with psi fixed; 0 for none (20 in Section 5).
         finetune_learning_rate: of these; None: the settings', under their schedule.
 
     Raises:
