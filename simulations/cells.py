@@ -84,15 +84,17 @@ def complete(
         Interrupted, OSError: it stopped; finished cells stay, and started ones can be continued.
     """
     todo = [(cell, state) for cell in cells if (state := cell.state()) != "finished"]
-    if len(todo) < len(cells):
-        done = f"{len(cells) - len(todo)} of {len(cells)} runs"
-        say(console, f"{done} were finished before and are not run again.")
+    before = len(cells) - len(todo)
+    if before:
+        say(console, f"{before} of {len(cells)} runs were finished before and are not run again.")
     if len(todo) > 1 and (jobs > 1 or not console.is_terminal):
         say(console, f"{len(todo)} runs to do, {min(jobs, len(todo))} at a time.")
     if jobs > 1 and len(todo) > 1:
         from simulations.parallel import complete_in_processes
 
-        return complete_in_processes([cell for cell, _ in todo], jobs, lambda text: say(console, text))
+        return complete_in_processes(
+            [cell for cell, _ in todo], jobs, before, lambda text: say(console, text)
+        )
     failures: list[Failed] = []
     for number, (cell, state) in enumerate(todo, start=1):
         shown = progress if console.is_terminal else None
@@ -103,14 +105,24 @@ def complete(
         except (Interrupted, OSError):
             raise  # a person, the disk, another process: the other cells would fare no better
         except Exception as error:  # one bad cell must not lose the others
-            if isinstance(error, ConfigError) and number == 1 and len(todo) == len(cells):
-                raise  # nothing is lost yet, and most likely none of them can be set up
+            if bad_for_all(isinstance(error, ConfigError), before + number - 1):
+                raise
             failures.append(Failed(cell, in_words(error), "".join(traceback.format_exception(error))))
             say(console, f"Failed: {cell.name}: {failures[-1].error}")
             continue
         if not console.is_terminal:
             say(console, f"Finished {number - len(failures)} of {len(todo)}: {outcome(cell)}")
     return failures
+
+
+def bad_for_all(bad_input: bool, ended: int) -> bool:
+    """Whether a run that fails ends them all: nothing is lost yet, and most likely none can be set up.
+
+    Args:
+        bad_input: it could not be set up.
+        ended: runs that have ended before it, well or not, now or earlier.
+    """
+    return bad_input and not ended
 
 
 def outcome(cell: Cell) -> str:

@@ -13,21 +13,24 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from simulations.cells import Cell, Failed, in_words, outcome
+from simulations.cells import Cell, Failed, bad_for_all, in_words, outcome
 from simulations.config import ConfigError
 from simulations.runner import Interrupted, run_experiment
 
 
-def complete_in_processes(cells: Sequence[Cell], jobs: int, say: Callable[[str], None]) -> list[Failed]:
+def complete_in_processes(
+    cells: Sequence[Cell], jobs: int, before: int, say: Callable[[str], None]
+) -> list[Failed]:
     """Run unfinished cells, ``jobs`` at a time; those that failed.
 
     Args:
         cells: what to run, in this order.
         jobs: processes at a time.
+        before: other cells, which were finished before.
         say: tells a person how it goes on.
 
     Raises:
-        ConfigError: the first cells that ended could not be set up, and most likely none can.
+        ConfigError: the first cell of all to end could not be set up, and most likely none can.
         Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
     """
     # A server process that has imported torch once forks into a fresh process for every cell.
@@ -52,11 +55,11 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, say: Callable[[str],
                     done += 1
                     say(f"Finished {done} of {len(cells)}: {outcome(cell)}")
                 elif not stopped:
-                    failures.append(Failed(cell, error, trace))
-                    say(f"Failed: {cell.name}: {error}")
-                    if bad_input and not done and len(failures) == 1:
+                    if bad_for_all(bad_input, before + done + len(failures)):
                         stopped.append(0)
                         _send(signal.SIGTERM, running)
+                    failures.append(Failed(cell, error, trace))
+                    say(f"Failed: {cell.name}: {error}")
     if stopped and stopped[0]:
         raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
     if stopped:
