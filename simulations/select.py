@@ -20,8 +20,12 @@ from simulations.runner import run_experiment
 from simulations.selection import Column, Selection
 from simulations.selection_figures import plot_selection
 
-# Keys that decide which examples the evidence is of.
-_INCOMPARABLE = ("chunks", "data", "data_dir", "data_seed", "training_points", "rotated", "max_angle", "seed")
+# Keys whose values have no evidences that can be compared, and why.
+_EXAMPLES = ("chunks", "data", "data_dir", "data_seed", "training_points", "rotated", "max_angle", "seed")
+_INCOMPARABLE = {
+    **dict.fromkeys(_EXAMPLES, "each is of other examples"),
+    **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
+}
 
 
 class SelectionIncomplete(RunError):
@@ -39,8 +43,8 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     Repetition i has seed and data_seed + i: the values of a repetition see the same data.
 
     Raises:
-        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or says which
-            examples there are.
+        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or a key whose
+            values cannot be compared.
     """
     section = config.select
     if section is None:
@@ -48,10 +52,10 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
             "The configuration does not say what to select; add for instance "
             "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
         )
-    if section.key.partition(".")[0] in _INCOMPARABLE:
+    reason = _INCOMPARABLE.get(section.key.partition(".")[0])
+    if reason is not None:
         raise ConfigError(
-            f"Values of {section.key} cannot be compared by their evidence, for each is of other examples; "
-            f"select another key."
+            f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
     folders = [_folder(value) for value in section.values]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
@@ -94,7 +98,7 @@ def run_selection(
 
     Raises:
         SelectionIncomplete: some runs failed; raised at the end, when everything else is written.
-        ConfigError: see :func:`plan`; or the runs could not be set up.
+        ConfigError: see :func:`plan`; or a value's runs could not be set up.
         Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
     out, console = Path(out), console or Console()
@@ -104,8 +108,12 @@ def run_selection(
     if config.select.laplace:
         twins = [laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
     for source, group in (("", cells), ("select.laplace: ", twins)):
-        if any(not cell.finished() for cell in group):
-            _check(group[0], source)
+        todo: dict[Path, Cell] = {}  # the first of each value
+        for cell in group:
+            if not cell.finished():
+                todo.setdefault(cell.folder.parent, cell)
+        for cell in todo.values():
+            _check(cell, source or f"{cell.name}: ")
     failed = complete([*cells, *twins], run=run, jobs=jobs, progress=progress, console=console)
     columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
@@ -141,8 +149,8 @@ def _check(cell: Cell, source: str) -> None:
         raise ConfigError(f"{source}{error}") from error
     if cell.config.evidence == "lml" and not training.scores_chunks:
         raise ConfigError(
-            f"Selection compares L_ML, which the method {cell.config.method!r} on {len(training.shares)} "
-            f"chunks does not have; use method: partitioned with two chunks or more, "
+            f"{source}selection compares L_ML, which the method {cell.config.method!r} on "
+            f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
             f"or evidence: laplace."
         )
 

@@ -16,6 +16,7 @@ from test_cli import fedpart, refused
 from test_plots import assert_nothing_overlaps
 from tiny import tiny_training, tiny_training_file
 
+from simulations.cells import complete
 from simulations.config import ConfigError
 from simulations.curves import Run
 from simulations.plots import run_figure
@@ -195,6 +196,17 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert "2 of 2 runs were finished before" in again.stdout
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Path, jobs: int) -> None:
+    bad = tiny_training(select={**SELECT, "seeds": 1}, psi_from="nowhere")
+    cells, console = plan(bad, tmp_path), Console(file=io.StringIO())
+    with pytest.raises(ConfigError, match="holds no finished run"):
+        complete(cells, jobs=jobs, console=console)
+    Pretends()(cells[0].config, cells[0].folder)
+    failed = complete(cells, jobs=jobs, console=console)
+    assert {entry.cell.name for entry in failed} == {cell.name for cell in cells[1:]}
+
+
 @needs_laplace
 def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
     section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
@@ -230,9 +242,15 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     refused(wrong, "did you mean 'kept'?")
     refused(fedpart("select", with_section, "--values", "5,[1"), "select.values=[5,[1] is not valid YAML")
     chunks = ("--set", "select.key=chunks", "--values", "[0.5,0.5],[0.8,0.2]")
-    refused(fedpart("select", with_section, *chunks), "chunks cannot be compared by their evidence")
+    refused(
+        fedpart("select", with_section, *chunks), "chunks cannot be compared", "each is of other examples"
+    )
+    for key, values in (("evidence", "lml,laplace"), ("method", "partitioned,separate")):
+        other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
+        refused(other, f"Values of {key} cannot be compared", "each estimates it in another way")
     refused(fedpart("select", with_section, "--values", ""), "it should be a list of at least 1")
-    refused(fedpart("select", with_section, "--values", "0,5"), "first 1 to 30 of 30 features, got 0")
+    last = fedpart("select", with_section, "--values", "5,0")  # seen before 5 is trained
+    refused(last, "kept 0, seed 0: ", "first 1 to 30 of 30 features, got 0")
     assert not (tmp_path / "runs").exists()
 
 
