@@ -13,6 +13,11 @@ FILES = {
     ".".join(("fedpart", *file.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__"): file
     for file in FOLDER.rglob("*.py")
 }
+EVERYTHING = FILES | {
+    f"{package}.{file.stem}": file
+    for package in ("server", "client", "simulations")
+    for file in (FOLDER.parent / package).glob("*.py")
+}
 SHARED = {
     f"fedpart.{name}"
     for name in (
@@ -72,22 +77,54 @@ def test_neither_imports_the_other(side, other):
     assert not reached(*side) & set(other)
 
 
+def resolved(tree):
+    """Every name and attribute of a module in full: aliases of imports are followed."""
+    aliases = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            aliases |= {
+                alias.asname or alias.name.partition(".")[0]: alias.name
+                for alias in node.names
+                if alias.asname
+            }
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            aliases |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            head, dot, rest = ast.unparse(node).partition(".")
+            yield aliases.get(head, head) + dot + rest
+
+
 def users(*calls):
-    """Modules in which one of ``calls`` (dotted names) is used."""
+    """Modules of the library and of what is built on it that use one of ``calls``; ``.name`` is of anything."""
     found = set()
-    for module, file in FILES.items():
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, (ast.Attribute, ast.Name)) and ast.unparse(node).endswith(calls):
-                found.add(module)
+    for module, file in EVERYTHING.items():
+        names = set(resolved(ast.parse(file.read_text())))
+        if names & set(calls) or any(name.endswith(tuple(c for c in calls if c[0] == ".")) for name in names):
+            found.add(module)
     return found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.optim import Adam\nAdam([])",
+        "from torch.optim import Adam as A\nA([])",
+        "import torch.optim as o\no.Adam([])",
+        "import torch\ntorch.optim.Adam([])",
+        "from torch import optim\noptim.Adam([])",
+    ],
+)
+def test_aliases_are_followed(text):
+    assert "torch.optim.Adam" in set(resolved(ast.parse(text)))
+
+
 def test_every_part_of_the_mathematics_has_one_place():
-    assert users("autograd.grad", ".backward", "autograd.backward") == {"fedpart.gradients"}
-    assert users("optim.Adam", "optim.AdamW", "optim.SGD") == {"fedpart.optim"}
-    assert users("functional_call") == {"fedpart.task"}
-    assert users("average_samples") - {"fedpart.likelihood"} == {"fedpart.task"}
-    assert users("DECAY_POWERS") - {"fedpart.optim"} <= {"fedpart.settings"}
+    assert users("torch.autograd.grad", ".backward") == {"fedpart.gradients"}
+    assert users("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD") == {"fedpart.optim"}
+    assert users("torch.func.functional_call") == {"fedpart.task"}
+    assert users("fedpart.likelihood.average_samples") == {"fedpart.task"}
+    assert users("fedpart.optim.DECAY_POWERS") <= {"fedpart.settings"}
     assert users("torch.save", "torch.load") == {"fedpart.state"}
 
 
