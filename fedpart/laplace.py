@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fedpart.centralised import Training
 
 
+_TRIED = 4  # examples
+
+
 class DiagonalLaplace(NamedTuple):
     """What :func:`diagonal_laplace` returns."""
 
@@ -110,12 +113,32 @@ def laplace_evidence(training: Training) -> float:
         ValueError: there is more than one partition, whose weights have a decay each; or the task transforms
             its inputs at random; see also :func:`diagonal_laplace`.
     """
+    data, settings = training.examples(1, len(training.shares)), training.settings
+    coupled = bool(settings.weight_decay) and not isinstance(settings.optimiser, AdamWSettings)
+    precision: float | Literal["optimised"] = settings.weight_decay * len(data) if coupled else "optimised"
+    return _of_training(training, data, precision).log_marginal_likelihood
+
+
+def check_laplace(training: Training) -> None:
+    """Refuse what has no Laplace evidence, whatever it learns: tried on a few examples.
+
+    Raises:
+        ImportError: laplace-torch is not installed.
+        ValueError: see :func:`laplace_evidence`.
+    """
+    data = training.examples(1, len(training.shares))
+    _of_training(training, data.subset(range(min(_TRIED, len(data)))), 1.0)
+
+
+def _of_training(
+    training: Training, data: Dataset, precision: float | Literal["optimised"]
+) -> DiagonalLaplace:
     if training.partition.chunks > 1:
         raise ValueError(
             "The Laplace evidence is of a plain network; use it with the method 'none', and L_ML with "
             "partitions."
         )
-    task, data = training.task, training.examples(1, len(training.shares))
+    task = training.task
     with torch.no_grad(), torch.random.fork_rng():
         first, second = (task.transformed(training.psi, data.inputs).cpu() for _ in range(2))
     if not torch.equal(first, second):
@@ -123,14 +146,10 @@ def laplace_evidence(training: Training) -> float:
             "A Laplace approximation needs inputs that are the same each time, but they are transformed at "
             "random; leave out learned masks and augmentations."
         )
-    decay, optimiser = training.settings.weight_decay, training.settings.optimiser
-    coupled = bool(decay) and not isinstance(optimiser, AdamWSettings)
-    precision: float | Literal["optimised"] = decay * len(data) if coupled else "optimised"
-    seen = Dataset(first, data.targets)
     module = training.module()
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in task.psi_names)
-    return diagonal_laplace(module, seen, precision).log_marginal_likelihood
+    return diagonal_laplace(module, Dataset(first, data.targets), precision)
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:

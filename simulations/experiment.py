@@ -11,10 +11,10 @@ import torch
 
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.data import SPLITS, angle_bins
+from fedpart.methods.partitioned import Partitioned
 from fedpart.training import Training, TrainingSettings
 from simulations.building import build_task, check_device, load_data
 from simulations.config import Config, ExperimentConfig, TrainingConfig
-from simulations.evidence import check_laplace
 
 
 class RunError(RuntimeError):
@@ -71,17 +71,36 @@ class TrainingExperiment:
         """The state before the first iteration.
 
         Raises:
-            ValueError: chunks, method or evidence do not fit the data or the task.
+            ValueError: chunks, method or evidence do not fit the data or the task; or psi would never be stepped.
             ImportError: laplace-torch is wanted and not installed.
         """
         identity = self.config.identity()
         if self.config.evidence == "lml":
-            return Training(self.task, self.train, self.settings, identity)
-        from fedpart.laplace import laplace_evidence
+            training = Training(self.task, self.train, self.settings, identity)
+        else:
+            from fedpart.laplace import check_laplace, laplace_evidence
 
-        training = Training(self.task, self.train, self.settings, identity, laplace_evidence)
-        check_laplace(training)
+            training = Training(self.task, self.train, self.settings, identity, laplace_evidence)
+            check_laplace(training)
+        _check_psi(training)
         return training
+
+
+def _check_psi(training: Training) -> None:
+    """Refuse settings under which a method that learns psi would never step it."""
+    settings = training.settings
+    if not training.learns_psi:
+        return
+    if isinstance(training.method, Partitioned) and len(training.shares) == 1:
+        raise ValueError(
+            f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones, but "
+            f"there is one; give two chunks or more, or use method: none."
+        )
+    if settings.psi_every > settings.iterations:
+        raise ValueError(
+            f"psi_every is {settings.psi_every}, but there are {settings.iterations} iterations, so that psi "
+            f"would never be stepped; lower psi_every, or use method: none."
+        )
 
 
 @overload

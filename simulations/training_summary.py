@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpart import Dataset, Training
+from fedpart.rng import generator
 from simulations.experiment import TrainingExperiment
 from simulations.summary import git_commit, versions
 
@@ -24,20 +25,22 @@ def summarise_training(
         ``method, seed, data_seed, iterations``; ``lml`` (the evidence of the final state, nats summed over
         examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
         ``lml`` or ``laplace``); ``train_``, ``val_`` and ``test_accuracy``
-        (fractions, None without classes or data) and ``_nll`` (nats per example) of the full network;
-        ``subnetworks``: for k = 1..C its scores on ``train`` (chunks 1..k, which it was trained on), on the
-        ``next`` chunk (which it has not seen) and on ``test``; ``stages``: the test scores at the end of each
-        part of training, the last those of the final state; ``psi`` in physical units; ``seconds`` of all
-        iterations; ``config_hash``, ``versions``, ``git_commit``.
+        (fractions, None without classes or data) and ``_nll`` (nats per example) of the full network, where
+        those on ``train`` are of the examples that its weights were trained on. ``subnetworks``: for k = 1..C
+        how many ``examples`` its weights were trained on, its scores on these (``train``), on the ``next``
+        chunk (which they have not seen; None if there is none) and on ``test``; ``stages``: the test scores
+        at the end of each part of training, the last those of the final state; ``psi`` in physical units;
+        ``seconds`` of all iterations; ``config_hash``, ``versions``, ``git_commit``.
     """
     config, best, last = experiment.config, training.best, lines[-1]
-    subnetworks = [_subnetwork(training, k, experiment.test) for k in range(1, training.partition.chunks + 1)]
+    end = training.total if best is None else best.iteration
+    subnetworks = [
+        _subnetwork(training, k, _seen(training, k, end), experiment.test)
+        for k in range(1, training.partition.chunks + 1)
+    ]
     full = subnetworks[-1]
-    if training.partition.chunks < len(training.shares):  # fewer networks than chunks: the one may see all
-        train = training.evaluate(training.examples(1, len(training.shares)))
-    else:
-        train = full["train"]
-    scores = {"train": train, "val": _evaluate(training, experiment.validation), "test": full["test"]}
+    validation = _evaluate(training, experiment.validation)
+    scores = {"train": full["train"], "val": validation, "test": full["test"]}
     stages = [
         {"name": line["stage"], "iteration": line["iteration"]}
         | {key: line[key] for key in ("test_accuracy", "test_nll")}
@@ -65,13 +68,23 @@ def summarise_training(
     }
 
 
-def _subnetwork(training: Training, k: int, test: Dataset) -> dict[str, Any]:
-    chunks = len(training.shares)
+def _seen(training: Training, k: int, iteration: int) -> int:
+    """The last of the chunks 1.. that subnetwork k's weights were trained on, as of ``iteration``."""
+    if training.partition.chunks == len(training.shares):
+        return k
+    steps = training.method.steps(training, iteration, generator(training.seed, "iteration", iteration))
+    return max(step.last for step in steps if step.job.partition is not None)
+
+
+def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[str, Any]:
+    data = training.examples(1, seen)
     return {
         "k": k,
-        "examples": len(training.examples(1, k)),
-        "train": training.evaluate(training.examples(1, k), k),
-        "next": training.evaluate(training.examples(k + 1, k + 1), k) if k < chunks else None,
+        "examples": len(data),
+        "train": training.evaluate(data, k),
+        "next": training.evaluate(training.examples(seen + 1, seen + 1), k)
+        if seen < len(training.shares)
+        else None,
         "test": _evaluate(training, test, k),
     }
 

@@ -263,7 +263,7 @@ def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path
     )
     refused(
         fedpart("train", tiny_training_file(tmp_path), "--set", "evidence=laplace"),
-        "leave out learned masks and augmentations",
+        "use it with the method 'none'",
     )
     assert not (tmp_path / "runs").exists()
 

@@ -170,7 +170,14 @@ def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
     assert summary["stages"][1]["test_nll"] == summary["test_nll"] != summary["stages"][0]["test_nll"]
     assert summary["lml"] is None
     (only,) = summary["subnetworks"]
-    assert only["examples"] == 108 and only["next"] is not None  # the network itself has not seen chunk 2
+    assert only["examples"] == 120 and only["next"] is None  # finetuned on both chunks
+
+
+def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -> None:
+    summary = run_experiment(tiny_training(method="validation", chunks=[0.9, 0.1]), tmp_path)
+    (only,) = summary["subnetworks"]
+    assert only["examples"] == 108
+    assert summary["train_nll"] == only["train"]["nll"] != only["next"]["nll"]
 
 
 @pytest.mark.parametrize("method", ["none", "separate"])
@@ -249,6 +256,13 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
         (["psi_from=nowhere"], "holds no finished run"),
+        (["chunks=[1.0]"], "give two chunks or more, or use method: none"),
+        (["method=separate", "chunks=[1.0]"], "give two chunks or more, or use method: none"),
+        (["psi_every=31"], "psi_every is 31, but there are 30 iterations"),
+        (
+            ["method=augerino", "method_options.augerino.weight=x"],
+            "Augerino's weight is a number >= 0, got 'x'",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(
