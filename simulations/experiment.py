@@ -11,6 +11,7 @@ import torch
 
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.data import SPLITS, angle_bins
+from fedpart.laplace import check_laplace, laplace_evidence
 from fedpart.methods.partitioned import Partitioned
 from fedpart.training import Training, TrainingSettings
 from simulations.building import build_task, check_device, load_data
@@ -71,16 +72,13 @@ class TrainingExperiment:
         """The state before the first iteration.
 
         Raises:
-            ValueError: chunks, method or evidence do not fit the data or the task; or psi would never be stepped.
+            ValueError: chunks, method or evidence do not fit the data or the task, or psi would never be
+                stepped.
             ImportError: laplace-torch is wanted and not installed.
         """
-        identity = self.config.identity()
-        if self.config.evidence == "lml":
-            training = Training(self.task, self.train, self.settings, identity)
-        else:
-            from fedpart.laplace import check_laplace, laplace_evidence
-
-            training = Training(self.task, self.train, self.settings, identity, laplace_evidence)
+        evidence = laplace_evidence if self.config.evidence == "laplace" else None
+        training = Training(self.task, self.train, self.settings, self.config.identity(), evidence)
+        if evidence is not None:
             check_laplace(training)
         _check_psi(training)
         return training

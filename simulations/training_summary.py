@@ -33,9 +33,9 @@ def summarise_training(
         ``seconds`` of all iterations; ``config_hash``, ``versions``, ``git_commit``.
     """
     config, best, last = experiment.config, training.best, lines[-1]
-    end = training.total if best is None else best.iteration
+    reached = training.total if best is None else best.iteration
     subnetworks = [
-        _subnetwork(training, k, _seen(training, k, end), experiment.test)
+        _subnetwork(training, k, _seen(training, k, reached), experiment.test)
         for k in range(1, training.partition.chunks + 1)
     ]
     full = subnetworks[-1]
@@ -73,18 +73,17 @@ def _seen(training: Training, k: int, iteration: int) -> int:
     if training.partition.chunks == len(training.shares):
         return k
     steps = training.method.steps(training, iteration, generator(training.seed, "iteration", iteration))
-    return max(step.last for step in steps if step.job.partition is not None)
+    return max((step.last for step in steps if step.job.partition is not None), default=k)
 
 
 def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[str, Any]:
     data = training.examples(1, seen)
+    unseen = None if seen == len(training.shares) else training.examples(seen + 1, seen + 1)
     return {
         "k": k,
         "examples": len(data),
         "train": training.evaluate(data, k),
-        "next": training.evaluate(training.examples(seen + 1, seen + 1), k)
-        if seen < len(training.shares)
-        else None,
+        "next": None if unseen is None else training.evaluate(unseen, k),
         "test": _evaluate(training, test, k),
     }
 

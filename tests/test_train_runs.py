@@ -131,16 +131,19 @@ def test_death_before_the_summary_does_not_lose_the_best_state(
     same_run(undisturbed, tmp_path)
 
 
-def test_more_iterations_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
-    run_experiment(tiny_training(iterations=20, keep_best=True), tmp_path)
-    run_experiment(resumed_config(tmp_path, None, ["iterations=30"], TrainingConfig), tmp_path, resume=True)
-    same_run(undisturbed, tmp_path)
+def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
+    run_experiment(tiny_training(), tmp_path / "whole")
+    run_experiment(tiny_training(iterations=20), tmp_path / "grown")
+    more = resumed_config(tmp_path / "grown", None, ["iterations=30"], TrainingConfig)
+    run_experiment(more, tmp_path / "grown", resume=True)
+    same_run(tmp_path / "whole", tmp_path / "grown")
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"schedule": {"shape": "cosine"}},
+        {"keep_best": True},  # the state that would go on is the best, not the last
         {
             "method": "validation",
             "chunks": [0.5, 0.5],
@@ -251,7 +254,7 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
-        (["method=validation", "chunks=[1.0]"], "give two above 0, for instance [0.9, 0.1]"),
+        (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),
         (["method=validation", "chunks=[1.0, 0.0]"], "chunks.1 cannot be 0.0; it should be greater than 0"),
         (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
