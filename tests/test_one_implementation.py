@@ -96,7 +96,7 @@ def resolved(tree):
 
 
 def users(*calls):
-    """Modules of the library, and of what is built on it, that use one of ``calls``; ``.name``: of anything."""
+    """Modules of the library, and of what is built on it, that use one of ``calls`` (``.name``: of any)."""
     found = set()
     for module, file in EVERYTHING.items():
         names = set(resolved(ast.parse(file.read_text())))
