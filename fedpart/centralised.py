@@ -13,7 +13,7 @@ import torch
 from fedpart.agreement import agreement
 from fedpart.data.chunks import in_chunks
 from fedpart.data.dataset import Dataset
-from fedpart.gradients import Gradients, Point, gradients, psi_mask
+from fedpart.gradients import MISFIT, Gradients, Point, gradients, psi_mask
 from fedpart.jobs import Job, Step
 from fedpart.methods.base import build_method
 from fedpart.noise import Noise, NoiseKey
@@ -92,8 +92,8 @@ class Training(ModelState):
         self._index = 0  # steps within the iteration
         shared = dataclasses.asdict(settings)
         del shared["device"]
-        if settings.schedule == "constant" and len(self.stages) == 1 and not settings.keep_best:
-            del shared["iterations"]  # such a run may go on for longer
+        if settings.may_grow(self.stages):
+            del shared["iterations"]
         shared["kinds"] = [type(settings.optimiser).__name__, type(settings.optimiser_psi).__name__]
         shared["evidence"] = getattr(self._evidence, "__name__", None)
         self.agreement = agreement(self.task, self.partition, shared, identity)
@@ -282,10 +282,7 @@ class Training(ModelState):
             found = gradients(self.task, self.partition, self.method.loss, job, point, self.psi, batch, noise)
             self._apply(step, found, iteration)
         except IndexError as error:
-            raise TrainingError(
-                f"The data do not fit the network ({error}); every label must be below its number of "
-                f"outputs, and every token below the size of its vocabulary."
-            ) from error
+            raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
         except (ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error
@@ -301,18 +298,10 @@ class Training(ModelState):
             self.method.watch(self.task, self.psi)
             raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")
         if found.w is not None and step.job.partition is not None:
-            rate = self._rate(iteration)
+            rate = self.settings.rate(iteration)
             if step.learning_rate is not None:
                 rate = step.learning_rate / self.settings.optimiser.learning_rate
             self.optimiser.step(step.job.partition - 1, found.w, rate)
         if found.psi is not None:
             self.optimiser_psi.step(0, found.psi * self._psi_mask)
             self.method.watch(self.task, self.psi)
-
-    def _rate(self, iteration: int) -> float:
-        """The parameters' learning rate in ``iteration``, of the settings' one (I.1: on total iterations)."""
-        settings = self.settings
-        if settings.schedule == "constant":
-            return 1.0
-        done = min(1.0, (iteration - 1) / (settings.schedule_iterations or settings.iterations))
-        return settings.final_rate + (1 - settings.final_rate) * (1 + math.cos(math.pi * done)) / 2

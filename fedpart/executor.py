@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.gradients import Point, gradients, psi_mask
+from fedpart.gradients import MISFIT, Point, gradients, psi_mask
 from fedpart.jobs import Job
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import SGDSettings, SlicedOptimiser, weight_decays
@@ -68,8 +68,7 @@ class Executor:
                 losses[job] = loss = self._run_job(update, client, shard, job)
             except IndexError as error:
                 raise ClientError(
-                    f"The data of client {client} do not fit the network ({error}); every label must be "
-                    f"below its number of outputs, and every token below the size of its vocabulary."
+                    f"The data of client {client} do not fit the network ({error}); {MISFIT}."
                 ) from error
             except Exception as error:
                 raise ClientError.of(client, self.round, error) from error

@@ -14,6 +14,9 @@ from fedpart.partition import Partition
 from fedpart.space import ParameterSpace
 from fedpart.task import Batch, Task
 
+# What an IndexError in the network means, to people.
+MISFIT = "every label must be below its number of outputs, and every token below the size of its vocabulary"
+
 
 class Point:
     """Weights at which gradients are taken.

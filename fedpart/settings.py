@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -169,6 +169,17 @@ class TrainingSettings:
         if self.schedule not in ("constant", "cosine"):
             raise ValueError(f"schedule is one of constant or cosine, got {self.schedule!r}.")
         weight_decays(self.weight_decay, self.chunks, self.decay_scaling)  # refuses
+
+    def may_grow(self, stages: Sized) -> bool:
+        """Whether a run with these stages may go on for longer: nothing in it depends on how long it is."""
+        return self.schedule == "constant" and not self.keep_best and len(stages) == 1
+
+    def rate(self, iteration: int) -> float:
+        """The parameters' learning rate in ``iteration`` (1..), of the first (I.1: on total iterations)."""
+        if self.schedule == "constant":
+            return 1.0
+        done = min(1.0, (iteration - 1) / (self.schedule_iterations or self.iterations))
+        return self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2
 
 
 def _check_proportions(settings: FederationSettings | TrainingSettings) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 from fedpart import METHODS
 from fedpart.data import DATASETS
 from fedpart.likelihood import LIKELIHOODS
+from fedpart.methods.base import Method, build_method
 from fedpart.models import MODELS
 from simulations.config_errors import check_name, check_options, knows, sentence
 from simulations.config_file import ConfigError
@@ -195,7 +196,25 @@ class Config(Section):
 
     def recorded(self, until: int) -> range:
         """Counts of the clock that have a line in metrics.jsonl for certain, up to ``until``."""
-        raise NotImplementedError
+        return range(self.evaluate_every, until + 1, self.evaluate_every)
+
+    def build_method(self) -> Method:
+        """The method with its own options."""
+        return build_method(self.method, self.method_options.get(self.method, {}))
+
+    def shared_settings(self) -> dict[str, Any]:
+        """What the library's settings of every kind take from here, by name."""
+        return {
+            "method": self.method,
+            "method_options": self.method_options.get(self.method, {}),
+            "chunks": self.chunks,
+            "parameters": self.parameters,
+            "seed": self.seed,
+            "scheme": self.scheme,
+            "defaults": self.defaults,
+            "chain": self.chain,
+            "device": self.device,
+        }
 
     def resolved(self) -> dict[str, Any]:
         """Every key with its value, as plain data for YAML and JSON; :meth:`from_dict` is the inverse."""

@@ -78,21 +78,13 @@ class ExperimentConfig(Config):
             return AdamSettings(section.learning_rate, section.eps, section.betas)
 
         return FederationSettings(
+            **self.shared_settings(),
             clients=self.clients,
-            method=self.method,
-            method_options=self.method_options.get(self.method, {}),
-            chunks=self.chunks,
-            parameters=self.parameters,
             cohort=self.cohort,
-            seed=self.seed,
             local=LocalSettings(**self.local.model_dump()),
             server=adam(self.server),
             server_psi=adam(self.server_psi),
             weighting=self.weighting,
             non_contributors=self.non_contributors,
-            scheme=self.scheme,
-            defaults=self.defaults,
-            chain=self.chain,
-            device=self.device,
             on_client_error=self.on_client_error,
         )

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
-from fedpart.methods.base import Method, build_method
+from fedpart.methods.base import Method
 from fedpart.methods.plain import Plain
 from simulations.config import Config, ConfigError, TrainingConfig, with_overrides
 from simulations.run_directory import STATE, saved_config
@@ -32,7 +32,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
             f"The run in {run} is not finished, so its hyperparameters are not known; continue it with "
             f"fedpart {saved.clock.command} --resume {run}."
         )
-    method = build_method(saved.method, saved.method_options.get(saved.method, {}))
+    method = saved.build_method()
     if isinstance(method, Plain) and not method.augment:
         raise ConfigError(
             f"The run in {run} has found no hyperparameters, for its method {saved.method!r} learns none; "

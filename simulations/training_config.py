@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fedpart import TrainingSettings
-from fedpart.methods.base import build_method
 from simulations.config_base import Clock, Config, Proportion
 from simulations.training_sections import (
     OptimiserSection,
@@ -69,28 +68,16 @@ class TrainingConfig(Config):
 
     @property
     def may_grow(self) -> bool:
-        method = build_method(self.method, self.method_options.get(self.method, {}))
-        return (
-            not self.keep_best
-            and self.schedule.shape == "constant"
-            and len(method.stages(self.iterations, 1, 1)) == 1
-        )
-
-    def recorded(self, until: int) -> range:
-        return range(self.evaluate_every, until + 1, self.evaluate_every)
+        return self.settings().may_grow(self.build_method().stages(self.iterations, 1, 1))
 
     def settings(self) -> TrainingSettings:
         """The run in the library's terms."""
         return TrainingSettings(
+            **self.shared_settings(),
             iterations=self.iterations,
-            method=self.method,
-            method_options=self.method_options.get(self.method, {}),
-            chunks=self.chunks,
-            parameters=self.parameters,
             batch_size=self.batch_size,
             psi_batch_size=self.psi_batch_size,
             psi_every=self.psi_every,
-            seed=self.seed,
             optimiser=self.optimiser.settings(),
             optimiser_psi=self.optimiser_psi.settings(),
             weight_decay=self.optimiser.weight_decay,
@@ -99,8 +86,4 @@ class TrainingConfig(Config):
             final_rate=self.schedule.final_rate,
             schedule_iterations=self.schedule.iterations,
             keep_best=self.keep_best,
-            scheme=self.scheme,
-            defaults=self.defaults,
-            chain=self.chain,
-            device=self.device,
         )

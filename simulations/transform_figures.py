@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedpart import Dataset, Task
-from fedpart.methods.base import build_method
 from fedpart.noise import Noise, NoiseKey
 from simulations.building import build_task, load_data, saved_psi
 from simulations.figures import DPI
@@ -37,8 +36,7 @@ def run_transforms_figure(folder: str | Path) -> Figure | None:
     if splits.train.inputs.ndim != 4 or splits.train.inputs.shape[1] not in (1, 3):
         return None
     task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
-    method = build_method(config.method, config.method_options.get(config.method, {}))
-    task = method.prepare(task)
+    task = config.build_method().prepare(task)
     if not task.transforms:
         return None
     return transforms_figure(task, saved_psi(folder, task), examples(splits.train))

@@ -1,6 +1,5 @@
 """Runs on the disk: what a folder holds, and that nothing is lost, whenever a run dies."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 import torch
 import yaml
 from safetensors import safe_open
-from tiny import tiny, tiny_file
+from tiny import same_run, tiny, tiny_file
 
 from fedpart import RoundReport
 from simulations.config import ConfigError
@@ -48,14 +47,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny(), folder)
     return folder
-
-
-def same_run(a: Path, b: Path) -> None:
-    assert (a / "state.safetensors").read_bytes() == (b / "state.safetensors").read_bytes()
-    metrics = [[{**line, "seconds": 0} for line in read_metrics(folder)] for folder in (a, b)]
-    assert json.dumps(metrics[0]) == json.dumps(metrics[1])
-    summaries = [{**(read_summary(folder) or {}), "seconds": 0} for folder in (a, b)]
-    assert summaries[0] == summaries[1]
 
 
 def test_a_folder_holds_everything(undisturbed: Path) -> None:

@@ -1,7 +1,6 @@
 """Selection by L_ML: its runs, its files, and what it says."""
 
 import csv
-import importlib.util
 import io
 import json
 import math
@@ -27,10 +26,6 @@ from simulations.selection import Column, Selection
 from simulations.selection_figures import selection_figure
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
-
-needs_laplace = pytest.mark.skipif(
-    importlib.util.find_spec("laplace") is None, reason="laplace-torch is an extra"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +202,6 @@ def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Pa
     assert {entry.cell.name for entry in failed} == {cell.name for cell in cells[1:]}
 
 
-@needs_laplace
 def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
     section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
     file = tiny_training_file(tmp_path, select=section, keep_best=True)
@@ -254,7 +248,6 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-@needs_laplace
 def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     learned = {"key": "iterations", "values": [10, 20], "laplace": True}  # with the tiny experiment's mask
     refused(
@@ -275,7 +268,6 @@ def test_laplace_torch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "runs").exists()
 
 
-@needs_laplace
 def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path: Path) -> None:
     fixed = {"affine": None, "dropout": None, "mask": {"kept": 15}}
     file = tiny_training_file(tmp_path, hyperparameters=fixed, evidence="laplace", keep_best=True)

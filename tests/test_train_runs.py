@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 from test_cli import fedpart, refused
-from tiny import TINY, tiny_training, tiny_training_file
+from tiny import TINY, same_run, tiny_training, tiny_training_file
 
 from fedpart import Training, TrainingReport
 from simulations.config import ConfigError, TrainingConfig
@@ -32,14 +32,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny_training(keep_best=True), folder)
     return folder
-
-
-def same_run(a: Path, b: Path) -> None:
-    assert (a / "state.safetensors").read_bytes() == (b / "state.safetensors").read_bytes()
-    metrics = [[{**line, "seconds": 0} for line in read_metrics(folder)] for folder in (a, b)]
-    assert json.dumps(metrics[0]) == json.dumps(metrics[1])
-    summaries = [{**(read_summary(folder) or {}), "seconds": 0} for folder in (a, b)]
-    assert summaries[0] == summaries[1]
 
 
 def psi_of(folder: Path) -> list[float]:

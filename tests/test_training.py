@@ -282,11 +282,11 @@ def test_weight_decay_is_stronger_for_earlier_partitions():
 
 def test_the_cosine_runs_on_total_iterations_and_ends_at_its_final_rate():
     state = training(schedule="cosine", final_rate=0.1, iterations=30)
-    rates = [state._rate(i) for i in range(1, 32)]
+    rates = [state.settings.rate(i) for i in range(1, 32)]
     assert rates[0] == 1 and rates[15] == pytest.approx(0.55) and rates[30] == pytest.approx(0.1)
     assert rates == sorted(rates, reverse=True)
     short = training(schedule="cosine", final_rate=0.1, schedule_iterations=10)
-    assert short._rate(11) == short._rate(30) == pytest.approx(0.1)
+    assert short.settings.rate(11) == short.settings.rate(30) == pytest.approx(0.1)
 
 
 def test_the_learning_rate_scales_the_step():
@@ -589,13 +589,13 @@ def test_data_that_do_not_fit_the_network_are_a_sentence():
 
 def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
-    options = {"method": "augerino", "iterations": 400, "optimiser_psi": AdamSettings(0.5)}
+    options = {"method": "augerino", "iterations": 400, "optimiser_psi": SGDSettings(1.0)}
     unsafe = training(task, shard(40), method_options={"safe": False, "weight": 1.0}, **options)
     with pytest.raises(TrainingError, match=r"has diverged.*the safe one \(safe: true\)"):
         run(unsafe)
     assert unsafe.iteration < 400
     safe = run(training(task, shard(40), method_options={"safe": True, "weight": 1.0}, **options))
-    assert safe.task.widths(safe.psi).max() < 20
+    assert safe.task.widths(safe.psi).max() < 25  # half of what counts as diverged
 
 
 def test_an_unsafe_augerino_that_blows_up_at_once_names_it_too():

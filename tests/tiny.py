@@ -1,11 +1,13 @@
 """A tiny experiment on the embedded digits, seconds long, for tests of runs as a whole."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simulations.config import ExperimentConfig, TrainingConfig
+from simulations.run_directory import read_metrics, read_summary
 
 TINY: dict[str, Any] = {
     "data": "digits",
@@ -63,3 +65,12 @@ def tiny_training_file(folder: Path, **changes: Any) -> Path:
     path = folder / "training.yaml"
     path.write_text(yaml.safe_dump({**TINY_TRAINING, **changes}))
     return path
+
+
+def same_run(a: Path, b: Path) -> None:
+    """Two folders hold the same run, to the bit; how long it took apart."""
+    assert (a / "state.safetensors").read_bytes() == (b / "state.safetensors").read_bytes()
+    metrics = [[{**line, "seconds": 0} for line in read_metrics(folder)] for folder in (a, b)]
+    assert json.dumps(metrics[0]) == json.dumps(metrics[1])
+    summaries = [{**(read_summary(folder) or {}), "seconds": 0} for folder in (a, b)]
+    assert summaries[0] == summaries[1]
