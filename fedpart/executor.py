@@ -12,7 +12,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
 from fedpart.jobs import Job
 from fedpart.noise import Noise, NoiseKey
-from fedpart.optim import SGDSettings, SlicedOptimiser, weight_decays
+from fedpart.optim import LocalSGD, SGDSettings, weight_decays
 from fedpart.protocol import Protocol
 from fedpart.rng import generator
 from fedpart.task import Batch
@@ -59,13 +59,43 @@ class Executor:
             ClientError: the shard is empty, the loss is not finite, or the computation fails, for instance
                 because labels lie outside the classes.
         """
+        update, trained = self._execute(client, shard, jobs)
+        update.deltas = {j: sgd.change() for j, sgd in trained.items()}
+        return update
+
+    def add(self, client: int, shard: Dataset, jobs: Sequence[Job], total: Update | None) -> Update:
+        """Execute ``jobs`` and add the weighted update to a cohort's sum, in place and without making it.
+
+        The same bits as :meth:`run`, ``weigh`` and ``add``, with fewer passes over memory. Whether the values
+        are finite is not looked at.
+
+        Args:
+            client, shard, jobs: see :meth:`run`.
+            total: the sum so far; None: there is none. After an error it is of no more use.
+
+        Raises:
+            ClientError: see :meth:`run`.
+        """
+        update, trained = self._execute(client, shard, jobs)
+        weight = self.protocol.client_weight(update.examples)
+        update.weigh(weight)
+        total = update if total is None else total.add(update)
+        for j, sgd in trained.items():
+            total.deltas[j] = sgd.change(total.deltas.get(j), weight)
+            total.weights[j] = total.weights.get(j, 0.0) + weight
+        return total
+
+    def _execute(
+        self, client: int, shard: Dataset, jobs: Sequence[Job]
+    ) -> tuple[Update, dict[int, LocalSGD]]:
+        """The update without its deltas, and the trained partitions."""
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         shard = shard.to(self.device)
-        update, losses = Update(examples=len(shard)), dict[Job, float]()
+        update, losses, trained = Update(examples=len(shard)), dict[Job, float](), dict[int, LocalSGD]()
         for job in jobs:
             try:
-                losses[job] = loss = self._run_job(update, client, shard, job)
+                losses[job] = loss = self._run_job(update, trained, client, shard, job)
             except IndexError as error:
                 raise ClientError(
                     f"The data of client {client} do not fit the network ({error}); {MISFIT}."
@@ -79,7 +109,7 @@ class Executor:
                 )
         if losses:  # of the largest subnetwork that was trained
             update.loss = losses[max(losses, key=lambda job: (job.partition is not None, job.subnetwork))]
-        return update
+        return update, trained
 
     def _subnetwork(self, k: int) -> tuple[Tensor, Point]:
         """w_s^(k) at the server's values, in the module's own order; built once per round."""
@@ -89,32 +119,37 @@ class Executor:
             self._subnetworks[k] = theta, Point(partition.space, theta)
         return self._subnetworks[k]
 
-    def _run_job(self, update: Update, client: int, shard: Dataset, job: Job) -> float:
+    def _run_job(
+        self, update: Update, trained: dict[int, LocalSGD], client: int, shard: Dataset, job: Job
+    ) -> float:
         protocol, j = self.protocol, job.partition
         task, partition, objective = protocol.task, protocol.partition, protocol.method.loss
         start, point = self._subnetwork(job.subnetwork)
-        w_j = None if j is None else partition.take(start, j).clone()
-        if j is not None and w_j is not None:  # anew in every round
-            sgd = SlicedOptimiser(w_j, [slice(None)], self._sgd, [self._decays[j - 1]])
+        if j is not None:
+            origin, decay = partition.take(start, j), self._decays[j - 1]
+            trained[j] = LocalSGD(origin, self._sgd, decay, self._steps(len(shard)))
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
         for step, batch in enumerate(self._batches(client, shard, job)):
-            if j is not None and w_j is not None and step > 0:
-                point = Point(partition.space, partition.put(start, j, w_j))
+            if j is not None and step > 0:
+                point = Point(partition.space, partition.put(start, j, trained[j].values))
             purpose = "psi" if j is None else f"train {j}"
             key = NoiseKey(protocol.settings.seed, purpose, (step, client, self.round))
             noise = Noise(key, self.device, task.dtype)
             found = gradients(task, partition, objective, job, point, self.psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
-            if found.w is not None:
-                sgd.step(0, found.w)
+            if j is not None and found.w is not None:
+                trained[j].step(found.w)
             loss_sum += found.loss * len(batch.inputs)
             seen += len(batch.inputs)
-        if j is not None and w_j is not None:
-            update.deltas[j] = w_j.sub_(partition.take(start, j))
         if job.psi:
             update.psi = psi_sum * self._psi_mask / seen
         return loss_sum / seen
+
+    def _steps(self, examples: int) -> int:
+        """How many batches a client with so many examples trains on."""
+        local = self.protocol.settings.local
+        return local.epochs * math.ceil(examples / local.batch_size)
 
     def _batches(self, client: int, shard: Dataset, job: Job) -> Iterator[Batch]:
         local, seed, n = self.protocol.settings.local, self.protocol.settings.seed, len(shard)

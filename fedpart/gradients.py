@@ -33,14 +33,13 @@ class Point:
     """
 
     def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
-        self._theta = theta.detach().requires_grad_()
-        self._views = space.tensors(self._theta)
-        self.tensors = {name: view.detach().clone().requires_grad_() for name, view in self._views.items()}
+        self._space, self._theta = space, theta.detach()
+        views = space.tensors(self._theta)
+        self.tensors = {name: view.clone().requires_grad_() for name, view in views.items()}
 
-    def pull_back(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The flat gradient ``[size]``, in the module's own order, from those of ``tensors``."""
-        (flat,) = torch.autograd.grad(list(self._views.values()), self._theta, gradients, retain_graph=True)
-        return flat
+    def pull_back(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Flat pieces, ``[size]`` together, in the module's own order, from gradients of ``tensors``."""
+        return self._space.pull_back(self._theta, gradients)
 
 
 class Objective(Protocol):
@@ -54,11 +53,12 @@ class Objective(Protocol):
 class Gradients(NamedTuple):
     """Result of :func:`gradients`.
 
-    ``loss``: in nats; ``w``: ``[elements of w_j]``, or None without training; ``psi``: ``[P]``, or None.
+    ``loss``: in nats; ``w``: flat pieces, one after the other the elements of w_j, or None without training;
+    ``psi``: ``[P]``, or None.
     """
 
     loss: float
-    w: Tensor | None
+    w: list[Tensor] | None
     psi: Tensor | None
 
 
@@ -94,7 +94,7 @@ def gradients(
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
-    of_w = partition.take(point.pull_back(found), job.partition) if job.partition is not None else None
+    of_w = partition.select(point.pull_back(found), job.partition) if job.partition is not None else None
     return Gradients(loss.item(), of_w, of_psi)
 
 

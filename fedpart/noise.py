@@ -37,6 +37,7 @@ class Noise:
         self.key, self.device, self.dtype = key, torch.device(device), dtype
         self._draws = 0
         self._repeat, self._rows = 1, 0
+        self._channels_last = False
 
     def uniform(self, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """The next numbers, uniform on the open interval (0, 1), of ``shape``.
@@ -47,8 +48,11 @@ class Noise:
         drawn = (shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape)
         stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
         self._draws += 1
-        draw = torch.from_numpy(np.asarray(stream.random(drawn, dtype="float32"))).add_(_HALF_ULP)
+        images = self._channels_last and len(drawn) == 4
+        memory = (drawn[0], *drawn[2:], drawn[1]) if images else drawn
+        draw = torch.from_numpy(np.asarray(stream.random(memory, dtype="float32"))).add_(_HALF_ULP)
         draw = _inside(draw).to(self.device, self.dtype)
+        draw = draw.movedim(-1, 1) if images else draw
         return draw.repeat_interleave(self._repeat, 0) if shared else draw
 
     @contextmanager
@@ -64,9 +68,13 @@ class Noise:
             self._repeat = 1
 
     @contextmanager
-    def active(self) -> Iterator[None]:
-        """Within this context, :func:`uniform` draws from the beginning of this stream."""
-        self._draws = 0
+    def active(self, channels_last: bool = False) -> Iterator[None]:
+        """Within this context, :func:`uniform` draws from the beginning of this stream.
+
+        Args:
+            channels_last: the memory format of draws that have the shape of images.
+        """
+        self._draws, self._channels_last = 0, channels_last
         token = _ACTIVE.set(self)
         try:
             yield

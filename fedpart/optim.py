@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+_PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
@@ -36,9 +38,16 @@ class AdamSettings:
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter; the decay is part of the gradient."""
-        return torch.optim.Adam(
-            [parameter], lr=self.learning_rate, eps=self.eps, betas=self.betas, weight_decay=weight_decay
-        )
+        return torch.optim.Adam([parameter], **self._arguments(weight_decay))
+
+    def _arguments(self, weight_decay: float) -> dict[str, Any]:
+        return {
+            "lr": self.learning_rate,
+            "eps": self.eps,
+            "betas": self.betas,
+            "weight_decay": weight_decay,
+            "fused": True,  # one pass over the numbers
+        }
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,7 @@ class AdamWSettings(AdamSettings):
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter; the decay shrinks the parameter itself."""
-        return torch.optim.AdamW(
-            [parameter], lr=self.learning_rate, eps=self.eps, betas=self.betas, weight_decay=weight_decay
-        )
+        return torch.optim.AdamW([parameter], **self._arguments(weight_decay))
 
 
 OptimiserSettings = SGDSettings | AdamSettings
@@ -79,17 +86,18 @@ class SlicedOptimiser:
         ]
         self._learning_rate = settings.learning_rate
 
-    def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
+    def step(self, index: int, gradient: Tensor | Sequence[Tensor], rate: float = 1.0) -> None:
         """One step of slice ``index``.
 
         Args:
             index: of the slice.
-            gradient: along which to descend (for a server: minus the mean delta).
+            gradient: along which to descend (for a server: minus the mean delta); flat, or in flat pieces.
             rate: of the settings' learning rate, for this step.
         """
         part, optimiser = self._parts[index], self._optimisers[index]
         optimiser.param_groups[0]["lr"] = self._learning_rate * rate
-        part.grad = gradient.to(part.device)
+        whole = gradient if isinstance(gradient, Tensor) else joined(gradient)
+        part.grad = whole.to(part.device)
         optimiser.step()
         part.grad = None
 
@@ -104,11 +112,78 @@ class SlicedOptimiser:
         """Inverse of :meth:`state_dict`."""
         for part, optimiser, state in zip(self._parts, self._optimisers, states, strict=True):
             optimiser.state.clear()
-            if state:  # the step count stays on the CPU, where torch's Adam keeps it
+            if state:
                 optimiser.state[part] = {
-                    key: value.clone() if key == "step" else value.to(part.device, copy=True)
-                    for key, value in state.items()
+                    key: value.to(part.device, copy=True) for key, value in state.items()
                 }
+
+
+class LocalSGD:
+    """SGD on a client: some steps from the server's values of a vector, anew in every round.
+
+    Args:
+        origin: ``[N]``, the server's values, never changed.
+        settings: of SGD.
+        weight_decay: of this vector.
+        steps: how many will follow.
+    """
+
+    def __init__(self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int) -> None:
+        self._origin, self._settings, self._decay = origin, settings, weight_decay
+        self._sgd: SlicedOptimiser | None = None
+        self._only: Sequence[Tensor] = ()  # gradient of the only step
+        if steps > 1:
+            self.values = origin.clone()
+            self._sgd = SlicedOptimiser(self.values, [slice(None)], settings, [weight_decay])
+
+    def step(self, gradient: Sequence[Tensor]) -> None:
+        """One step along flat pieces, ``[N]`` together, that are used up."""
+        if self._sgd is None:
+            self._only = gradient
+        else:
+            self._sgd.step(0, gradient)
+
+    def change(self, total: Tensor | None = None, weight: float = 1.0) -> Tensor:
+        """What all steps have added to the vector, times ``weight``.
+
+        In pieces that stay in the cache, for memory is what the step of a small shard waits for. Call it
+        once, at the end.
+
+        Args:
+            total: ``[N]``, to which the result is added in place; None: a new vector.
+            weight: of the result.
+        """
+        result = torch.empty_like(self._origin) if total is None else total
+        scratch = torch.empty(0 if total is None else _piece(total), dtype=result.dtype, device=result.device)
+        done = 0
+        for source in self._sources():
+            here = slice(done, done + len(source))
+            origin, part = self._origin[here], result[here] if total is None else scratch[: len(source)]
+            if self._sgd is None:  # torch's step, whose momentum begins with the second
+                if self._decay:
+                    source.add_(origin, alpha=self._decay)
+                source = torch.add(origin, source, alpha=-self._settings.learning_rate, out=part)
+            torch.sub(source, origin, out=part)
+            if weight != 1:
+                part.mul_(weight)
+            if total is not None:
+                total[here].add_(part)
+            done = here.stop
+        return result
+
+    def _sources(self) -> Iterator[Tensor]:
+        """Pieces of the final values, or of the gradient of an only step."""
+        for vector in self._only if self._sgd is None else [self.values]:
+            yield from torch.split(vector, _piece(vector))
+
+
+def _piece(vector: Tensor) -> int:
+    return _PIECE if vector.device.type == "cpu" else max(1, len(vector))
+
+
+def joined(pieces: Sequence[Tensor]) -> Tensor:
+    """Flat pieces as one vector."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
 def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:

@@ -140,6 +140,10 @@ class Partition:
         """The elements of w_k from a vector ``[size]`` in the module's own order."""
         return own if self.chunks == 1 else own.index_select(0, self._positions_on(own.device)[k - 1])
 
+    def select(self, own: list[Tensor], k: int) -> list[Tensor]:
+        """:meth:`take` of a vector that comes in flat pieces, and goes in them."""
+        return own if self.chunks == 1 else [self.take(torch.cat(own), k)]
+
     def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
         """``own [size]``, in the module's own order, with the elements of w_k replaced; a copy."""
         return w_k if self.chunks == 1 else own.index_copy(0, self._positions_on(own.device)[k - 1], w_k)
@@ -160,10 +164,12 @@ class Partition:
             k: 0..C; 0 is the network of default values.
 
         Returns:
-            ``[size]`` in the module's own order.
+            ``[size]`` in the module's own order; ``w`` itself, if there is one partition.
         """
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
+        if self.chunks == 1 and k == 1:
+            return w
         head = self.bounds[k]
         return self.default.to(w).index_copy(0, self.order[:head].to(w.device), w[:head])
 
@@ -201,6 +207,9 @@ class SeparateNetworks(Partition):
         return self.default.to(w) if k == 0 else w[self.slice(k)]
 
     def take(self, own: Tensor, k: int) -> Tensor:
+        return own
+
+    def select(self, own: list[Tensor], k: int) -> list[Tensor]:
         return own
 
     def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:

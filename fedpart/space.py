@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal, get_args
@@ -119,6 +119,25 @@ class ParameterSpace:
         """
         parts = torch.split(flat, self._sizes)
         return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
+
+    def pull_back(self, flat: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of a function of :meth:`tensors` at ``flat [size]``: flat pieces, ``[size]`` together.
+
+        Args:
+            flat: where it is taken.
+            gradients: with respect to each tensor, in the order of ``entries``.
+        """
+        parts: list[Tensor] = []
+        for entry, gradient in zip(self.entries, gradients, strict=True):
+            if entry.fold is None:
+                parts.append(gradient.reshape(-1))
+            elif entry.fold == "sum":
+                parts += [gradient.reshape(-1)] * entry.copies
+            else:
+                copies = flat[entry.offset : entry.offset + entry.size].view(entry.copies, -1)
+                others = [copies[torch.arange(entry.copies) != i].prod(0) for i in range(entry.copies)]
+                parts += [gradient.reshape(-1) * other for other in others]
+        return parts
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The flat vector ``[size]`` of named tensors; a stacked parameter's first copy takes the value."""

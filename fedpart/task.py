@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.likelihood import LIKELIHOODS, Likelihood, average_samples, resolve_likelihood
 from fedpart.noise import Noise
 from fedpart.psi import check_transforms, named_transforms, psi_paths, short_name
 from fedpart.space import Fold, ParameterSpace
+from fedpart.substitution import Substitution
 
 
 class Batch(NamedTuple):
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 class _Model(nn.Module):
-    """Transforms, then the user's module: one tree, so that one functional_call substitutes w and psi."""
+    """Transforms, then the user's module: one tree, so that one substitution reaches w and psi."""
 
     def __init__(self, transforms: Mapping[str, nn.Module], module: nn.Module) -> None:
         super().__init__()
@@ -110,6 +110,7 @@ class Task:
         self.transform_psi = tuple(
             short_name(path) for path in self._psi_paths if path.startswith("transforms.")
         )
+        self._with = Substitution(self._model)
         self._buffers: dict[torch.device, dict[str, Tensor]] = {}
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
@@ -196,12 +197,13 @@ class Task:
         tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
         form = _channels_last if self.channels_last else _as_is
         tensors.update((f"module.{name}", form(value)) for name, value in w.items())
-        self._model.module.train(dropout)
+        if self._model.module.training != dropout:
+            self._model.module.train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
         share = noise if self.share_dropout_mask and self.samples > 1 else None
-        with noise.active() if noise is not None else nullcontext():
-            bf16 = self.precision == "bf16"
-            out = functional_call(self._model, tensors, (x, self.samples, share, bf16, self.channels_last))
+        drawing = noise.active(self.channels_last) if noise is not None else nullcontext()
+        with drawing, self._with(tensors):
+            out = self._model(x, self.samples, share, self.precision == "bf16", self.channels_last)
         out = out.to(self.dtype)
         return average_samples(out.view(len(inputs), self.samples, *out.shape[1:]), self.average)
 
@@ -217,11 +219,11 @@ class Task:
 
     def transformed(self, psi: Tensor, inputs: Tensor, noise: Noise | None = None) -> Tensor:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
-        tensors = self.psi_space.tensors(psi)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
-        with noise.active() if noise is not None else nullcontext():
-            for name, transform in self.transforms.items():
-                x = functional_call(transform, _own(tensors, name), (x,))
+        drawing = noise.active() if noise is not None else nullcontext()
+        with drawing, self._with(self.psi_space.tensors(psi)):
+            for transform in self.transforms.values():
+                x = transform(x)
         return x
 
     def physical(self, psi: Tensor) -> dict[str, float]:
@@ -246,12 +248,9 @@ class Task:
         Raises:
             ValueError: no transform has widths.
         """
-        tensors = self.psi_space.tensors(psi)
-        found = []
-        for name, transform in self.transforms.items():
-            own = {f"of.{k}": value for k, value in _own(tensors, name).items()}
-            width = functional_call(_Widths(transform), own, ())
-            found += [width] if width is not None else []
+        with self._with(self.psi_space.tensors(psi)):
+            all_widths = [transform.widths() for transform in self.transforms.values()]
+        found = [width for width in all_widths if width is not None]
         if not found:
             raise ValueError(
                 "No transform of the task has widths; add AffineAugmentation, or define widths() in your own."
@@ -271,27 +270,16 @@ class Task:
                 self._model.get_parameter(path).copy_(value)
 
 
-def _own(tensors: Mapping[str, Tensor], transform: str) -> dict[str, Tensor]:
-    """The psi of one transform, under the names that it has there."""
-    prefix = f"transforms.{transform}."
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-
 def _channels_last(value: Tensor) -> Tensor:
     """Images, and the weights of their convolutions, with channels next to each other in memory."""
-    return value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value
+    if value.ndim != 4:
+        return value
+    value = value.contiguous(memory_format=torch.channels_last)
+    if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
+        height, width = value.shape[2:]
+        value = value.as_strided(value.shape, (height * width, 1, width, 1))
+    return value
 
 
 def _as_is(value: Tensor) -> Tensor:
     return value
-
-
-class _Widths(nn.Module):
-    """Lets functional_call reach a transform's ``widths``."""
-
-    def __init__(self, of: HyperModule) -> None:
-        super().__init__()
-        self.of = of
-
-    def forward(self) -> Tensor | None:
-        return self.of.widths()

@@ -38,7 +38,8 @@ def federated_averaging(module, shards, rounds, *, server_learning_rate, **sgd):
     ``shards[client]`` is (inputs, targets); each of ``rounds`` is a list of (client, batches), one per cohort
     position. Yields the parameters after every round.
     """
-    server = torch.optim.Adam(module.parameters(), lr=server_learning_rate)
+    flat = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    server = torch.optim.Adam([flat], lr=server_learning_rate, fused=True)
     for cohort in rounds:
         terms = []
         for client, batches in cohort:
@@ -48,7 +49,7 @@ def federated_averaging(module, shards, rounds, *, server_learning_rate, **sgd):
         n, count = len(terms), min(BLOCKS, len(terms))
         sums = [weighted_sum(terms[n * b // count : n * (b + 1) // count]) for b in range(count)]
         examples = sum(len(shards[client][1]) for client, _ in cohort)
-        for parameter, total in zip(module.parameters(), weighted_sum(sums), strict=True):
-            parameter.grad = -(total / examples)
+        flat.grad = torch.cat([-(total / examples).reshape(-1) for total in weighted_sum(sums)])
         server.step()
+        torch.nn.utils.vector_to_parameters(flat, module.parameters())
         yield {name: parameter.detach().clone() for name, parameter in module.named_parameters()}

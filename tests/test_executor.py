@@ -15,6 +15,7 @@ from fedpart.executor import Executor
 from fedpart.jobs import Job
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
+from fedpart.update import sum_updates
 
 CLIENT, ROUND = 2, 5
 
@@ -68,6 +69,36 @@ def test_every_job_starts_from_the_servers_values(network):
             assert torch.equal(alone.deltas[job.partition], whole.deltas[job.partition])
     assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi), "the server's values stay"
     assert all(delta.abs().max() > 0 for delta in whole.deltas.values())
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+@pytest.mark.parametrize("batch_size", [3, 64])
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_adding_to_a_sum_gives_the_bits_of_updates_that_are_weighed_and_added(network, batch_size, weighting):
+    local = LocalSettings(batch_size=batch_size, learning_rate=0.2, momentum=0.9, weight_decay=0.1)
+    task = Task(network(), transforms=[augmentation()], samples=2)
+    executor, federation = started(task, local=local, weighting=weighting)
+    work = [  # the second client is the first of its partition, the last adds to all
+        (0, shard(7), [Job(2, 2), Job(1, psi=True)]),
+        (1, shard(4, 1), [Job(3, 3)]),
+        (2, shard(5, 2), [Job(1, 1), Job(2, 2), Job(3, 3), Job(2, psi=True)]),
+    ]
+    total, expected = None, []
+    for client, data, jobs in work:
+        total = executor.add(client, data, jobs, total)
+        update = executor.run(client, data, jobs)
+        expected.append(update.weigh(federation.protocol.client_weight(len(data))))
+    summed = sum_updates(expected)
+    assert_same_update(total, summed)
+    assert (total.weights, total.psi_weight) == (summed.weights, summed.psi_weight)
+    assert (total.examples, total.clients, total.total_weight) == (16, 3, summed.total_weight)
+
+
+def test_long_vectors_are_stepped_in_pieces(monkeypatch):
+    executor, _ = started(Task(chain_net(), transforms=[augmentation()], samples=2))
+    whole = executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)])
+    monkeypatch.setattr("fedpart.optim._PIECE", 5)
+    assert_same_update(executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)]), whole)
 
 
 def test_clients_and_rounds_have_their_own_noise_and_leave_no_trace():

@@ -54,6 +54,18 @@ def test_further_rows_leave_all_others_as_they_are():
         assert torch.equal(short.uniform((5, width)), padded.uniform((8, width))[:5])
 
 
+def test_images_can_be_drawn_with_channels_next_to_each_other_in_memory():
+    shape = (4, 3, 5, 2)
+    noise = Noise(NoiseKey(0, "test", (1,)))
+    with noise.active(channels_last=True):
+        images, rest = noise.uniform(shape), noise.uniform((7, 3))
+    with noise.active():
+        plain, same = noise.uniform(shape), noise.uniform((7, 3))
+    assert images.shape == shape and images.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(images.permute(0, 2, 3, 1).reshape(-1), plain.reshape(-1))
+    assert torch.equal(rest, same)
+
+
 def test_precisions_agree():
     wide = numbers(dtype=torch.float64)
     assert wide.dtype == torch.float64 and torch.equal(wide.float(), numbers())

@@ -58,8 +58,8 @@ def test_a_federation_steps_what_was_trained_and_nothing_else(weighting):
     engine, partition = LocalEngine(federation, data), federation.protocol.partition
     w = {j: federation.w[partition.slice(j)].clone() for j in (1, 2, 3)}
     psi = federation.psi.clone()
-    adams = {j: torch.optim.Adam([w[j]], lr=0.01, eps=1e-6) for j in w}
-    adam_psi = torch.optim.Adam([psi], lr=0.05, betas=(0.5, 0.9))
+    adams = {j: torch.optim.Adam([w[j]], lr=0.01, eps=1e-6, fused=True) for j in w}
+    adam_psi = torch.optim.Adam([psi], lr=0.05, betas=(0.5, 0.9), fused=True)
 
     rested = {"w": 0, "psi": 0}
     for _ in range(12):

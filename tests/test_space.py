@@ -193,3 +193,15 @@ def test_largest_remainders(total, proportions):
     counts = largest_remainders(total, proportions)
     assert sum(counts) == total
     assert all(abs(n - total * p / sum(proportions)) <= 1 for n, p in zip(counts, proportions, strict=True))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_the_pull_back_is_the_derivative(chunks):
+    module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    space = ParameterSpace(module, chunks)
+    flat = torch.randn(space.size, dtype=torch.float64, requires_grad=True)
+    tensors = space.tensors(flat)
+    gradients = [torch.randn_like(tensor) for tensor in tensors.values()]
+    (expected,) = torch.autograd.grad(list(tensors.values()), flat, gradients)
+    pieces = space.pull_back(flat.detach(), gradients)
+    torch.testing.assert_close(torch.cat(pieces), expected, rtol=1e-12, atol=0)

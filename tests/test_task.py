@@ -192,6 +192,28 @@ def test_bf16_computes_the_network_and_not_the_coordinates():
     assert torch.equal(seen[0], exact) and seen[1].dtype == torch.bfloat16
 
 
+def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
+    found = {}
+    for channels_last in (False, True):
+        torch.manual_seed(0)
+        task = Task(
+            digits_cnn(input_shape=(1, 8, 8), dropout=None),
+            transforms=[AffineAugmentation(initial=0.1)],
+            samples=3,
+            channels_last=channels_last,
+        )
+        w, psi, batch = arguments(task)
+        form = torch.channels_last if channels_last else torch.contiguous_format
+        contiguous = []
+        for layer in (task.module.conv1, task.module.pool2):
+            layer.register_forward_hook(
+                lambda *a, form=form, seen=contiguous: seen.append(a[2].is_contiguous(memory_format=form))
+            )
+        found[channels_last] = task.outputs(w, psi, batch.inputs, noise(task))
+        assert contiguous == [True, True]
+    torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-6)
+
+
 def test_a_double_module_is_brought_to_the_tasks_precision():
     task = Task(nn.Linear(4, 2).double(), samples=1)
     assert task.parameter_space(1).initial().dtype == torch.float32

@@ -44,9 +44,13 @@ class ConcreteDropout(HyperModule):
         """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
         if not self.training:
             return x
-        u = uniform(x.shape, like=self.logit)  # the mask has psi's precision, also under autocast
-        keep = torch.sigmoid((torch.logit(u) + self.logit) * (-1 / self.temperature))
-        return x * (keep * (1 + self.logit.exp())).to(x.dtype)  # 1 / (1 - p) = 1 + e^logit
+        noise = torch.logit(uniform(x.shape, like=self.logit))  # psi's precision, also under autocast
+        scale = 1 + self.logit.exp()  # 1 / (1 - p) = 1 + e^logit
+        if self.logit.requires_grad:
+            keep = torch.sigmoid((noise + self.logit) * (-1 / self.temperature))
+            return x * (keep * scale).to(x.dtype)
+        mask = noise.add_(self.logit).mul_(-1 / self.temperature).sigmoid_().mul_(scale)  # in place
+        return x * mask.to(x.dtype)
 
     def physical(self) -> dict[str, float]:
         return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

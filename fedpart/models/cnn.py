@@ -29,8 +29,8 @@ def _cnn(
 
     for i, width_out in enumerate(channels, start=1):
         layers[f"conv{i}"] = nn.Conv2d(depth, width_out, 5, padding=2)
-        layers[f"relu{i}"] = nn.ReLU()
         layers[f"pool{i}"] = nn.MaxPool2d(2)
+        layers[f"relu{i}"] = nn.ReLU()  # of a quarter of the numbers, and the same as before the pool
         dropout(f"dropout{i}")
         depth, height, width = width_out, height // 2, width // 2
     layers["flatten"] = nn.Flatten()
