@@ -1,4 +1,4 @@
-"""federate(): a whole run in one call, in this process."""
+"""federate(): a whole run in one call, on this machine."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def federate(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    workers: int = 1,
     **settings: Any,
 ) -> Result[RoundReport]:
-    """Train ``task`` over clients, in this process.
+    """Train ``task`` over clients, on this machine.
 
     Args:
         task: what is learned.
@@ -47,6 +48,8 @@ def federate(
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run.
+        workers: processes that run the clients, see :class:`~fedpart.engines.local.LocalEngine`; 1: this one.
+            Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
         **settings: of :class:`~fedpart.settings.FederationSettings`, e.g. ``method="partitioned"``,
             ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
 
@@ -61,9 +64,9 @@ def federate(
     held_out = None if validation is None else _dataset(validation)
     federation = Federation(Protocol(task, _settings(len(data), settings)))
     path = federation.resume(checkpoint, resume)
-    engine, metrics = LocalEngine(federation, data), []
-    while federation.round < rounds:
-        report = engine.run_round()
+    metrics: list[RoundReport] = []
+
+    def finish(report: RoundReport) -> None:
         last = report.round == rounds
         if held_out is not None and (report.round % evaluate_every == 0 or last):
             scores = federation.evaluate(held_out)
@@ -73,6 +76,9 @@ def federate(
         metrics.append(report)
         if on_round is not None:
             on_round(report)
+
+    with LocalEngine(federation, data, workers) as engine:
+        engine.run(rounds, finish)
     return Result(federation, metrics)
 
 

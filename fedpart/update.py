@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
-BLOCKS = 8  # a cohort's positions are summed in this many blocks, whatever the number of workers
+BLOCKS = 32  # a cohort's positions are summed in at most this many blocks, whatever the number of workers
 
 
 @dataclass
@@ -142,7 +142,27 @@ def sum_updates(updates: Iterable[Update | None]) -> Update | None:
     for update in updates:
         if update is not None:
             total = update if total is None else total.add(update)
+        del update  # or it would live on while the next one is made
     return total
+
+
+def add_into(memory: Tensor, bounds: Sequence[int], total: Update | None, update: Update) -> Update:
+    """As :func:`sum_updates` of two, with all tensors of the sum in ``memory``.
+
+    Args:
+        memory: ``[size + P]``; whatever is not in ``total`` yet is overwritten.
+        bounds: w_j lies in ``memory[bounds[j - 1]:bounds[j]]``, psi after them; C + 1 of them.
+        total: the sum so far, in ``memory``.
+        update: what is added, weighted; changed.
+    """
+    for j, delta in update.deltas.items():
+        new = total is None or j not in total.deltas
+        place = memory[bounds[j - 1] : bounds[j]]
+        update.deltas[j] = place.copy_(delta) if new else delta.to(memory.device)
+    if update.psi is not None:
+        new = total is None or total.psi is None
+        update.psi = memory[bounds[-1] :].copy_(update.psi) if new else update.psi.to(memory.device)
+    return update if total is None else total.add(update)
 
 
 def sum_cohort(cohort: Sequence[int], term: Callable[[int], Update | None]) -> Update | None:

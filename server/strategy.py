@@ -13,6 +13,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedpart import ClientError, Federation, RoundReport
 from fedpart.update import Update, sum_cohort
+from server.incoming import Incoming
 from server.messages import cause, instruction, read_reply, state_record
 from server.nodes import Nodes
 from server.traffic import message_bytes
@@ -101,14 +102,14 @@ class FedPart(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, sum them in the cohort's order, and step the federation."""
+        """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
-        answers = self._by_client(replies)
+        incoming = Incoming(replies, self._sent)
         cohort, skipped = list(self._sent), []
 
         def term(client: int) -> Update | None:
             try:
-                update = self._update(client, answers.get(client, []))
+                update = self._update(client, incoming.take(client))
             except ClientError as error:
                 if not self._skip:
                     raise
@@ -117,14 +118,14 @@ class FedPart(Strategy):
             return update.weigh(protocol.client_weight(update.examples))
 
         total = sum_cohort(cohort, term)
-        upload = sum(message_bytes(reply) for received in answers.values() for reply in received)
+        self._refuse_repeated(incoming.repeated())
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)
         self._state = None
         for one in skipped:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
         seconds = time.perf_counter() - self._started
-        report = federation.report(seconds, cohort, total, upload, download, skipped)
+        report = federation.report(seconds, cohort, total, incoming.bytes, download, skipped)
         if self.on_round is not None:
             self.on_round(report)
         return self.initial_arrays(), _metrics(report)
@@ -147,31 +148,27 @@ class FedPart(Strategy):
         log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
-    def _by_client(self, replies: Iterable[Message]) -> dict[int, list[Message]]:
-        """Replies by the client whose message they answer; a reply to anything else is not ours."""
-        client_of = {message.metadata.message_id: client for client, message in self._sent.items()}
-        answers: dict[int, list[Message]] = {}
-        for reply in replies:
-            client = client_of.get(reply.metadata.reply_to_message_id)
-            if client is None:
-                log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
-            else:
-                answers.setdefault(client, []).append(reply)
-        return answers
+    def _refuse_repeated(self, clients: list[int]) -> None:
+        """Of clients that have answered again the first answers are in the sum, which is not used yet."""
+        for client in clients:
+            round = self.federation.round + 1
+            if not self._skip:
+                raise ClientError(
+                    f"The update of client {client} in round {round} was refused: it came more than once."
+                )
+            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
 
-    def _update(self, client: int, answers: list[Message]) -> Update:
+    def _update(self, client: int, answer: Message | None) -> Update:
         """The client's update, or a ClientError that names the client and the cause."""
         round = self.federation.round + 1
-        if not answers:
+        if answer is None:
             raise ClientError(f"Client {client} did not answer in round {round} before the timeout.")
-        if len(answers) == 1 and answers[0].has_error():
-            why = cause(answers[0].error)
+        if answer.has_error():
+            why = cause(answer.error)
             named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
             raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
         try:
-            if len(answers) > 1:
-                raise ValueError(f"it came {len(answers)} times")
-            return read_reply(self.federation.protocol, round, client, answers[0])
+            return read_reply(self.federation.protocol, round, client, answer)
         except ValueError as error:
             why = f"The update of client {client} in round {round} was refused: {error}."
             raise ClientError(why) from error

@@ -17,7 +17,7 @@ class ExperimentConfig(Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
-    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers")
+    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers", "ray_address")
 
     method: str = Field(
         default="partitioned", description="partitioned, fedavg, augerino, or package.module:Class"
@@ -44,7 +44,16 @@ class ExperimentConfig(Config):
         default="local",
         description="local: this process; ray: Flower's apps on Ray actors; flower: what `flwr run` records",
     )
-    workers: int | None = Field(default=None, ge=1, description="Ray actors; null: one per CPU core")
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="processes that run the clients; null: 1 with engine local, one per CPU core with ray",
+    )
+    ray_address: str | None = Field(
+        default=None,
+        description="of a running Ray cluster, for engine ray: host:port, or auto for one that this machine "
+        "is in; null: start one here",
+    )
     on_client_error: Literal["fail", "skip"] = Field(
         default="fail", description="whether a client's error ends the run"
     )
@@ -62,11 +71,23 @@ class ExperimentConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
         self.settings()
+        if self.engine == "local" and self.processes != 1 and self.threads != 1:
+            raise ValueError(
+                f"{self.processes} workers of engine local have one torch thread each; set threads: 1, or "
+                f"workers: 1"
+            )
+        if self.ray_address is not None and self.engine != "ray":
+            raise ValueError("ray_address is for engine ray; set engine: ray, or leave it out")
         if self.split.by == "angle" and not self.rotated:
             raise ValueError(
                 "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
             )
         return self
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes run the clients; None: as many as the Ray cluster has CPU cores."""
+        return 1 if self.workers is None and self.engine == "local" else self.workers
 
     def recorded(self, until: int) -> range:
         return range(1, until + 1)

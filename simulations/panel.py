@@ -73,6 +73,8 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     rows += own
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
+    if (workers := summary.get("workers") or 1) > 1:
+        where += f", {workers} workers"
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
     if summary.get("skipped_clients"):
         rows.append(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -14,15 +15,17 @@ from simulations import flower_environment  # noqa: F401
 # isort: split
 import cloudpickle
 import ray
-from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedpart.engines.block import ahead
+from simulations.ray_actor import FIRST_NODE, Actor, error_reply
+
 RUN_ID = 1
-FIRST_NODE = 1000  # node ids are FIRST_NODE + client number, in every run
 DEATHS = 3  # a message that kills its actor this often becomes an error
 
 
@@ -38,57 +41,21 @@ class _Task:
         self.message, self.arrays = message, arrays  # arrays: by record name, references into Ray's store
         self.id: str = message.metadata.message_id
         self.deaths = 0
-
-
-class _Actor:
-    """Holds the ClientApp in a process of its own and answers several messages per call.
-
-    ``load`` comes pickled, to be unpickled where the driver's ``path`` is known.
-    """
-
-    def __init__(self, load: bytes, path: list[str], clients: int, run_config: Mapping[str, Any]) -> None:
-        sys.path.extend(place for place in path if place not in sys.path)
-        self.load, self.clients, self.run_config = load, clients, dict(run_config)
-        self.app: ClientApp | None = None
-
-    def answer(
-        self, messages: list[Message], names: list[dict[str, int]], *records: ArrayRecord
-    ) -> list[Message]:
-        """Replies to ``messages``; ``names[i]`` says which ``records`` belong into message i, and as what."""
-        return [
-            self._answer(message, {name: records[place] for name, place in own.items()})
-            for message, own in zip(messages, names, strict=True)
-        ]
-
-    def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
-        node = message.metadata.dst_node_id
-        context = Context(
-            run_id=message.metadata.run_id,
-            node_id=node,
-            node_config={"partition-id": node - FIRST_NODE, "num-partitions": self.clients},
-            state=RecordDict(),
-            run_config=dict(self.run_config),
-        )
-        message.content.update(arrays)
-        try:
-            if self.app is None:
-                self.app = cloudpickle.loads(self.load)()
-            return self.app(message, context)
-        except Exception as error:
-            return _error(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(error).__name__}: {error}")
+        self.wanted = True
 
 
 class RayGrid(Grid):
     """A Grid whose nodes 0..N-1 share a few Ray actors; use it as a context manager.
 
-    It waits for results without polling, sends several messages per call, sends arrays that messages share
-    once, and replaces an actor that dies, whose messages then run again. Context.state is not kept.
+    It waits for results without polling, sends small messages several per call, puts arrays that messages
+    share into Ray's store once, and replaces an actor that dies, whose messages then run again. However many
+    messages are sent, :meth:`send_and_receive` holds the replies of few. Context.state is not kept.
 
     Args:
         load: returns the ClientApp; called once in every actor.
         clients: N; client i is the node with partition-id i.
         run_config: of every node's context.
-        workers: actors; None: one per CPU core.
+        workers: actors, if the cluster has as many CPU cores; None: one per core.
         address: of a Ray cluster; None: start one here, unless this process is connected already.
         gpu: let the actors share the cluster's GPUs.
     """
@@ -116,8 +83,9 @@ class RayGrid(Grid):
                 **size,
             )
         resources = ray.cluster_resources()
-        self.workers = max(1, min(workers or int(resources.get("CPU", 1)), clients))
-        remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(_Actor)
+        cores = int(resources.get("CPU", 1))
+        self.workers = max(1, min(workers or cores, cores, clients))
+        remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(Actor)
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
         self._start: Callable[[], Any] = lambda: remote.remote(*arguments)
         self._idle = [self._start() for _ in range(self.workers)]
@@ -165,6 +133,59 @@ class RayGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages; returns their ids."""
+        calls = self._calls(messages)
+        self._queue.extend(calls)
+        self._dispatch()
+        return [task.id for call in calls for task in call]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that are there."""
+        self._collect(0.0)
+        return [self._replies.pop(i) for i in message_ids if i in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Send messages; the replies in the order of the messages, each as soon as it is its turn.
+
+        A few messages are under way at a time, see :func:`~fedpart.engines.block.ahead`; the next ones go out
+        when replies are taken. What is missing after ``timeout`` seconds is given up.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        later, sent = deque(self._calls(messages)), deque[list[_Task]]()
+        self._send(later, sent)
+        return self._stream(later, sent, deadline)
+
+    def _send(self, later: deque[list[_Task]], sent: deque[list[_Task]]) -> None:
+        while later and len(sent) < ahead(self.workers):
+            sent.append(later.popleft())
+            self._queue.append(sent[-1])
+        self._dispatch()
+
+    def _stream(
+        self, later: deque[list[_Task]], sent: deque[list[_Task]], deadline: float | None
+    ) -> Iterator[Message]:
+        try:
+            while sent:
+                while not all(task.id in self._replies for task in sent[0]):
+                    rest = None if deadline is None else deadline - time.monotonic()
+                    if rest is not None and rest <= 0:
+                        self._give_up()
+                        later.clear()
+                        break
+                    self._collect(rest)
+                for task in sent.popleft():
+                    if task.id in self._replies:
+                        yield self._replies.pop(task.id)
+                self._send(later, sent)
+        finally:  # whoever takes the replies may stop before the last one
+            for task in itertools.chain(*sent):
+                task.wanted = False
+                self._replies.pop(task.id, None)
+            self._queue = deque(call for call in self._queue if call[0].wanted)
+
+    def _calls(self, messages: Iterable[Message]) -> list[list[_Task]]:
+        """Messages with arrays one per call; others many, fewer at the end, so that actors end together."""
         stored: dict[int, Any] = {}  # references by identity of the record
 
         def store(record: ArrayRecord) -> Any:
@@ -178,40 +199,17 @@ class RayGrid(Grid):
             arrays = {name: store(r) for name, r in message.content.items() if isinstance(r, ArrayRecord)}
             rest = RecordDict({name: r for name, r in message.content.items() if name not in arrays})
             tasks.append(_Task(Message(metadata=message.metadata, content=rest), arrays))
-        self._share_out(tasks)
-        self._dispatch()
-        return [task.id for task in tasks]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Replies that are there."""
-        self._collect(0.0)
-        return [self._replies.pop(i) for i in message_ids if i in self._replies]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send messages and wait for the replies; those missing after ``timeout`` seconds are given up."""
-        ids = self.push_messages(messages)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not all(i in self._replies for i in ids):
-            rest = None if deadline is None else deadline - time.monotonic()
-            if rest is not None and rest <= 0:
-                self._give_up()
-                break
-            self._collect(rest)
-        return [self._replies.pop(i) for i in ids if i in self._replies]
-
-    def _share_out(self, tasks: list[_Task]) -> None:
-        """Queue calls: large ones first, single messages last, so that the actors finish at the same time."""
+        calls = []
         while tasks:
-            size = -(-len(tasks) // (2 * self.workers))
-            self._queue.append(tasks[:size])
+            size = 1 if tasks[0].arrays else -(-len(tasks) // (2 * self.workers))
+            calls.append(tasks[:size])
             tasks = tasks[size:]
+        return calls
 
     def _dispatch(self) -> None:
         while self._idle and self._queue:
             actor, tasks = self._idle.pop(), self._queue.popleft()
-            places: dict[Any, int] = {}
-            names = [{k: places.setdefault(ref, len(places)) for k, ref in t.arrays.items()} for t in tasks]
-            result = actor.answer.remote([task.message for task in tasks], names, *places)
+            result = actor.answer.remote([task.message for task in tasks], [task.arrays for task in tasks])
             self._busy[result] = (actor, tasks)
 
     def _collect(self, timeout: float | None) -> None:
@@ -254,12 +252,9 @@ class RayGrid(Grid):
 
     def _fail(self, tasks: list[_Task], code: int, reason: str) -> None:
         for task in tasks:
-            self._take(task, _error(task.message, code, reason))
+            self._take(task, error_reply(task.message, code, reason))
 
     def _take(self, task: _Task, reply: Message) -> None:
-        reply.metadata.__dict__["_message_id"] = str(uuid4())
-        self._replies[task.id] = reply
-
-
-def _error(message: Message, code: int, reason: str) -> Message:
-    return Message(Error(code=code, reason=reason), reply_to=message)
+        if task.wanted:
+            reply.metadata.__dict__["_message_id"] = str(uuid4())
+            self._replies[task.id] = reply

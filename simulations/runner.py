@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,10 +139,12 @@ def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) 
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[Engine]:
     config = experiment.config
     if config.engine == "local":
-        return nullcontext(LocalEngine(federation, experiment.shards))
+        return LocalEngine(federation, experiment.shards, config.processes or 1)
     from simulations.ray_engine import RayEngine
 
-    engine: AbstractContextManager[Engine] = RayEngine(experiment, federation, workers=config.workers)
+    engine: AbstractContextManager[Engine] = RayEngine(
+        experiment, federation, workers=config.workers, address=config.ray_address
+    )
     return engine
 
 

@@ -26,7 +26,8 @@ def summarise(
         lines: every round's line of ``metrics.jsonl``.
 
     Returns:
-        ``method, engine, seed, rounds``; ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of
+        ``method, engine, workers`` (processes that ran the clients; None: one per core of the Ray cluster),
+        ``seed, rounds``; ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of
         the last 10 evaluations, or of ``val_evaluations_averaged`` if there are fewer); ``test_accuracy``;
         accuracies are fractions, None where there are no classes or no data. ``upload_ratio``: bytes sent
         over the bytes that FedAvg sends for the same cohorts (all of them the full model);
@@ -42,6 +43,7 @@ def summarise(
     return {
         "method": config.method,
         "engine": config.engine,
+        "workers": config.processes,
         "seed": config.seed,
         "data_seed": config.data_seed,
         "rounds": federation.round,

@@ -1,31 +1,51 @@
-"""The in-process engine: a loop over the cohort, updates summed as they arrive."""
+"""The in-process engine: the cohort's blocks run here or on workers, and are summed as they arrive."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fedpart.data.dataset import Dataset
-from fedpart.executor import ClientError, Executor
+from fedpart.engines.block import BlockRunner
+from fedpart.engines.workers import WorkerPool
 from fedpart.federation import Federation, RoundReport
-from fedpart.update import Update, sum_cohort
+from fedpart.update import blocks
 
-# What a Flower message holds besides its numbers, about; nothing is sent in this process.
-UPLOAD_HEADER, DOWNLOAD_HEADER = 509, 710
+DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
 class LocalEngine:
-    """Runs rounds of a federation in this process.
+    """Runs rounds of a federation on this machine; with several workers, use it as a context manager.
 
     Args:
         federation: the state.
         shards: ``shards[client]`` is the client's data; a list, or anything lazy with ``__getitem__``.
+        workers: processes that run the clients, with one torch thread each; 1: this process, with its own
+            number of threads. The result has the same bits for any number of them.
+
+    Raises:
+        ValueError: no worker is asked for.
     """
 
-    def __init__(self, federation: Federation, shards: Sequence[Dataset]) -> None:
-        self.federation, self.shards = federation, shards
-        self.executor = Executor(federation.protocol)
+    def __init__(self, federation: Federation, shards: Sequence[Dataset], workers: int = 1) -> None:
+        if workers < 1:
+            raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
+        self.federation = federation
+        protocol = federation.protocol
+        self._clients = (
+            BlockRunner(protocol, shards) if workers == 1 else WorkerPool(protocol, shards, workers)
+        )
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        if isinstance(self._clients, WorkerPool):
+            self._clients.close()
 
     def run_round(self) -> RoundReport:
         """One round: sample, execute, sum, step.
@@ -33,25 +53,16 @@ class LocalEngine:
         Raises:
             ClientError: a client failed, or its update was refused, and the settings say ``fail``.
         """
-        federation, protocol = self.federation, self.federation.protocol
+        federation = self.federation
         start, round = time.perf_counter(), federation.round + 1
-        cohort = protocol.cohort(round)
-        self.executor.begin(round, federation.w, federation.psi)
-        skipped: list[dict[str, Any]] = []
-        sizes = [0]
-
-        def term(client: int) -> Update | None:
-            update = self._update(client, round, skipped)
-            if update is None:
-                return None
-            sizes[0] += update.numbers() * federation.w.element_size() + UPLOAD_HEADER
-            return update.weigh(protocol.client_weight(update.examples))
-
-        total = sum_cohort(cohort, term)
-        federation.step(total)
+        cohort = federation.protocol.cohort(round)
+        parts = [cohort[block.start : block.stop] for block in blocks(len(cohort))]
+        found = self._clients.sum(round, parts, federation.w, federation.psi)
+        federation.step(found.total)
         numbers = len(federation.w) + len(federation.psi)
         download = len(cohort) * (numbers * federation.w.element_size() + DOWNLOAD_HEADER)
-        return federation.report(time.perf_counter() - start, cohort, total, sizes[0], download, skipped)
+        seconds = time.perf_counter() - start
+        return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""
@@ -59,25 +70,3 @@ class LocalEngine:
             report = self.run_round()
             if on_round is not None:
                 on_round(report)
-
-    def _update(self, client: int, round: int, skipped: list[dict[str, Any]]) -> Update | None:
-        protocol = self.federation.protocol
-        jobs = protocol.plan(client, round)
-        try:
-            update = self.executor.run(client, self.shards[client], jobs)
-            try:
-                protocol.check(update, jobs)
-            except ValueError as error:
-                raise ClientError(
-                    f"The update of client {client} in round {round} was refused: {error}."
-                ) from error
-            return update
-        except ClientError as error:
-            failure = error
-        except Exception as error:
-            failure = ClientError.of(client, round, error)
-            failure.__cause__ = error
-        if protocol.settings.on_client_error == "fail":
-            raise failure
-        skipped.append({"client": client, "reason": str(failure)})
-        return None

@@ -1,0 +1,185 @@
+"""WorkerPool: blocks of a cohort on several processes, which share w, psi and the sums."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.block import BlockSum, ahead
+from fedpart.engines.worker import Shared, Task, with_tensors, work
+from fedpart.executor import ClientError
+from fedpart.protocol import Protocol
+from fedpart.update import blocks
+
+DEATHS = 3  # a client during which its process dies this often has failed
+
+
+@dataclass(eq=False)
+class _Worker:
+    number: int
+    process: BaseProcess
+    connection: Connection
+
+
+class WorkerPool:
+    """Runs blocks of clients on worker processes, which start when they are first needed.
+
+    Blocks are handed out in order, to whoever is free, and their sums added in order: the result has the bits
+    of :class:`~fedpart.engines.block.BlockRunner`. Only small things travel through pipes. w and psi are
+    written once per round into memory that all processes see, and so is the sum of each block, into one of
+    :func:`~fedpart.engines.block.ahead` places. A worker that dies is replaced, and its block runs again.
+
+    On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
+    pages, and nothing has to be pickled. Elsewhere (the threads of Apple's libraries and of a device's
+    autograd do not survive a fork) they are spawned, each with a pickled copy of task and shards.
+
+    Args:
+        protocol: of the run.
+        shards: ``shards[client]`` is the client's data, as it is when workers start.
+        workers: how many processes; never more than there are blocks.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:
+        self.protocol, self.shards = protocol, shards
+        parts = len(blocks(protocol.settings.cohort))
+        self.workers = min(workers, parts)
+        self._places = min(ahead(self.workers), parts)
+        forks = sys.platform == "linux" and not torch.accelerator.is_available()
+        self._context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+        task, bounds = protocol.task, protocol.partition.bounds
+        numbers = bounds[-1] + task.psi_space.size
+        self._shared = Shared(self._context, 1 + self._places, numbers, task.dtype, self.workers)
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, tuple[_Worker, Task]] = {}
+        self._epoch = 0
+
+    def close(self) -> None:
+        """End the workers; they start anew when they are needed."""
+        workers = self._all()
+        self._idle, self._busy = [], {}
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+            worker.connection.close()
+
+    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
+        """The sum over all blocks of a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+
+        Raises:
+            ClientError: a client failed, and the settings say ``fail``.
+            ValueError: task and shards have to be pickled, and cannot be.
+            RuntimeError: a worker died before it ran a client.
+        """
+        self._epoch += 1
+        state = self._shared.row(0)
+        state[: len(w)].copy_(w)
+        state[len(w) :].copy_(psi)
+        waiting = deque(Task(i, list(part), 0, round, self._epoch) for i, part in enumerate(parts))
+        try:
+            return self._sum(waiting)
+        except BaseException:
+            self.close()  # what is under way is of no use, and must not write into shared memory later
+            raise
+
+    def _sum(self, waiting: deque[Task]) -> BlockSum:
+        found, memory = BlockSum(), torch.empty_like(self._shared.row(0))
+        bounds = self.protocol.partition.bounds
+        done: dict[int, tuple[Task, BlockSum | ClientError]] = {}
+        free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
+        for index in range(len(waiting)):
+            while index not in done:
+                while waiting and free and len(self._busy) < self.workers:
+                    task = waiting.popleft()
+                    task.row = free.popleft()
+                    self._hand_out(self._idle.pop() if self._idle else self._start(), task)
+                ready = wait(list(self._busy))
+                for connection in [one for one in self._busy if one in ready]:
+                    worker, task = self._busy.pop(connection)
+                    try:
+                        done[task.index] = task, connection.recv()
+                    except (EOFError, OSError):
+                        found.skipped += self._lost(worker, task, deaths)
+                        self._hand_out(self._start(), task)
+                    else:
+                        self._idle.append(worker)
+            task, answer = done.pop(index)
+            if isinstance(answer, ClientError):
+                raise answer
+            row = self._shared.row(task.row)
+            found.add(with_tensors(answer, row, bounds), memory, bounds)
+            free.append(task.row)
+        found.skipped.sort(key=lambda skip: skip["client"])
+        return found
+
+    def _hand_out(self, worker: _Worker, task: Task) -> None:
+        """Give a block to an idle worker, or to a new one if it has died meanwhile."""
+        try:
+            worker.connection.send(task)
+        except OSError:
+            self._bury(worker)
+            worker = self._start()
+            worker.connection.send(task)
+        self._busy[worker.connection] = worker, task
+
+    def _lost(self, worker: _Worker, task: Task, deaths: Counter[int]) -> list[dict[str, Any]]:
+        """After a death: the client that is to blame, if it is skipped now, as a report lists it."""
+        status = self._bury(worker)
+        client = int(self._shared.at[worker.number])
+        if client < 0:
+            raise RuntimeError(f"A worker process ended before it ran a client ({status}).")
+        deaths[client] += 1
+        if deaths[client] < DEATHS:
+            return []
+        reason = f"Client {client} failed in round {task.round}: its process died {DEATHS} times ({status})"
+        if self.protocol.settings.on_client_error == "fail":
+            raise ClientError(reason)
+        task.clients.remove(client)
+        return [{"client": client, "reason": reason}]
+
+    def _start(self) -> _Worker:
+        number = min(set(range(self.workers)) - {worker.number for worker in self._all()})
+        self._shared.at[number] = -1
+        mine, its = self._context.Pipe()
+        forks = self._context.get_start_method() == "fork"
+        inherited = [mine, *(worker.connection for worker in self._all())] if forks else []
+        load = (self.protocol, self.shards) if forks else self._pickled()
+        arguments = (its, inherited, self._shared, number, load)
+        process = self._context.Process(target=work, args=arguments, daemon=True, name=f"fedpart-{number}")
+        process.start()
+        its.close()
+        return _Worker(number, process, mine)
+
+    def _pickled(self) -> bytes:
+        try:
+            return pickle.dumps((self.protocol, self.shards))
+        except Exception as error:  # whatever the pickling of foreign objects raises
+            raise ValueError(
+                f"Task and shards cannot be sent to worker processes ({error}); define what they consist of "
+                f"at the top level of a module, or use workers=1."
+            ) from error
+
+    def _all(self) -> list[_Worker]:
+        return [*self._idle, *(worker for worker, _ in self._busy.values())]
+
+    @staticmethod
+    def _bury(worker: _Worker) -> str:
+        """Wait for the end of a process that has died; how it ended."""
+        worker.connection.close()
+        worker.process.join(timeout=5)
+        worker.process.kill()
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

@@ -1,0 +1,64 @@
+"""The Ray actor in which a Flower ClientApp answers messages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from simulations import flower_environment  # noqa: F401
+
+# isort: split
+import cloudpickle
+import ray
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+
+FIRST_NODE = 1000  # node ids are FIRST_NODE + client number, in every run
+
+
+class Actor:
+    """Holds the ClientApp in a process of its own and answers several messages per call.
+
+    ``load`` comes pickled, to be unpickled where the driver's ``path`` is known.
+    """
+
+    def __init__(self, load: bytes, path: list[str], clients: int, run_config: Mapping[str, Any]) -> None:
+        sys.path.extend(place for place in path if place not in sys.path)
+        self.load, self.clients, self.run_config = load, clients, dict(run_config)
+        self.app: ClientApp | None = None
+        self.records: dict[Any, ArrayRecord] = {}  # of the last call, by their references
+
+    def answer(self, messages: list[Message], arrays: list[dict[str, Any]]) -> list[Message]:
+        """Replies to ``messages``; ``arrays[i]`` are references to the records of message i, by name."""
+        references = {reference for own in arrays for reference in own.values()}
+        self.records = {one: self.records.get(one) or ray.get(one) for one in references}
+        return [
+            self._answer(message, {name: self.records[reference] for name, reference in own.items()})
+            for message, own in zip(messages, arrays, strict=True)
+        ]
+
+    def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
+        node = message.metadata.dst_node_id
+        context = Context(
+            run_id=message.metadata.run_id,
+            node_id=node,
+            node_config={"partition-id": node - FIRST_NODE, "num-partitions": self.clients},
+            state=RecordDict(),
+            run_config=dict(self.run_config),
+        )
+        message.content.update(arrays)
+        try:
+            if self.app is None:
+                self.app = cloudpickle.loads(self.load)()
+            return self.app(message, context)
+        except Exception as error:
+            return error_reply(
+                message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(error).__name__}: {error}"
+            )
+
+
+def error_reply(message: Message, code: int, reason: str) -> Message:
+    """The reply to a message that has failed."""
+    return Message(Error(code=code, reason=reason), reply_to=message)
