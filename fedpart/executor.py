@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from fedpart.batches import local_batches
 from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
 from fedpart.jobs import Job
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import LocalSGD, SGDSettings, weight_decays
 from fedpart.protocol import Protocol
-from fedpart.rng import generator
 from fedpart.task import Batch
 from fedpart.update import Update
 
@@ -34,15 +34,19 @@ class Executor:
 
     Args:
         protocol: shared with the server.
+
+    Attributes:
+        psi_mask: ``[P]``, 1 where psi is learned.
+        decays: weight decay of each partition.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
         local, trained = protocol.settings.local, protocol.method.trained_psi(protocol.task)
-        self._psi_mask = psi_mask(protocol.task, trained).to(self.device)
+        self.psi_mask = psi_mask(protocol.task, trained).to(self.device)
         self._sgd = SGDSettings(local.learning_rate, local.momentum)
-        self._decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
+        self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
         self._subnetworks: dict[int, tuple[Tensor, Point]] = {}
 
     def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
@@ -111,7 +115,7 @@ class Executor:
             update.loss = losses[max(losses, key=lambda job: (job.partition is not None, job.subnetwork))]
         return update, trained
 
-    def _subnetwork(self, k: int) -> tuple[Tensor, Point]:
+    def subnetwork(self, k: int) -> tuple[Tensor, Point]:
         """w_s^(k) at the server's values, in the module's own order; built once per round."""
         if k not in self._subnetworks:
             partition = self.protocol.partition
@@ -124,17 +128,15 @@ class Executor:
     ) -> float:
         protocol, j = self.protocol, job.partition
         task, partition, objective = protocol.task, protocol.partition, protocol.method.loss
-        start, point = self._subnetwork(job.subnetwork)
+        start, point = self.subnetwork(job.subnetwork)
         if j is not None:
-            origin, decay = partition.take(start, j), self._decays[j - 1]
-            trained[j] = LocalSGD(origin, self._sgd, decay, self._steps(len(shard)))
+            origin, decay = partition.take(start, j), self.decays[j - 1]
+            steps = len(local_batches(protocol, client, self.round, len(shard), job))
+            trained[j] = LocalSGD(origin, self._sgd, decay, steps)
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
-        for step, batch in enumerate(self._batches(client, shard, job)):
+        for step, (batch, noise) in enumerate(self.batches(client, shard, job)):
             if j is not None and step > 0:
                 point = Point(partition.space, partition.put(start, j, trained[j].values))
-            purpose = "psi" if j is None else f"train {j}"
-            key = NoiseKey(protocol.settings.seed, purpose, (step, client, self.round))
-            noise = Noise(key, self.device, task.dtype)
             found = gradients(task, partition, objective, job, point, self.psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
@@ -143,24 +145,17 @@ class Executor:
             loss_sum += found.loss * len(batch.inputs)
             seen += len(batch.inputs)
         if job.psi:
-            update.psi = psi_sum * self._psi_mask / seen
+            update.psi = psi_sum * self.psi_mask / seen
         return loss_sum / seen
 
-    def _steps(self, examples: int) -> int:
-        """How many batches a client with so many examples trains on."""
-        local = self.protocol.settings.local
-        return local.epochs * math.ceil(examples / local.batch_size)
-
-    def _batches(self, client: int, shard: Dataset, job: Job) -> Iterator[Batch]:
-        local, seed, n = self.protocol.settings.local, self.protocol.settings.seed, len(shard)
-        psi_only = job.partition is None
-        if psi_only and local.psi_batch != "shard" and local.psi_batch < n:
-            drawn = generator(seed, "psi batch", client, self.round).permutation(n)[: local.psi_batch]
-            shard, n = shard.subset(drawn), len(drawn)
-        for epoch in range(1 if psi_only else local.epochs):
-            order = torch.arange(n)
-            if n > local.batch_size and not psi_only:
-                rng = generator(seed, f"shuffle {job.partition}", epoch, client, self.round)
-                order = torch.from_numpy(rng.permutation(n))
-            for places in torch.split(order.to(self.device), local.batch_size):
-                yield Batch(shard.inputs[places], shard.targets[places])
+    def batches(self, client: int, shard: Dataset, job: Job) -> Iterator[tuple[Batch, Noise]]:
+        """What the job visits, batch by batch, each with its noise."""
+        protocol = self.protocol
+        purpose = "psi" if job.partition is None else f"train {job.partition}"
+        for step, places in enumerate(local_batches(protocol, client, self.round, len(shard), job)):
+            key = NoiseKey(protocol.settings.seed, purpose, (step, client, self.round))
+            here = places.to(self.device)
+            yield (
+                Batch(shard.inputs[here], shard.targets[here]),
+                Noise(key, self.device, protocol.task.dtype),
+            )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -67,6 +67,10 @@ class Noise:
         finally:
             self._repeat = 1
 
+    def rewind(self, channels_last: bool = False) -> None:
+        """Begin again; see :meth:`active`."""
+        self._draws, self._channels_last = 0, channels_last
+
     @contextmanager
     def active(self, channels_last: bool = False) -> Iterator[None]:
         """Within this context, :func:`uniform` draws from the beginning of this stream.
@@ -74,12 +78,56 @@ class Noise:
         Args:
             channels_last: the memory format of draws that have the shape of images.
         """
-        self._draws, self._channels_last = 0, channels_last
+        self.rewind(channels_last)
         token = _ACTIVE.set(self)
         try:
             yield
         finally:
             _ACTIVE.reset(token)
+
+
+class JoinedNoise(Noise):
+    """The noise of several batches as that of one: each batch's rows draw from its own stream.
+
+    Args:
+        parts: one stream per batch.
+        rows: examples of each batch, in the order in which they are joined.
+        samples: S, rows per example.
+    """
+
+    def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int) -> None:
+        super().__init__(parts[0].key, parts[0].device, parts[0].dtype)
+        self._parts, self._shares = parts, [count * samples for count in rows]
+
+    def uniform(self, shape: tuple[int, ...] | torch.Size) -> Tensor:
+        """The next numbers of every part.
+
+        Raises:
+            ValueError: the numbers are not one set per row, so that each batch would have its own.
+        """
+        if not shape or shape[0] != sum(self._shares):
+            raise ValueError(
+                f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients "
+                f"cannot be computed together"
+            )
+        drawn = [
+            part.uniform((share, *shape[1:])) for part, share in zip(self._parts, self._shares, strict=True)
+        ]
+        return torch.cat(drawn)
+
+    @contextmanager
+    def repeated(self, times: int, rows: int) -> Iterator[None]:
+        with ExitStack() as stack:
+            for part, share in zip(self._parts, self._shares, strict=True):
+                stack.enter_context(part.repeated(times, share))
+            yield
+
+    @contextmanager
+    def active(self, channels_last: bool = False) -> Iterator[None]:
+        for part in self._parts:
+            part.rewind(channels_last)
+        with super().active(channels_last):
+            yield
 
 
 _ACTIVE: ContextVar[Noise | None] = ContextVar("fedpart_noise", default=None)

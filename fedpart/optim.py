@@ -121,27 +121,35 @@ class SlicedOptimiser:
 class LocalSGD:
     """SGD on a client: some steps from the server's values of a vector, anew in every round.
 
+    What is stepped is the change itself, which is small: a difference of final and first values would be
+    rounded as they are.
+
     Args:
         origin: ``[N]``, the server's values, never changed.
         settings: of SGD.
         weight_decay: of this vector.
         steps: how many will follow.
+
+    Attributes:
+        values: ``[N]``, after the steps so far; ``origin`` where only one will follow.
     """
 
     def __init__(self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int) -> None:
-        self._origin, self._settings, self._decay = origin, settings, weight_decay
+        self.values, self._origin, self._decay = origin, origin, weight_decay
+        self._rate = settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
         self._only: Sequence[Tensor] = ()  # gradient of the only step
         if steps > 1:
-            self.values = origin.clone()
-            self._sgd = SlicedOptimiser(self.values, [slice(None)], settings, [weight_decay])
+            self._change = torch.zeros_like(origin)
+            self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
 
     def step(self, gradient: Sequence[Tensor]) -> None:
         """One step along flat pieces, ``[N]`` together, that are used up."""
         if self._sgd is None:
             self._only = gradient
         else:
-            self._sgd.step(0, gradient)
+            self._sgd.step(0, self._decayed(joined(gradient), self.values))
+            self.values = self._origin + self._change
 
     def change(self, total: Tensor | None = None, weight: float = 1.0) -> Tensor:
         """What all steps have added to the vector, times ``weight``.
@@ -154,26 +162,26 @@ class LocalSGD:
             weight: of the result.
         """
         result = torch.empty_like(self._origin) if total is None else total
-        scratch = torch.empty(0 if total is None else _piece(total), dtype=result.dtype, device=result.device)
         done = 0
-        for source in self._sources():
-            here = slice(done, done + len(source))
-            origin, part = self._origin[here], result[here] if total is None else scratch[: len(source)]
+        for part in self._parts():
+            here = slice(done, done + len(part))
             if self._sgd is None:  # torch's step, whose momentum begins with the second
-                if self._decay:
-                    source.add_(origin, alpha=self._decay)
-                source = torch.add(origin, source, alpha=-self._settings.learning_rate, out=part)
-            torch.sub(source, origin, out=part)
+                self._decayed(part, self._origin[here]).mul_(-self._rate)
             if weight != 1:
                 part.mul_(weight)
-            if total is not None:
+            if total is None:
+                result[here] = part
+            else:
                 total[here].add_(part)
             done = here.stop
         return result
 
-    def _sources(self) -> Iterator[Tensor]:
-        """Pieces of the final values, or of the gradient of an only step."""
-        for vector in self._only if self._sgd is None else [self.values]:
+    def _decayed(self, gradient: Tensor, values: Tensor) -> Tensor:
+        return gradient.add_(values, alpha=self._decay) if self._decay else gradient
+
+    def _parts(self) -> Iterator[Tensor]:
+        """Pieces of the change, or of the gradient of an only step."""
+        for vector in self._only if self._sgd is None else [self._change]:
             yield from torch.split(vector, _piece(vector))
 
 

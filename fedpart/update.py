@@ -126,6 +126,12 @@ def validate(
         raise ValueError("its training loss is not finite")
 
 
+def summable(total: Update) -> bool:
+    """Whether a sum's values are surely finite and far from overflowing."""
+    tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
+    return all(math.isfinite(torch.dot(tensor, tensor).item()) for tensor in tensors)
+
+
 def blocks(cohort: int) -> list[range]:
     """The fixed blocks of cohort positions: contiguous, at most :data:`BLOCKS`, their sizes within one."""
     count = min(BLOCKS, cohort)

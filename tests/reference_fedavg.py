@@ -11,16 +11,21 @@ from torch.nn import functional as F
 BLOCKS = 32  # cohort positions are summed in at most this many contiguous blocks
 
 
-def local_training(module, inputs, targets, batches, **sgd):
-    """Change of each parameter by SGD over ``batches``, a list of index tensors."""
-    local = copy.deepcopy(module)
-    optimiser = torch.optim.SGD(local.parameters(), **sgd)
+def local_training(module, inputs, targets, batches, weight_decay=0.0, **sgd):
+    """Change of each parameter by SGD over ``batches``, a list of index tensors; stepped as such."""
+    local, before = copy.deepcopy(module), [p.detach() for p in module.parameters()]
+    changes = [torch.zeros_like(p) for p in before]
+    optimiser = torch.optim.SGD(changes, **sgd)
     for places in batches:
-        optimiser.zero_grad()
-        F.cross_entropy(local(inputs[places]), targets[places]).backward()
+        loss = F.cross_entropy(local(inputs[places]), targets[places])
+        gradients = torch.autograd.grad(loss, list(local.parameters()))
+        for change, p, g in zip(changes, local.parameters(), gradients, strict=True):
+            change.grad = g.add(p.detach(), alpha=weight_decay)
         optimiser.step()
-    pairs = zip(local.parameters(), module.parameters(), strict=True)
-    return [(after - before).detach() for after, before in pairs]
+        with torch.no_grad():
+            for p, start, change in zip(local.parameters(), before, changes, strict=True):
+                p.copy_(start + change)
+    return changes
 
 
 def weighted_sum(terms):

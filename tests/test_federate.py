@@ -6,7 +6,7 @@ from problems import CLASSES, SIZE, augmentation, chain_net, norm_net, shard, sh
 from torch import nn
 
 from fedpart import AdamSettings, ClientError, Dataset, LocalSettings, Task, federate
-from fedpart.executor import Executor
+from fedpart.optim import LocalSGD
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 CHUNKS = (0.5, 0.3, 0.2)
@@ -170,15 +170,15 @@ def test_a_shard_that_cannot_be_read_names_the_client():
 
 
 def test_a_refused_update_names_the_client(monkeypatch):
-    honest = Executor.run
+    honest = LocalSGD.change
 
-    def infinite(self, client, shard, jobs):
-        update = honest(self, client, shard, jobs)
-        update.deltas[3][0] = float("inf")
-        return update
+    def infinite(self, *arguments):
+        change = honest(self, *arguments)
+        change[0] = float("inf")
+        return change
 
-    monkeypatch.setattr(Executor, "run", infinite)
-    with pytest.raises(ClientError, match=r"The update of client \d in round 1 was refused: w_3 has values"):
+    monkeypatch.setattr(LocalSGD, "change", infinite)
+    with pytest.raises(ClientError, match=r"The update of client \d in round 1 was refused: w_\d has values"):
         run()
 
 

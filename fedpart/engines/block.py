@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.executor import ClientError, Executor
+from fedpart.jobs import Job
 from fedpart.protocol import Protocol
-from fedpart.update import Update, add_into, sum_updates
+from fedpart.update import Update, add_into, sum_updates, summable
 
 UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
@@ -22,6 +24,22 @@ def ahead(workers: int) -> int:
     Half as many again as there are workers: none waits while its neighbours take less than twice as long.
     """
     return workers + (workers + 1) // 2
+
+
+def upload_bytes(protocol: Protocol, jobs: Sequence[Job]) -> int:
+    """Size of the answer to ``jobs``, as a message."""
+    return protocol.upload_numbers(jobs) * protocol.task.dtype.itemsize + UPLOAD_HEADER
+
+
+@contextmanager
+def naming(client: int, round: int) -> Iterator[None]:
+    """Whatever goes wrong within becomes a ClientError that names the client."""
+    try:
+        yield
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError.of(client, round, error) from error
 
 
 @dataclass
@@ -60,7 +78,7 @@ class BlockRunner:
         self.protocol, self.shards = protocol, shards
         self.executor = Executor(protocol)
 
-    def sum(self, round: int, parts: Iterable[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
+    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
         """The sum over all blocks of a round's cohort at the server's ``w [size]`` and ``psi [P]``.
 
         Raises:
@@ -68,8 +86,20 @@ class BlockRunner:
         """
         self.begin(round, w, psi)
         found = BlockSum()
+        if self.protocol.settings.on_client_error == "skip":
+            for clients in parts:
+                found.add(self.run(clients))
+            return found
         for clients in parts:
-            found.add(self.run(clients))
+            if len(clients) == 1:  # a sum of one can be added without being made
+                self._add(clients[0], found)
+            else:
+                block = BlockSum()
+                for client in clients:
+                    self._add(client, block)
+                found.add(block)
+        if found.total is not None and not summable(found.total):
+            self._blame(client for clients in parts for client in clients)
         return found
 
     def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
@@ -99,6 +129,18 @@ class BlockRunner:
             found.add(self._alone(client), memory, self.protocol.partition.bounds)
         return found
 
+    def _add(self, client: int, found: BlockSum) -> None:
+        """Add a client's update to a sum, in place; its values are not checked."""
+        jobs = self.protocol.plan(client, self.round)
+        with naming(client, self.round):
+            found.total = self.executor.add(client, self.shards[client], jobs, found.total)
+        found.upload_bytes += upload_bytes(self.protocol, jobs)
+
+    def _blame(self, clients: Iterable[int]) -> None:
+        """Raise the ClientError of the first client whose update is refused."""
+        for client in clients:
+            self._update(client)
+
     def _alone(self, client: int) -> BlockSum:
         protocol = self.protocol
         try:
@@ -107,18 +149,14 @@ class BlockRunner:
             if protocol.settings.on_client_error == "fail":
                 raise
             return BlockSum(skipped=[{"client": client, "reason": str(error)}])
-        size = update.numbers() * protocol.task.dtype.itemsize + UPLOAD_HEADER
+        size = upload_bytes(protocol, protocol.plan(client, self.round))
         return BlockSum(update.weigh(protocol.client_weight(update.examples)), size)
 
     def _update(self, client: int) -> Update:
         """The client's update, checked; whatever goes wrong becomes a ClientError that names the client."""
         jobs = self.protocol.plan(client, self.round)
-        try:
+        with naming(client, self.round):
             update = self.executor.run(client, self.shards[client], jobs)
-        except ClientError:
-            raise
-        except Exception as error:
-            raise ClientError.of(client, self.round, error) from error
         try:
             self.protocol.check(update, jobs)
         except ValueError as error:

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner
+from fedpart.engines.fused import FusedRunner
 from fedpart.engines.workers import WorkerPool
 from fedpart.federation import Federation, RoundReport
+from fedpart.registry import nearest
 from fedpart.update import blocks
 
+EXECUTIONS: dict[str, type[BlockRunner | FusedRunner]] = {"loop": BlockRunner, "fused": FusedRunner}
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
@@ -22,18 +25,33 @@ class LocalEngine:
         shards: ``shards[client]`` is the client's data; a list, or anything lazy with ``__getitem__``.
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them.
+        execution: ``loop``: client by client. ``fused``: the cohort's data together, see
+            :class:`~fedpart.engines.fused.FusedRunner`; in this process.
 
     Raises:
-        ValueError: no worker is asked for.
+        ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.
     """
 
-    def __init__(self, federation: Federation, shards: Sequence[Dataset], workers: int = 1) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        shards: Sequence[Dataset],
+        workers: int = 1,
+        execution: str = "loop",
+    ) -> None:
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
-        self.federation = federation
+        if execution not in EXECUTIONS:
+            raise ValueError(f"Unknown execution {execution!r}: {nearest(execution, EXECUTIONS)}")
+        if execution != "loop" and workers > 1:
+            raise ValueError(
+                f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
+                f"execution: loop."
+            )
+        self.federation, self.execution = federation, execution
         protocol = federation.protocol
-        self._clients = (
-            BlockRunner(protocol, shards) if workers == 1 else WorkerPool(protocol, shards, workers)
+        self._clients: BlockRunner | WorkerPool | FusedRunner = (
+            WorkerPool(protocol, shards, workers) if workers > 1 else EXECUTIONS[execution](protocol, shards)
         )
 
     def __enter__(self) -> LocalEngine:

@@ -1,0 +1,171 @@
+"""Cohort fusion: where every client takes one local step, a cohort's sum is a gradient of its pooled data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.block import BlockRunner, BlockSum, upload_bytes
+from fedpart.executor import ClientError
+from fedpart.gradients import Gradients, gradients
+from fedpart.jobs import Job
+from fedpart.noise import JoinedNoise, Noise
+from fedpart.optim import joined
+from fedpart.protocol import Protocol
+from fedpart.task import Batch
+from fedpart.update import Update, summable
+
+# Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
+ROWS = {"cpu": 512, "cuda": 32768}
+
+
+class _Part(NamedTuple):
+    """A client's batch in a job, with its noise, and how many of its examples each one stands for."""
+
+    batch: Batch
+    noise: Noise
+    weight: float
+
+
+class FusedRunner:
+    """Computes a cohort's sum with one pass per kind of job, instead of one per client and job.
+
+    With one step of SGD per client, ``sum_i n_i delta_i = -lr * gradient of the sum of all losses`` (Eq. 25
+    from the server's values), and gradients of psi are summed over examples anyway (Eq. 26). No client's own
+    update exists, so that nothing can look at one.
+
+    Args:
+        protocol: of the run.
+        shards: ``shards[client]`` is the client's data.
+
+    Raises:
+        ValueError: clients take several steps, or do not weigh as much as their examples.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
+        local, weighting = protocol.settings.local, protocol.settings.weighting
+        if local.epochs != 1:
+            raise ValueError(
+                f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or use "
+                f"execution: loop."
+            )
+        if weighting != "examples":
+            raise ValueError(
+                f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
+                f"examples, or use execution: loop."
+            )
+        self.protocol, self.shards = protocol, shards
+        self._one_by_one = BlockRunner(protocol, shards)
+
+    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
+        """The sum over a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+
+        If it cannot be computed, the clients are run one by one, which names the one to blame.
+
+        Raises:
+            ClientError: a client failed, and the settings say ``fail``; or the clients cannot be fused.
+        """
+        clients = [client for part in parts for client in part]
+        self._one_by_one.begin(round, w, psi)
+        try:
+            return self._fused(clients)
+        except _NotFused as error:
+            raise ClientError(str(error)) from error
+        except Exception as error:
+            found = self._one_by_one.sum(round, parts, w, psi)
+            if not found.skipped:
+                reason = " ".join(str(error).split())
+                raise ClientError(
+                    f"The clients of round {round} cannot be fused ({reason}); use execution: loop."
+                ) from error
+            return found
+
+    def _fused(self, clients: Sequence[int]) -> BlockSum:
+        executor, size = self._one_by_one.executor, 0
+        total, groups = Update(clients=len(clients)), dict[tuple[Job, bool], list[_Part]]()
+        for client in clients:
+            jobs, shard = self.protocol.plan(client, executor.round), self.shards[client].to(executor.device)
+            total.examples += len(shard)
+            size += upload_bytes(self.protocol, jobs)
+            main = max(jobs, key=lambda job: (job.partition is not None, job.subnetwork))
+            for job in jobs:
+                batches = list(executor.batches(client, shard, job))
+                if job.partition is not None and len(batches) > 1:
+                    raise _NotFused(
+                        f"Client {client} takes {len(batches)} steps with its {len(shard)} examples, but "
+                        f"fused clients take one; raise local.batch_size, or use execution: loop."
+                    )
+                weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
+                groups.setdefault((job, job == main), []).extend(
+                    _Part(batch, noise, weight) for batch, noise in batches
+                )
+        total.total_weight = float(total.examples)
+        for (job, is_main), parts in groups.items():
+            loss = self._add(total, job, parts)
+            total.loss += loss if is_main else 0.0
+        if not (math.isfinite(total.loss) and summable(total)):
+            raise ArithmeticError("the loss or its gradient is not finite")
+        return BlockSum(total, size)
+
+    def _add(self, total: Update, job: Job, batches: list[_Part]) -> float:
+        """Add one kind of job to the sum; the sum of its losses over all examples, in nats."""
+        executor, j = self._one_by_one.executor, job.partition
+        partition, local = self.protocol.partition, self.protocol.settings.local
+        start, _ = executor.subnetwork(job.subnetwork)
+        w_sum: list[Tensor] = []
+        psi_sum, loss_sum, seen = torch.zeros_like(executor.psi), 0.0, 0.0
+        for examples, found in self._passes(job, batches):
+            if found.w is not None:
+                scaled = [piece.mul_(examples) for piece in found.w]
+                w_sum = [a.add_(b) for a, b in zip(w_sum, scaled, strict=True)] if w_sum else scaled
+            if found.psi is not None:
+                psi_sum += found.psi * examples
+            loss_sum += found.loss * examples
+            seen += examples
+        if j is not None:
+            gradient = joined(w_sum)
+            if executor.decays[j - 1]:
+                gradient = gradient.add(partition.take(start, j), alpha=executor.decays[j - 1] * seen)
+            delta = gradient.mul_(-local.learning_rate)
+            total.deltas[j] = delta if j not in total.deltas else total.deltas[j].add_(delta)
+            total.weights[j] = total.weights.get(j, 0.0) + seen
+        if job.psi:
+            psi_sum *= executor.psi_mask
+            total.psi = psi_sum if total.psi is None else total.psi.add_(psi_sum)
+            total.psi_weight += seen
+        return loss_sum
+
+    def _passes(self, job: Job, batches: list[_Part]) -> Iterator[tuple[float, Gradients]]:
+        """Number of examples, and gradients of their mean loss, of one pass after the other."""
+        executor, task = self._one_by_one.executor, self.protocol.task
+        _, point = executor.subnetwork(job.subnetwork)
+        rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // task.samples)
+        waiting: list[_Part] = []
+        for place, part in enumerate(batches, start=1):
+            waiting.append(part)
+            counts = [len(one.batch.inputs) for one in waiting]
+            if sum(counts) < rows and place < len(batches):
+                continue
+            weights = torch.tensor([one.weight for one in waiting], dtype=task.dtype, device=executor.device)
+            weights = weights.repeat_interleave(torch.tensor(counts, device=executor.device))
+            batch = Batch(
+                torch.cat([one.batch.inputs for one in waiting]),
+                torch.cat([one.batch.targets for one in waiting]),
+                weights,
+            )
+            noise = JoinedNoise([one.noise for one in waiting], counts, task.samples)
+            objective = self.protocol.method.loss
+            yield (
+                sum(one.weight * count for one, count in zip(waiting, counts, strict=True)),
+                gradients(task, self.protocol.partition, objective, job, point, executor.psi, batch, noise),
+            )
+            waiting = []
+
+
+class _NotFused(ValueError):
+    """Settings and data do not allow for fusion; the message is for the user."""

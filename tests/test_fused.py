@@ -1,0 +1,127 @@
+"""Cohort fusion: the sum over a cohort as one gradient of its pooled data."""
+
+import pytest
+import torch
+from problems import augmentation, chain_net, norm_net, settings, shard
+from torch import nn
+
+from fedpart import (
+    AffineAugmentation,
+    ClientError,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Protocol,
+    Task,
+    uniform,
+)
+from fedpart.engines import LocalEngine
+from fedpart.engines import fused as fused_module
+
+SIZES = [3, 7, 2, 9, 4, 6, 1, 5, 8, 3, 2, 6]
+
+
+def task(network=chain_net, precision="fp64", samples=3, **options):
+    return Task(network(), transforms=[augmentation()], samples=samples, precision=precision, **options)
+
+
+def trained(execution, rounds=3, of=None, data=None, **changes):
+    data = [shard(n, seed) for seed, n in enumerate(SIZES)] if data is None else data
+    options = {"cohort": 8, "chunks": (0.5, 0.3, 0.2), "local": LocalSettings(learning_rate=0.3), **changes}
+    federation = Federation(Protocol(of or task(), settings(len(data), **options)))
+    engine = LocalEngine(federation, data, execution=execution)
+    return federation, [engine.run_round() for _ in range(rounds)]
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+@pytest.mark.parametrize("rows", [1, 40, 10_000])
+def test_a_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, monkeypatch):
+    monkeypatch.setitem(fused_module.ROWS, "cpu", rows)
+    (loop, one_by_one), (fused, together) = (trained(kind, of=task(network)) for kind in ("loop", "fused"))
+    torch.testing.assert_close(fused.w, loop.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
+    for a, b in zip(one_by_one, together, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-10)
+        assert (a.cohort, a.upload_bytes, a.download_bytes) == (b.cohort, b.upload_bytes, b.download_bytes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedavg"},
+        {"method": "fedavg", "method_options": {"augment": True}},
+        {"method": "augerino", "method_options": {"weight": 0.3}},
+        {"local": LocalSettings(weight_decay=0.1, momentum=0.9)},
+        {"local": LocalSettings(psi_batch=2)},
+        {"scheme": "node", "defaults": "zeros"},
+        {"non_contributors": "zero"},
+    ],
+    ids=str,
+)
+def test_every_method_and_setting_that_takes_one_step(changes):
+    net = chain_net(dropout=True)
+    of = Task(net, transforms=[AffineAugmentation("lila", 0.2)], samples=2, precision="fp64")
+    (loop, _), (fused, _) = (trained(kind, of=of, **changes) for kind in ("loop", "fused"))
+    torch.testing.assert_close(fused.w, loop.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_sum_of_each_partition_agrees_in_single_precision(share):
+    totals = {}
+    for kind in ("loop", "fused"):
+        federation = Federation(
+            Protocol(
+                task(precision="fp32", share_dropout_mask=share),
+                settings(len(SIZES), cohort=12, local=LocalSettings(learning_rate=0.3)),
+            )
+        )
+        step = federation.step
+        federation.step = lambda total, kind=kind, step=step: (totals.update({kind: total}), step(total))
+        LocalEngine(federation, [shard(n, i) for i, n in enumerate(SIZES)], execution=kind).run_round()
+    loop, fused = totals["loop"], totals["fused"]
+    assert loop.weights == fused.weights and loop.psi_weight == fused.psi_weight
+    for j, delta in loop.deltas.items():
+        assert (fused.deltas[j] - delta).abs().max() <= 1e-6 * delta.abs().max()
+    assert (fused.psi - loop.psi).abs().max() <= 1e-5 * loop.psi.abs().max()
+
+
+def test_what_cannot_be_fused_is_refused():
+    with pytest.raises(ValueError, match=r"local.epochs is 2; set it to 1, or use execution: loop"):
+        trained("fused", local=LocalSettings(epochs=2))
+    with pytest.raises(ValueError, match=r"weighting is 'uniform'; set it to examples"):
+        trained("fused", weighting="uniform")
+    with pytest.raises(
+        ClientError, match=r"Client \d+ takes 2 steps with its 7 examples.*raise local.batch_size"
+    ):
+        trained("fused", data=[shard(7)] * 8, local=LocalSettings(batch_size=4))
+
+
+class Common(HyperModule):
+    """Noise that all rows share."""
+
+    hyperparameters = ("amount",)
+
+    def __init__(self):
+        super().__init__()
+        self.amount = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, x):
+        return x + self.amount * uniform((1,), like=x)
+
+
+def test_noise_that_clients_would_share_is_refused():
+    with pytest.raises(ClientError, match=r"round 1 cannot be fused \(a layer draws noise of shape \(1,\)"):
+        trained("fused", of=Task(chain_net(), transforms=[Common()], samples=2))
+
+
+def test_the_client_to_blame_is_named_or_skipped():
+    data = [shard(n, seed) for seed, n in enumerate(SIZES)]
+    data[4] = Dataset(data[4].inputs, torch.full_like(data[4].targets, 9))
+    with pytest.raises(ClientError, match="The data of client 4 do not fit the network"):
+        trained("fused", data=data, cohort=12)
+    federation, reports = trained("fused", data=data, cohort=12, on_client_error="skip", rounds=1)
+    loop, _ = trained("loop", data=data, cohort=12, on_client_error="skip", rounds=1)
+    assert [skip["client"] for skip in reports[0].skipped] == [4]
+    torch.testing.assert_close(federation.w, loop.w, rtol=1e-9, atol=1e-12)
