@@ -44,12 +44,15 @@ class Noise:
         Every draw has its own section of the stream, so further rows (padding) leave all others as they are.
         """
         shared = self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
-        drawn = (shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape)
-        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        draw = self._next((shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape))
         self._draws += 1
-        draw = torch.from_numpy(np.asarray(stream.random(drawn, dtype="float32"))).add_(_HALF_ULP)
-        draw = _inside(draw).to(self.device, self.dtype)
         return draw.repeat_interleave(self._repeat, 0) if shared else draw
+
+    def _next(self, shape: tuple[int, ...]) -> Tensor:
+        """The numbers of draw ``self._draws``, of ``shape``: no row is there twice."""
+        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        draw = torch.from_numpy(np.asarray(stream.random(shape, dtype="float32"))).add_(_HALF_ULP)
+        return _inside(draw).to(self.device, self.dtype)
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:

@@ -1,0 +1,39 @@
+"""Which of a client's examples each local step of a job sees."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpart.jobs import Job
+from fedpart.protocol import Protocol
+from fedpart.rng import generator
+
+
+def local_batches(protocol: Protocol, client: int, round: int, examples: int, job: Job) -> list[Tensor]:
+    """Places in the client's shard of the examples of each local step, ``[b]`` int64 on the CPU.
+
+    Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
+    the ``psi_batch`` examples drawn from it, once.
+
+    Args:
+        protocol: shared with the server.
+        client, round: name the random streams.
+        examples: in the shard.
+        job: what is computed.
+    """
+    local, seed = protocol.settings.local, protocol.settings.seed
+    whole = torch.arange(examples)
+    if job.partition is None:
+        if local.psi_batch != "shard" and local.psi_batch < examples:
+            rng = generator(seed, "psi batch", client, round)
+            whole = torch.from_numpy(rng.permutation(examples)[: local.psi_batch])
+        return list(torch.split(whole, local.batch_size))
+    batches: list[Tensor] = []
+    for epoch in range(local.epochs):
+        order = whole
+        if examples > local.batch_size:
+            rng = generator(seed, f"shuffle {job.partition}", epoch, client, round)
+            order = torch.from_numpy(rng.permutation(examples))
+        batches += torch.split(order, local.batch_size)
+    return batches
