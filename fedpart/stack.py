@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from fedpart.partition import Partition
 from fedpart.protocol import Protocol
 from fedpart.stacked_noise import ShapeRecorder, Shapes, stacked_draws
 from fedpart.task import Batch
+from fedpart.transfer import upload
 
 
 class ClientJob(NamedTuple):
@@ -53,6 +55,8 @@ class Stack:
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
         self._psi_mask = psi_mask(protocol.task, protocol.method.trained_psi(protocol.task)).to(self.device)
+        # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
+        self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
         self._shapes: dict[tuple[Job, torch.Size], Shapes] = {}
         self._subnetworks: dict[int, Tensor] = {}
 
@@ -73,7 +77,7 @@ class Stack:
         task, objective = self.protocol.task, self.protocol.method.loss
         job, space = jobs[0].job, self.protocol.partition.space
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
-        seen = torch.tensor(examples, dtype=torch.float64).to(self.device)
+        seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
         losses, psi_sum = torch.zeros_like(seen), self.psi.new_zeros(len(jobs), len(self.psi))
         runs = [] if job.partition is None else self._runs(jobs)
         for step in range(len(jobs[0].batches)):
@@ -117,12 +121,12 @@ class Stack:
         batches = [of.batches[step] for of in live]
         sizes = torch.tensor([len(batch) for batch in batches])
         width = int(sizes.max())
-        places = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches]).to(self.device)
-        weights = None
+        padded = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches])
+        places, weights = upload(padded, self.device), None
         if int(sizes.min()) < width:
             real = torch.arange(width) < sizes.unsqueeze(1)
-            weights = real.to(self.device, self.protocol.task.dtype)
-        return Batch(inputs[places], targets[places], weights), sizes.to(self.device)
+            weights = upload(real, self.device, self.protocol.task.dtype)
+        return Batch(inputs[places], targets[places], weights), upload(sizes, self.device)
 
     def _draws(self, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
         """The noise of one step, as every job draws it alone."""
@@ -133,7 +137,7 @@ class Stack:
         first = {n: Batch(batch.inputs[0, :n], batch.targets[0, :n]) for n in set(sizes)}
         shapes = {n: self._shapes_of(live[0].job, some) for n, some in first.items()}
         own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
-        return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype)
+        return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
     def _shapes_of(self, job: Job, batch: Batch) -> Shapes:
         """Shapes of the draws of one job on one batch, found by a forward pass without gradients."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 
 import torch
 from torch import Tensor
 
 from fedpart.noise import Noise, NoiseKey
+from fedpart.transfer import upload
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -60,6 +62,7 @@ def stacked_draws(
     padded: Shapes,
     device: torch.device,
     dtype: torch.dtype,
+    threads: Executor | None = None,
 ) -> tuple[Tensor, ...]:
     """Every draw of all jobs, ``[jobs, *padded shape]`` each.
 
@@ -68,10 +71,15 @@ def stacked_draws(
         shapes: of each job's draws; they are what the job draws when it is alone, to the bit.
         padded: of the draws of the largest job, at least as large in every dimension.
         device, dtype: see :class:`~fedpart.noise.Noise`.
+        threads: draw for several jobs at a time; the numbers are the same.
     """
-    stacks = [torch.full((len(keys), *shape), _PADDING) for shape in padded]
-    for job, (key, own) in enumerate(zip(keys, shapes, strict=True)):
-        noise = Noise(key)
-        for stack, shape in zip(stacks, own, strict=True):
+    pinned = device.type == "cuda"
+    stacks = [torch.full((len(keys), *shape), _PADDING, pin_memory=pinned) for shape in padded]
+
+    def draw(job: int) -> None:
+        noise = Noise(keys[job])
+        for stack, shape in zip(stacks, shapes[job], strict=True):
             stack[job][tuple(slice(length) for length in shape)] = noise.uniform(shape)
-    return tuple(stack.to(device, dtype) for stack in stacks)
+
+    list((threads.map if threads else map)(draw, range(len(keys))))
+    return tuple(upload(stack, device, dtype) for stack in stacks)

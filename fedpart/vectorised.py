@@ -15,6 +15,7 @@ from fedpart.jobs import Job, reported
 from fedpart.methods.base import Method
 from fedpart.protocol import Protocol
 from fedpart.stack import ClientJob, Stack
+from fedpart.transfer import upload
 from fedpart.update import Update
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
@@ -123,8 +124,8 @@ class VectorisedExecutor:
     def _together(self, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
         shards = [member.shard for member in members]
-        inputs = torch.cat([shard.inputs for shard in shards]).to(self.device)
-        targets = torch.cat([shard.targets for shard in shards]).to(self.device)
+        inputs = upload(torch.cat([shard.inputs for shard in shards]), self.device)
+        targets = upload(torch.cat([shard.targets for shard in shards]), self.device)
         updates = {member.client: Update(examples=len(member.shard)) for member in members}
         computed, means = [], []
         for stack in self._stacks(members):

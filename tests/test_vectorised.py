@@ -1,6 +1,7 @@
 """Vectorised execution: what clients compute together agrees with what each computes alone."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -25,7 +26,9 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.executor import Executor
 from fedpart.methods.partitioned import Partitioned
+from fedpart.noise import Noise, NoiseKey
 from fedpart.stack import Stack
+from fedpart.stacked_noise import stacked_draws
 from fedpart.update import sum_cohort
 from fedpart.vectorised import VectorisedExecutor
 
@@ -256,6 +259,23 @@ def test_rows_bound_what_is_computed_at_once(monkeypatch):
         assert all(examples <= max(rows / 2, max(SIZES)) for _, _, examples in stacks), "nor is more read"
         assert sum(jobs for jobs, _, _ in stacks) == sum(len(protocol.plan(c, ROUND)) for c in range(6))
     assert any(jobs > 1 for jobs, _, _ in stacks)
+
+
+def test_noise_of_a_stack_is_that_of_each_job():
+    keys = [NoiseKey(3, f"train {1 + job % 2}", (0, job, ROUND)) for job in range(5)]
+    sizes = [4, 2, 4, 1, 3]
+    shapes = [[(n, 3), (), (2, n)] for n in sizes]  # a row per example, one number, a column per example
+    with ThreadPoolExecutor(3) as threads:
+        several = stacked_draws(keys, shapes, shapes[0], torch.device("cpu"), torch.float64, threads)
+    stacks = stacked_draws(keys, shapes, shapes[0], torch.device("cpu"), torch.float64)
+    for job, (key, n) in enumerate(zip(keys, sizes, strict=True)):
+        alone = Noise(key, dtype=torch.float64)
+        rows, number, columns = (alone.uniform(shape) for shape in shapes[job])
+        assert torch.equal(stacks[0][job, :n], rows)
+        assert torch.equal(stacks[1][job], number)
+        assert torch.equal(stacks[2][job, :, :n], columns)
+    for one, other in zip(stacks, several, strict=True):
+        assert torch.equal(one, other) and one.min() > 0 and one.max() < 1
 
 
 def test_no_number_is_waited_for_per_client():
