@@ -11,7 +11,7 @@ from torch import Tensor
 from fedpart.batches import local_batches
 from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
-from fedpart.jobs import Job
+from fedpart.jobs import Job, reported
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import LocalSGD, SGDSettings, weight_decays
 from fedpart.protocol import Protocol
@@ -111,8 +111,8 @@ class Executor:
                     f"The loss of client {client} in round {self.round} is {loss} (subnetwork "
                     f"{job.subnetwork}); {self.protocol.method.remedy}."
                 )
-        if losses:  # of the largest subnetwork that was trained
-            update.loss = losses[max(losses, key=lambda job: (job.partition is not None, job.subnetwork))]
+        if losses:
+            update.loss = losses[reported(losses)]
         return update, trained
 
     def subnetwork(self, k: int) -> tuple[Tensor, Point]:

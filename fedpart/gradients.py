@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ from fedpart.jobs import Job
 from fedpart.noise import Noise
 from fedpart.partition import Partition
 from fedpart.space import ParameterSpace
+from fedpart.stacked_noise import GivenNoise
 from fedpart.task import Batch, Task
+from fedpart.vmapped import vmapped
 
 # What an IndexError in the network means, to people.
 MISFIT = "every label must be below its number of outputs, and every token below the size of its vocabulary"
@@ -96,6 +98,59 @@ def gradients(
     of_psi = found.pop() if job.psi else None
     of_w = partition.select(point.pull_back(found), job.partition) if job.partition is not None else None
     return Gradients(loss.item(), of_w, of_psi)
+
+
+class StackedGradients(NamedTuple):
+    """Result of :func:`stacked_gradients` for J networks.
+
+    ``losses [J]``: in nats; ``theta [J, size]``, or None without training; ``psi [J, P]``, or None.
+    """
+
+    losses: Tensor
+    theta: Tensor | None
+    psi: Tensor | None
+
+
+def stacked_gradients(
+    task: Task,
+    space: ParameterSpace,
+    objective: Objective,
+    job: Job,
+    theta: Tensor,
+    psi: Tensor,
+    batch: Batch,
+    draws: Sequence[Tensor],
+) -> StackedGradients:
+    """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
+
+    The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
+    depends on another's weights.
+
+    Args:
+        task, objective: what is learned, and the loss.
+        space: of the module.
+        job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
+        theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
+        psi: ``[P]``.
+        batch: ``[J, b, ...]`` each; weights where batches differ in size.
+        draws: the noise of all networks, see :func:`~fedpart.stacked_noise.stacked_draws`.
+
+    Raises:
+        RuntimeError: the losses depend on nothing that the job asks for, or the network cannot be vmapped.
+    """
+
+    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], draws: tuple[Tensor, ...]) -> Tensor:
+        return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
+
+    theta = theta.detach().requires_grad_(job.partition is not None)
+    psi = psi.repeat(len(batch.inputs), 1).requires_grad_() if job.psi else psi
+    own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
+    of_batch = tuple(None if part is None else 0 for part in batch)
+    losses = vmapped(loss, (*own, of_batch, 0))(theta, psi, tuple(batch), tuple(draws))
+    wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
+    found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
+    of_psi = found.pop() if job.psi else None
+    return StackedGradients(losses.detach(), found.pop() if found else None, of_psi)
 
 
 def psi_mask(task: Task, trained: Sequence[str]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,11 @@ class Job:
         if not (whole and type(job.psi) is bool):
             raise ValueError(f"This is not a job: {data!r}.")
         return job
+
+
+def reported(jobs: Iterable[Job]) -> Job:
+    """The job whose loss a client reports: of the largest subnetwork that is trained, or else of any."""
+    return max(jobs, key=lambda job: (job.partition is not None, job.subnetwork))
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,18 @@ class Noise:
         Every draw has its own section of the stream, so further rows (padding) leave all others as they are.
         """
         shared = self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
-        drawn = (shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape)
-        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        draw = self._next((shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape))
         self._draws += 1
-        images = self._channels_last and len(drawn) == 4
-        memory = (drawn[0], *drawn[2:], drawn[1]) if images else drawn
+        return draw.repeat_interleave(self._repeat, 0) if shared else draw
+
+    def _next(self, shape: tuple[int, ...]) -> Tensor:
+        """The numbers of draw ``self._draws``, of ``shape``: no row is there twice."""
+        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        images = self._channels_last and len(shape) == 4
+        memory = (shape[0], *shape[2:], shape[1]) if images else shape
         draw = torch.from_numpy(np.asarray(stream.random(memory, dtype="float32"))).add_(_HALF_ULP)
         draw = _inside(draw).to(self.device, self.dtype)
-        draw = draw.movedim(-1, 1) if images else draw
-        return draw.repeat_interleave(self._repeat, 0) if shared else draw
+        return draw.movedim(-1, 1) if images else draw
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:

@@ -137,16 +137,16 @@ class Partition:
         return self.to_partition_order(self.space.initial())
 
     def take(self, own: Tensor, k: int) -> Tensor:
-        """The elements of w_k from a vector ``[size]`` in the module's own order."""
-        return own if self.chunks == 1 else own.index_select(0, self._positions_on(own.device)[k - 1])
+        """The elements of w_k from vectors ``[..., size]`` in the module's own order."""
+        return own if self.chunks == 1 else own.index_select(-1, self._positions_on(own.device)[k - 1])
 
     def select(self, own: list[Tensor], k: int) -> list[Tensor]:
         """:meth:`take` of a vector that comes in flat pieces, and goes in them."""
         return own if self.chunks == 1 else [self.take(torch.cat(own), k)]
 
     def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
-        """``own [size]``, in the module's own order, with the elements of w_k replaced; a copy."""
-        return w_k if self.chunks == 1 else own.index_copy(0, self._positions_on(own.device)[k - 1], w_k)
+        """``own [..., size]``, in the module's own order, with the elements of w_k replaced; a copy."""
+        return w_k if self.chunks == 1 else own.index_copy(-1, self._positions_on(own.device)[k - 1], w_k)
 
     def to_partition_order(self, own: Tensor) -> Tensor:
         """A flat vector ``[size]`` from the module's own order into partition order."""

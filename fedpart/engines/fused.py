@@ -13,7 +13,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner, BlockSum, upload_bytes
 from fedpart.executor import ClientError
 from fedpart.gradients import Gradients, gradients
-from fedpart.jobs import Job
+from fedpart.jobs import Job, reported
 from fedpart.noise import JoinedNoise, Noise
 from fedpart.optim import joined
 from fedpart.protocol import Protocol
@@ -92,7 +92,7 @@ class FusedRunner:
             jobs, shard = self.protocol.plan(client, executor.round), self.shards[client].to(executor.device)
             total.examples += len(shard)
             size += upload_bytes(self.protocol, jobs)
-            main = max(jobs, key=lambda job: (job.partition is not None, job.subnetwork))
+            main = reported(jobs)
             for job in jobs:
                 batches = list(executor.batches(client, shard, job))
                 if job.partition is not None and len(batches) > 1:

@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner
 from fedpart.engines.fused import FusedRunner
+from fedpart.engines.vectorised import VectorisedRunner
 from fedpart.engines.workers import WorkerPool
 from fedpart.federation import Federation, RoundReport
 from fedpart.registry import nearest
 from fedpart.update import blocks
 
-EXECUTIONS: dict[str, type[BlockRunner | FusedRunner]] = {"loop": BlockRunner, "fused": FusedRunner}
+EXECUTIONS: dict[str, type[BlockRunner | FusedRunner | VectorisedRunner]] = {
+    "loop": BlockRunner,
+    "vectorised": VectorisedRunner,
+    "fused": FusedRunner,
+}
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
@@ -25,8 +30,9 @@ class LocalEngine:
         shards: ``shards[client]`` is the client's data; a list, or anything lazy with ``__getitem__``.
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them.
-        execution: ``loop``: client by client. ``fused``: the cohort's data together, see
-            :class:`~fedpart.engines.fused.FusedRunner`; in this process.
+        execution: ``loop``: client by client. In this process: ``vectorised``: several clients at a time, see
+            :class:`~fedpart.vectorised.VectorisedExecutor`; ``fused``: the cohort's data together, see
+            :class:`~fedpart.engines.fused.FusedRunner`.
 
     Raises:
         ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.
@@ -50,7 +56,7 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
-        self._clients: BlockRunner | WorkerPool | FusedRunner = (
+        self._clients: BlockRunner | WorkerPool | FusedRunner | VectorisedRunner = (
             WorkerPool(protocol, shards, workers) if workers > 1 else EXECUTIONS[execution](protocol, shards)
         )
 

@@ -45,12 +45,8 @@ class ConcreteDropout(HyperModule):
         if not self.training:
             return x
         noise = torch.logit(uniform(x.shape, like=self.logit))  # psi's precision, also under autocast
-        scale = 1 + self.logit.exp()  # 1 / (1 - p) = 1 + e^logit
-        if self.logit.requires_grad:
-            keep = torch.sigmoid((noise + self.logit) * (-1 / self.temperature))
-            return x * (keep * scale).to(x.dtype)
-        mask = noise.add_(self.logit).mul_(-1 / self.temperature).sigmoid_().mul_(scale)  # in place
-        return x * mask.to(x.dtype)
+        keep = noise.add_(self.logit).mul_(-1 / self.temperature).sigmoid_()
+        return x * (keep * (1 + self.logit.exp())).to(x.dtype)  # 1 / (1 - p) = 1 + e^logit
 
     def physical(self) -> dict[str, float]:
         return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

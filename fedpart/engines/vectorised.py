@@ -1,0 +1,61 @@
+"""Runs a cohort on the vectorised executor, and sums its updates in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.block import BlockSum, upload_bytes
+from fedpart.executor import ClientError
+from fedpart.protocol import Protocol
+from fedpart.vectorised import VectorisedExecutor
+
+
+class VectorisedRunner:
+    """Computes jobs of several clients together; see :class:`~fedpart.vectorised.VectorisedExecutor`.
+
+    Args:
+        protocol: of the run.
+        shards: ``shards[client]`` is the client's data.
+
+    Raises:
+        ValueError: the task is in channels-last memory format.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
+        self.protocol, self.shards = protocol, shards
+        self.executor = VectorisedExecutor(protocol)
+
+    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
+        """The sum over a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+
+        Raises:
+            ClientError: a client failed, or its update was refused, and the settings say ``fail``; or the
+                clients cannot be computed together.
+        """
+        clients = [client for part in parts for client in part]
+        plans = [self.protocol.plan(client, round) for client in clients]
+        self.executor.begin(round, w, psi)
+        found = BlockSum()
+        try:
+            updates = self.executor.run_cohort(clients, self.shards, plans)
+            for client, jobs, update in zip(clients, plans, updates, strict=True):
+                if not isinstance(update, ClientError):
+                    try:
+                        self.protocol.check(update, jobs)
+                    except ValueError as error:
+                        update = ClientError(
+                            f"The update of client {client} in round {round} was refused: {error}."
+                        )
+                if isinstance(update, ClientError):
+                    if self.protocol.settings.on_client_error == "fail":
+                        raise update
+                    found.skipped.append({"client": client, "reason": str(update)})
+                else:
+                    weighed = update.weigh(self.protocol.client_weight(update.examples))
+                    found.add(BlockSum(weighed, upload_bytes(self.protocol, jobs)))
+        except ValueError as error:
+            raise ClientError(f"Round {round}: {error}") from error
+        return found
