@@ -110,7 +110,7 @@ class Config(Section):
 
     model: str = Field(
         default="digits_cnn",
-        description="digits_cnn, mnist_cnn, or package.module:callable (num_classes, input_shape)",
+        description="digits_cnn, mnist_cnn, resnet9, or package.module:callable (num_classes, input_shape)",
     )
     model_options: dict[str, Any] = Field(
         default={}, description="further keyword arguments of the model's builder"

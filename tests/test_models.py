@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedpart import ConcreteDropout, Task
-from fedpart.models import MODELS, digits_cnn, mlp, mnist_cnn
+from fedpart import ConcreteDropout, Partition, Task
+from fedpart.models import MODELS, digits_cnn, mlp, mnist_cnn, resnet9
 
 
 def test_mnist_cnn_is_the_papers():
@@ -63,3 +63,44 @@ def test_mlp_options():
         mlp(2, (4,), activation="gel")
     with pytest.raises(ValueError, match=r"at least one unit, got \[8, 0\]"):
         mlp(2, (4,), hidden=(8, 0))
+
+
+def test_resnet9_is_the_standard_one():
+    network = resnet9(dropout=None)
+    convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    assert sum(p.numel() for p in network.parameters()) == 6_573_130
+    assert [layer.out_channels for layer in convolutions] == [64, 128, 128, 128, 256, 512, 512, 512]
+    sizes = []
+    for layer in convolutions:
+        layer.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))
+    network(torch.rand(1, 3, 32, 32))
+    assert sizes == [32, 32, 16, 16, 16, 8, 4, 4]
+
+
+def test_resnet9_partitions():
+    """Subnetwork k computes with partitions 1..k alone, its norms folded; dropout sits in residual blocks."""
+    torch.manual_seed(0)
+    task = Task(resnet9(4, (1, 8, 8), width=4, groups=2), samples=1)
+    assert task.psi_names == ("residual1.block.dropout.logit", "residual3.block.dropout.logit")
+    partition = Partition(task.parameter_space(2), (0.9, 0.1))
+    plain = sum(p.numel() for p in resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2).parameters())
+    assert partition.space.size == plain + 2 * (4 + 8 * 3 + 16 + 32 * 3)  # stacked twice
+    w, x, psi = partition.initial(), torch.rand(3, 1, 8, 8), task.psi_space.initial()
+    first, second = w.clone(), w.clone()
+    first[partition.slice(1)] += 0.1
+    second[partition.slice(2)] += 0.1
+    outputs = {
+        (name, k): task.outputs(partition.materialise(values, k), psi, x, None, dropout=False)
+        for name, values in (("initial", w), ("first", first), ("second", second))
+        for k in (1, 2)
+    }
+    assert outputs["second", 1].equal(outputs["initial", 1])
+    assert not outputs["second", 2].allclose(outputs["initial", 2])
+    assert not outputs["first", 1].allclose(outputs["initial", 1])
+
+
+def test_resnet9_refuses():
+    with pytest.raises(ValueError, match="pools three times and needs images of at least 8x8, got 8x7"):
+        resnet9(input_shape=(3, 8, 7))
+    with pytest.raises(ValueError, match="groups must divide width, got 32 and 48"):
+        resnet9(width=48)

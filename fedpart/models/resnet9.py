@@ -1,0 +1,91 @@
+"""A small residual network for CIFAR-sized images, with learned dropout inside its residual blocks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from fedpart.hyperparameters import ConcreteDropout
+
+
+class Residual(nn.Module):
+    """``x + block(x)``.
+
+    Args:
+        block: keeps the shape of its input.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` of any shape that the block takes."""
+        return x + self.block(x)  # type: ignore[no-any-return]
+
+
+def resnet9(
+    num_classes: int = 10,
+    input_shape: tuple[int, int, int] = (3, 32, 32),
+    dropout: float | None = 0.1,
+    temperature: float = 0.1,
+    width: int = 64,
+    groups: int = 32,
+) -> nn.Sequential:
+    """ResNet-9 (the DAWNBench network of Page 2018) with GroupNorm in place of BatchNorm.
+
+    Eight 3x3 convolutions of 1, 2, 2, 2, 4, 8, 8 and 8 times ``width`` channels, with GroupNorm and ReLU:
+    three stages halve the image, the first and the last end in a residual block of two convolutions; then a
+    maximum over what is left of the image, and a linear layer. It has 6,573,130 parameters for ten classes.
+
+    Args:
+        num_classes: K outputs.
+        input_shape: (channels, height, width) of at least 8x8.
+        dropout: initial drop rate of the learned dropout layer in the middle of each residual block; None
+            for none.
+        temperature: of the concrete relaxation.
+        width: channels of the first convolution.
+        groups: of every GroupNorm; must divide ``width``.
+
+    Raises:
+        ValueError: smaller images, or ``groups`` that do not divide ``width``.
+    """
+    depth, height, image_width = input_shape
+    if height < 8 or image_width < 8:
+        raise ValueError(
+            f"This network pools three times and needs images of at least 8x8, got {height}x{image_width}."
+        )
+    if groups < 1 or width % groups:
+        raise ValueError(f"groups must divide width, got {groups} and {width}.")
+
+    def convolution(inputs: int, outputs: int) -> OrderedDict[str, nn.Module]:
+        return OrderedDict(
+            conv=nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+            norm=nn.GroupNorm(groups, outputs),
+            relu=nn.ReLU(),
+        )
+
+    def stage(inputs: int, outputs: int) -> OrderedDict[str, nn.Module]:
+        return OrderedDict(**convolution(inputs, outputs), pool=nn.MaxPool2d(2))
+
+    def residual(channels: int) -> Residual:
+        middle = OrderedDict[str, nn.Module]()
+        if dropout is not None:
+            middle["dropout"] = ConcreteDropout(dropout, temperature)
+        first, second = (nn.Sequential(convolution(channels, channels)) for _ in range(2))
+        return Residual(nn.Sequential(OrderedDict(first=first, **middle, second=second)))
+
+    return nn.Sequential(
+        OrderedDict(
+            prep=nn.Sequential(convolution(depth, width)),
+            stage1=nn.Sequential(stage(width, 2 * width)),
+            residual1=residual(2 * width),
+            stage2=nn.Sequential(stage(2 * width, 4 * width)),
+            stage3=nn.Sequential(stage(4 * width, 8 * width)),
+            residual3=residual(8 * width),
+            pool=nn.AdaptiveMaxPool2d(1),
+            flatten=nn.Flatten(),
+            classes=nn.Linear(8 * width, num_classes),
+        )
+    )
