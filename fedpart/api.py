@@ -33,6 +33,7 @@ def federate(
     checkpoint_every: int = 10,
     resume: bool = False,
     workers: int = 1,
+    execution: str = "loop",
     **settings: Any,
 ) -> Result[RoundReport]:
     """Train ``task`` over clients, on this machine.
@@ -50,6 +51,7 @@ def federate(
             undisturbed run.
         workers: processes that run the clients, see :class:`~fedpart.engines.local.LocalEngine`; 1: this one.
             Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
+        execution: ``loop``, ``vectorised`` or ``fused``, see there too.
         **settings: of :class:`~fedpart.settings.FederationSettings`, e.g. ``method="partitioned"``,
             ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
 
@@ -77,7 +79,7 @@ def federate(
         if on_round is not None:
             on_round(report)
 
-    with LocalEngine(federation, data, workers) as engine:
+    with LocalEngine(federation, data, workers, execution) as engine:
         engine.run(rounds, finish)
     return Result(federation, metrics)
 

@@ -49,6 +49,11 @@ class ExperimentConfig(Config):
         ge=1,
         description="processes that run the clients; null: 1 with engine local, one per CPU core with ray",
     )
+    execution: Literal["loop", "vectorised", "fused"] = Field(
+        default="loop",
+        description="how engine local computes a cohort: client by client; several clients at a time, for a "
+        "GPU; or its data together, where each client takes one step and nothing looks at its own update",
+    )
     ray_address: str | None = Field(
         default=None,
         description="of a running Ray cluster, for engine ray: host:port, or auto for one that this machine "
@@ -71,6 +76,11 @@ class ExperimentConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
         self.settings()
+        if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
+            raise ValueError(
+                f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
+                f"engine: local and workers: 1"
+            )
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
             raise ValueError(
                 f"{self.processes} workers of engine local have one torch thread each; set threads: 1, or "

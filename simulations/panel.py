@@ -75,6 +75,10 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     if (workers := summary.get("workers") or 1) > 1:
         where += f", {workers} workers"
+    if (execution := summary.get("execution", "loop")) != "loop":
+        where += f", clients {execution}"
+    if (precision := summary.get("precision", "fp32")) != "fp32":
+        where += f", {precision}"
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
     if summary.get("skipped_clients"):
         rows.append(

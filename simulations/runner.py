@@ -110,7 +110,9 @@ def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_eng
         desk.completed(last)
 
     try:
-        with make_engine(experiment, federation) as engine, desk.signals():
+        with one_sentence(ConfigError, (ValueError,)):
+            made = make_engine(experiment, federation)
+        with made as engine, desk.signals():
             engine.run(config.rounds, on_round)
     except (ClientError, RunError):
         if federation.round == len(desk.lines):  # the failed round has not touched the state
@@ -139,7 +141,7 @@ def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) 
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[Engine]:
     config = experiment.config
     if config.engine == "local":
-        return LocalEngine(federation, experiment.shards, config.processes or 1)
+        return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
     from simulations.ray_engine import RayEngine
 
     engine: AbstractContextManager[Engine] = RayEngine(

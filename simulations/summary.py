@@ -27,8 +27,9 @@ def summarise(
 
     Returns:
         ``method, engine, workers`` (processes that ran the clients; None: one per core of the Ray cluster),
-        ``seed, rounds``; ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of
-        the last 10 evaluations, or of ``val_evaluations_averaged`` if there are fewer); ``test_accuracy``;
+        ``execution, precision, channels_last, seed, rounds``; ``val_accuracy`` (last round) and
+        ``val_accuracy_last10`` (mean of the last 10 evaluations, or of ``val_evaluations_averaged`` if there
+        are fewer); ``test_accuracy``;
         accuracies are fractions, None where there are no classes or no data. ``upload_ratio``: bytes sent
         over the bytes that FedAvg sends for the same cohorts (all of them the full model);
         ``upload_ratio_expected``: the same in expectation over clients. ``psi`` in physical units;
@@ -44,6 +45,9 @@ def summarise(
         "method": config.method,
         "engine": config.engine,
         "workers": config.processes,
+        "execution": config.execution,
+        "precision": config.precision,
+        "channels_last": config.channels_last,
         "seed": config.seed,
         "data_seed": config.data_seed,
         "rounds": federation.round,
