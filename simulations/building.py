@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,11 @@ def load_data(config: Config) -> Splits:
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
     """The model with its hyperparameters; initial weights are a function of ``config.seed``."""
+    if config.precision == "auto":
+        raise ValueError(
+            "precision: auto is a choice of the machine that starts a run, but Flower's clients are on many; "
+            "give fp32 or bf16."
+        )
     seed = int(generator(config.seed, "model.initial").integers(2**63))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -189,3 +196,14 @@ def check_device(device: str) -> None:
     except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, ...
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ValueError(f"The device {device!r} cannot be used ({reason}); set device: cpu.") from None
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Within this context torch computes on that many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -12,6 +12,7 @@ from simulations.cells import Cell, Runner, complete, say
 from simulations.comparison import Comparison, Failure
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.curves import Run, metric
+from simulations.fast_path import settled
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
 from simulations.runner import run_experiment
@@ -86,6 +87,7 @@ def run_comparison(
         Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
     """
     out, console = Path(out), console or Console()
+    config = settled(config, out, progress)
     cells = plan(config, methods, seeds, out)
     failures = [
         Failure(failed.cell.config.method, failed.cell.config.seed, failed.error, failed.traceback)

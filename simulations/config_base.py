@@ -128,7 +128,11 @@ class Config(Section):
     )
 
     device: str = Field(default="cpu", description="where models are computed: cpu, cuda, cuda:0, ...")
-    precision: Literal["fp32", "fp64", "bf16"] = Field(default="fp32", description="floating-point type")
+    precision: Literal["fp32", "fp64", "bf16", "auto"] = Field(
+        default="fp32",
+        description="floating-point type of the network; auto: fp32 or bf16 and a memory format, as this "
+        "machine is fastest, measured once and written into the run's config.yaml",
+    )
     channels_last: bool = Field(
         default=False,
         description="memory format of images inside the network; with precision bf16 about three times as "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.fast_path import settled
 from simulations.run_directory import CONFIG, saved_config
 
 
@@ -30,7 +31,7 @@ def resumed_config(
             f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
             f"--resume {folder}."
         )
-    wanted = load_config(file or Path(folder) / CONFIG, overrides, kind)
+    wanted = settled(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
     then, now = _flat(saved.resolved()), _flat(wanted.resolved())
     given = {override.partition("=")[0].strip() for override in overrides}
     total = saved.clock.total

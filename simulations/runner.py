@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.engines import LocalEngine
+from simulations.building import torch_threads
 from simulations.config import Config, ConfigError
 from simulations.desk import Desk, Interrupted, one_sentence
 from simulations.experiment import Experiment, RunError, TrainingExperiment, build
+from simulations.fast_path import settled
 from simulations.progress import Progress
 from simulations.run_directory import RunDirectory, read_summary, refuse_existing
 from simulations.summary import summarise
@@ -72,7 +72,8 @@ def run_experiment(
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
-    with _torch_threads(config.threads):
+    config = settled(config, out, progress)
+    with torch_threads(config.threads):
         with one_sentence():
             experiment = build(config)
             state = experiment.start()
@@ -148,13 +149,3 @@ def _engine(experiment: Experiment, federation: Federation) -> AbstractContextMa
         experiment, federation, workers=config.workers, address=config.ray_address
     )
     return engine
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

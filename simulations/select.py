@@ -13,6 +13,7 @@ from rich.console import Console
 from simulations.cells import Cell, Runner, complete, say
 from simulations.config import ConfigError, TrainingConfig
 from simulations.experiment import RunError, build
+from simulations.fast_path import settled
 from simulations.laplace_cells import laplace_twin
 from simulations.progress import Progress
 from simulations.run_directory import read_summary
@@ -102,6 +103,7 @@ def run_selection(
         Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
     out, console = Path(out), console or Console()
+    config = settled(config, out, progress)
     cells = plan(config, out)
     assert config.select is not None
     twins = []

@@ -59,6 +59,9 @@ class FusedRunner:
                 f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
                 f"examples, or use execution: loop."
             )
+        if isinstance(shards, (list, tuple)):  # others are read when they are needed
+            for client, shard in enumerate(shards):
+                _check_steps(client, len(shard), -(-len(shard) // local.batch_size))
         self.protocol, self.shards = protocol, shards
         self._one_by_one = BlockRunner(protocol, shards)
 
@@ -95,11 +98,8 @@ class FusedRunner:
             main = reported(jobs)
             for job in jobs:
                 batches = list(executor.batches(client, shard, job))
-                if job.partition is not None and len(batches) > 1:
-                    raise _NotFused(
-                        f"Client {client} takes {len(batches)} steps with its {len(shard)} examples, but "
-                        f"fused clients take one; raise local.batch_size, or use execution: loop."
-                    )
+                if job.partition is not None:
+                    _check_steps(client, len(shard), len(batches))
                 weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
                 groups.setdefault((job, job == main), []).extend(
                     _Part(batch, noise, weight) for batch, noise in batches
@@ -165,6 +165,14 @@ class FusedRunner:
                 gradients(task, self.protocol.partition, objective, job, point, executor.psi, batch, noise),
             )
             waiting = []
+
+
+def _check_steps(client: int, examples: int, steps: int) -> None:
+    if steps > 1:
+        raise _NotFused(
+            f"Client {client} takes {steps} steps with its {examples} examples, but fused clients take one; "
+            f"raise local.batch_size, or use execution: loop."
+        )
 
 
 class _NotFused(ValueError):
