@@ -1,4 +1,4 @@
-"""The command line: ``fedpart run``, ``compare``, ``train``, ``retrain``, ``select``."""
+"""The command line: ``fedpart run``, ``compare``, ``train``, ``retrain``, ``select``, ``bench``."""
 
 from __future__ import annotations
 
@@ -130,6 +130,32 @@ def select(
         commands.select(file, overrides, values, seeds, jobs, out)
 
     guarded(work, out)
+
+
+@app.command()
+def bench(
+    workload: Annotated[
+        str, typer.Option(help="W1 to W4, separated by commas; see docs/benchmarks.md.")
+    ] = "W1",
+    engine: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each engine.")] = 20,
+    json: Annotated[
+        Path | None, typer.Option(help="File for the rows, a line of JSON each; it is replaced.")
+    ] = None,
+    pfl_python: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Python of an environment with apple's pfl.")
+    ] = None,
+) -> None:
+    """Time a round on every engine, against a bare PyTorch loop, stock Flower and pfl."""
+
+    def work() -> None:
+        from simulations import commands
+
+        commands.bench(workload, engine, rounds, json, pfl_python)
+
+    guarded(work, json)
 
 
 @app.callback(invoke_without_command=True)

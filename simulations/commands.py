@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
+from simulations.bench import check, chosen_engines, chosen_workloads, measure
+from simulations.bench_rows import table
 from simulations.compare import run_comparison
 from simulations.config import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
 from simulations.guards import interruptible
@@ -77,6 +82,31 @@ def select(
     console = Console()
     with interruptible(f"the same command continues the selection in {folder}", folder):
         run_selection(config, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def bench(
+    workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
+) -> None:
+    """Time a round of each workload on each engine."""
+    chosen, names, console = chosen_workloads(workloads), chosen_engines(engines), Console()
+    check(pfl_python)
+    with ExitStack() as stack:
+        lines = None if file is None else stack.enter_context(_replaced(file))
+        for workload in chosen:
+            found = measure(workload, names, rounds, pfl_python, console)
+            if found:
+                console.print(table(found))
+            for row in found if lines is not None else []:
+                print(json.dumps(row.to_dict()), file=lines, flush=True)
+
+
+def _replaced(file: Path) -> IO[str]:
+    try:
+        return file.open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written ({error.strerror}); choose another with --json."
+        ) from error
 
 
 def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:

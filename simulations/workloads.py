@@ -1,0 +1,93 @@
+"""Workloads of ``fedpart bench``: what a round consists of, as plain data, with synthetic clients.
+
+It imports torch alone, for the baselines in ``benchmarks/`` read it too, one of them where fedpart is not
+installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of round.
+
+    Attributes:
+        name: of the workload.
+        model: a name in :data:`fedpart.models.MODELS`; shape: (channels, height, width) of an image.
+        examples: images of every client.
+        samples: S; affine: initial half-width of the affine augmentation (``centred``), None for none.
+        dropout: initial rate of the learned dropout, None for none.
+        chunks: proportions of clients and parameters; one: FedAvg with psi frozen, more: partitioned with psi
+            learned.
+        batch_size, learning_rate: of local SGD, one epoch.
+        psi_batch: examples behind a psi gradient, None for all of the client's.
+        server_learning_rate, psi_learning_rate: of the server's Adam.
+    """
+
+    name: str
+    model: str = "mnist_cnn"
+    shape: tuple[int, int, int] = (1, 28, 28)
+    classes: int = 10
+    clients: int = 100
+    examples: int = 12
+    cohort: int = 10
+    samples: int = 1
+    affine: float | None = None
+    dropout: float | None = None
+    chunks: tuple[float, ...] = (1.0,)
+    batch_size: int = 64
+    learning_rate: float = 5e-2
+    psi_batch: int | None = None
+    server_learning_rate: float = 1e-3
+    psi_learning_rate: float = 3e-3
+    seed: int = 0
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether clients train partitions and psi, and not the whole network."""
+        return len(self.chunks) > 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for a message to another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Workload:
+        """Inverse of :meth:`to_dict`, also after a passage through JSON."""
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+
+    def shard(self, client: int) -> tuple[Tensor, Tensor]:
+        """Synthetic images ``[examples, *shape]`` in [0, 1] and labels ``[examples]`` of a client."""
+        generator = torch.Generator().manual_seed(self.seed * self.clients + client)
+        images = torch.rand(self.examples, *self.shape, generator=generator)
+        return images, torch.randint(self.classes, (self.examples,), generator=generator)
+
+
+_AUGMENTED = {"examples": 50, "samples": 10, "affine": 0.1}
+
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload("W1"),
+        Workload("W2", **_AUGMENTED),
+        Workload("W3", **_AUGMENTED, dropout=0.1, chunks=(0.7, 0.2, 0.1)),
+        Workload(
+            "W4",
+            **_AUGMENTED,
+            model="resnet9",
+            shape=(3, 32, 32),
+            dropout=0.1,
+            chunks=(0.9, 0.1),
+            batch_size=32,
+            learning_rate=10**-0.5,
+            psi_batch=32,
+        ),
+    )
+}

@@ -1,0 +1,151 @@
+"""fedpart bench: rows, refusals, and the processes behind them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from inprocess_grid import InProcessGrid
+from test_cli import fedpart, refused
+
+from fedpart import Federation
+from fedpart.engines import LocalEngine
+from simulations import bench_worker
+from simulations.bench_engines import ENGINES, left_out
+from simulations.bench_process import PeakMemory, engine_process
+from simulations.bench_rows import Row, Timings, rows
+from simulations.experiment import RunError
+from simulations.workloads import WORKLOADS, Workload
+
+TINY = Workload(
+    "tiny",
+    model="digits_cnn",
+    clients=6,
+    examples=4,
+    cohort=3,
+    samples=2,
+    affine=0.1,
+    dropout=0.1,
+    chunks=(0.5, 0.5),
+    batch_size=3,
+)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_rows_of_a_tiny_workload(monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "tiny", TINY)
+    engines = "bare,local,flower,pfl"
+    result = fedpart("bench", "--workload", "tiny", "--engine", engines, "--rounds", "2", "--json", "rows")
+    assert result.exit_code == 0, result.output
+    assert "tiny without flower: the stock Flower app is plain FedAvg" in result.stdout
+    assert "tiny without pfl: pfl has no partitioned training." in result.stdout
+    assert "tiny: medians of 2 rounds" in result.stdout
+    bare, local = map(json.loads, Path("rows").read_text().splitlines())
+    assert [bare["engine"], local["engine"]] == ["bare", "local"]
+    for row in (bare, local):
+        assert row.keys() == {field.name for field in fields(Row)}
+        assert (row["workload"], row["rounds"], row["torch"]) == ("tiny", 2, torch.__version__)
+        assert 0 < row["seconds_per_round"] < row["first_round_seconds"]
+        assert row["clients_per_second"] == pytest.approx(3 / row["seconds_per_round"], rel=1e-3)
+        assert row["overhead_share"] < 1
+        assert row["machine"].endswith(" cores")
+    assert bare["ratio_to_bare"] == 1
+    ratio = local["seconds_per_round"] / bare["seconds_per_round"]
+    assert local["ratio_to_bare"] == pytest.approx(ratio, rel=1e-3)
+    assert local["gflop_per_second"] == pytest.approx(bare["gflop_per_second"] / ratio, rel=2e-3)
+
+
+def test_row_arithmetic():
+    two = Timings(2, 5.0, [0.5, 0.25, 1.0], passes=[0.5, None])  # both processes half the time
+    bare = Timings(1, 3.0, [0.25, 0.25], flops=[1000, 3000], passes=[0.25, 0.2])
+    first, second = rows(WORKLOADS["W1"], {"ray": two, "bare": bare})
+    assert (first.seconds_per_round, first.ratio_to_bare, first.clients_per_second) == (0.5, 2.0, 20.0)
+    assert (first.overhead_share, first.spread) == (0.5, 0.75)
+    assert first.gflop_per_second == pytest.approx(2000 / 0.5 / 1e9)
+    assert second.overhead_share == pytest.approx(0.1)
+    assert rows(WORKLOADS["W1"], {"ray": two})[0].ratio_to_bare is None
+
+
+def test_bad_names_are_one_sentence():
+    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "W1, W2, W3, W4")
+    refused(
+        fedpart("bench", "--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower"
+    )
+    refused(fedpart("bench", "--engine", ","), "There is no engine ','")
+    refused(fedpart("bench", "--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
+    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows", "--json")
+
+
+def test_which_engines_a_workload_leaves_out():
+    python = Path(sys.executable)
+    for name in ENGINES:
+        assert left_out(ENGINES[name], WORKLOADS["W1"], python) is None
+    assert "augmentation" in (left_out(ENGINES["flower"], WORKLOADS["W2"], python) or "")
+    assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
+    assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
+    assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
+
+
+def test_an_engine_that_fails_is_quoted(monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, model="no_such_network"))
+    with (
+        pytest.raises(RunError, match=r"^The engine bare ended with status 1: KeyError: 'no_such_network'"),
+        engine_process("bare", ["benchmarks.bare"]) as process,
+    ):
+        process.ask({"workload": WORKLOADS["tiny"].to_dict(), "cohorts": []})
+
+
+def test_workloads_survive_the_passage_to_another_process():
+    for workload in WORKLOADS.values():
+        assert Workload.from_dict(json.loads(json.dumps(workload.to_dict()))) == workload
+    (x, y), (again, _), (other, _) = TINY.shard(2), TINY.shard(2), TINY.shard(3)
+    assert x.shape == (4, 1, 28, 28)
+    assert y.shape == (4,)
+    assert x.equal(again)
+    assert not x.equal(other)
+
+
+def test_flower_engine_steps_as_the_local_one():
+    federation, expected = (Federation(bench_worker.make_protocol(TINY)) for _ in range(2))
+    grid = InProcessGrid(bench_worker.load(), TINY.clients, bench_worker.run_config(TINY))
+    flower = bench_worker.FlowerRounds(federation, grid)
+    local = LocalEngine(expected, bench_worker.make_shards(TINY))
+    for _ in range(2):
+        flower.run_round()
+        local.run_round()
+    assert federation.w.equal(expected.w)
+    assert federation.psi.equal(expected.psi)
+
+
+def test_the_passes_alone_change_nothing():
+    federation = Federation(bench_worker.make_protocol(TINY))
+    shards = bench_worker.make_shards(TINY)
+    steps = bench_worker.Steps("local", federation, LocalEngine(federation, shards), shards)
+    assert len(steps.run(2)["seconds"]) == 2
+    w, psi = federation.w.clone(), federation.psi.clone()
+    assert steps.passes() > 0
+    assert federation.w.equal(w)
+    assert federation.psi.equal(psi)
+
+
+def test_peak_memory_counts_children():
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    child = "held = bytearray(b'x' * 64_000_000); print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, child], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        with PeakMemory(process.pid, 0.01) as memory:
+            pass
+        process.stdin.close()
+    told = Path("/proc/self/smaps_rollup").exists()
+    assert (memory.megabytes is not None and 64 < memory.megabytes < 128) if told else not memory.megabytes
