@@ -41,7 +41,7 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("rounds: 0", ["rounds cannot be 0", "greater than or equal to 1"]),
         ("rounds: many", ["rounds cannot be 'many'", "integer"]),
         ("local: {psi_batch: some}", ["local.psi_batch", "'shard' or a valid integer"]),
-        ("precision: fp16", ["precision", "'fp32', 'fp64' or 'bf16'"]),
+        ("precision: fp16", ["precision", "'fp32', 'fp64', 'bf16' or 'auto'"]),
         ("split: per_label", ["split cannot be 'per_label'", "section"]),
         ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
         ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),

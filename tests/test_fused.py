@@ -92,10 +92,20 @@ def test_what_cannot_be_fused_is_refused():
         trained("fused", local=LocalSettings(epochs=2))
     with pytest.raises(ValueError, match=r"weighting is 'uniform'; set it to examples"):
         trained("fused", weighting="uniform")
-    with pytest.raises(
-        ClientError, match=r"Client \d+ takes 2 steps with its 7 examples.*raise local.batch_size"
-    ):
-        trained("fused", data=[shard(7)] * 8, local=LocalSettings(batch_size=4))
+    data, few = [shard(7)] * 8, LocalSettings(batch_size=4)
+    says = r"Client \d takes 2 steps with its 7 examples, .*raise local.batch_size"
+    with pytest.raises(ValueError, match=says):
+        trained("fused", data=data, local=few)
+
+    class Lazy:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, client):
+            return data[client]
+
+    with pytest.raises(ClientError, match=says):
+        trained("fused", data=Lazy(), local=few)
 
 
 class Common(HyperModule):
