@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
+from fedpart.layers import MaxPoolReLU
 from fedpart.registry import nearest
 from fedpart.rng import generator
 from fedpart.space import ParameterSpace, largest_remainders
@@ -22,7 +23,7 @@ _UNITWISE = (
 _POOLS = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
     nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
-    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
+    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, MaxPoolReLU,
 )  # fmt: skip
 
 

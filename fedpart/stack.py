@@ -16,7 +16,7 @@ from fedpart.noise import NoiseKey
 from fedpart.optim import SGDSettings, SlicedOptimiser, weight_decays
 from fedpart.partition import Partition
 from fedpart.protocol import Protocol
-from fedpart.stacked_noise import ShapeRecorder, Shapes, stacked_draws
+from fedpart.stacked_noise import Draws, ShapeRecorder, stacked_draws
 from fedpart.task import Batch
 from fedpart.transfer import upload
 
@@ -57,7 +57,7 @@ class Stack:
         self._psi_mask = psi_mask(protocol.task, protocol.method.trained_psi(protocol.task)).to(self.device)
         # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
         self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
-        self._shapes: dict[tuple[Job, torch.Size], Shapes] = {}
+        self._shapes: dict[tuple[Job, torch.Size], Draws] = {}
         self._subnetworks: dict[int, Tensor] = {}
 
     def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
@@ -139,7 +139,7 @@ class Stack:
         own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
-    def _shapes_of(self, job: Job, batch: Batch) -> Shapes:
+    def _shapes_of(self, job: Job, batch: Batch) -> Draws:
         """Shapes of the draws of one job on one batch, found by a forward pass without gradients."""
         key = job, batch.inputs.shape
         if key not in self._shapes:
@@ -147,7 +147,7 @@ class Stack:
             w = self.protocol.partition.space.tensors(self._subnetwork(job.subnetwork))
             with torch.no_grad():
                 self.protocol.method.loss(task, job, w, self.psi, batch, recorder)
-            self._shapes[key] = recorder.shapes
+            self._shapes[key] = recorder.recorded
         return self._shapes[key]
 
 

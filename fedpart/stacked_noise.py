@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +12,15 @@ from torch import Tensor
 from fedpart.noise import Noise, NoiseKey
 from fedpart.transfer import upload
 
-Shapes = Sequence[tuple[int, ...]]
+
+class Draw(NamedTuple):
+    """What a loss asks for: see :func:`fedpart.noise.uniform`."""
+
+    shape: tuple[int, ...]
+    coarse: bool
+
+
+Draws = Sequence[Draw]
 
 _PADDING = 0.5  # any number inside (0, 1)
 
@@ -25,15 +34,15 @@ class ShapeRecorder(Noise):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(NoiseKey(0, "shapes"), device, dtype)
-        self._recorded: dict[int, tuple[int, ...]] = {}
+        self._recorded: dict[int, Draw] = {}
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shape of every draw, in their order; samples that share noise count once."""
+    def recorded(self) -> list[Draw]:
+        """Every draw, in their order; samples that share noise count once."""
         return [self._recorded[draw] for draw in range(len(self._recorded))]
 
-    def _next(self, shape: tuple[int, ...]) -> Tensor:
-        self._recorded[self._draws] = shape
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+        self._recorded[self._draws] = Draw(shape, coarse)
         return torch.full(shape, _PADDING, device=self.device, dtype=self.dtype)
 
 
@@ -48,7 +57,7 @@ class GivenNoise(Noise):
         super().__init__(NoiseKey(0, "given"))
         self._given = draws
 
-    def _next(self, shape: tuple[int, ...]) -> Tensor:
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         draw = self._given[self._draws] if self._draws < len(self._given) else None
         if draw is None or draw.shape != shape:
             given = "none" if draw is None else tuple(draw.shape)
@@ -58,8 +67,8 @@ class GivenNoise(Noise):
 
 def stacked_draws(
     keys: Sequence[NoiseKey],
-    shapes: Sequence[Shapes],
-    padded: Shapes,
+    draws: Sequence[Draws],
+    padded: Draws,
     device: torch.device,
     dtype: torch.dtype,
     threads: Executor | None = None,
@@ -68,18 +77,18 @@ def stacked_draws(
 
     Args:
         keys: of the jobs' streams.
-        shapes: of each job's draws; they are what the job draws when it is alone, to the bit.
+        draws: of each job; they are what the job draws when it is alone, to the bit.
         padded: of the draws of the largest job, at least as large in every dimension.
         device, dtype: see :class:`~fedpart.noise.Noise`.
         threads: draw for several jobs at a time; the numbers are the same.
     """
     pinned = device.type == "cuda"
-    stacks = [torch.full((len(keys), *shape), _PADDING, pin_memory=pinned) for shape in padded]
+    stacks = [torch.full((len(keys), *largest.shape), _PADDING, pin_memory=pinned) for largest in padded]
 
     def draw(job: int) -> None:
         noise = Noise(keys[job])
-        for stack, shape in zip(stacks, shapes[job], strict=True):
-            stack[job][tuple(slice(length) for length in shape)] = noise.uniform(shape)
+        for stack, (shape, coarse) in zip(stacks, draws[job], strict=True):
+            stack[job][tuple(slice(length) for length in shape)] = noise.uniform(shape, coarse)
 
     list((threads.map if threads else map)(draw, range(len(keys))))
     return tuple(upload(stack, device, dtype) for stack in stacks)

@@ -148,3 +148,17 @@ def test_frozen_numbers():
     assert drawn == [0.960999, 0.120062, 0.423476]
     single = numbers(2, 3, seed=1, purpose="frozen", shape=(2,))
     assert single.tolist() == pytest.approx([0.449137, 0.960999], abs=1e-6)
+
+
+def test_coarse_numbers_are_uniform_and_inside_whatever_their_bits():
+    draw = Noise(NoiseKey(0, "coarse")).uniform((401, 997), coarse=True)
+    steps = draw.double() * 2**16 - 0.5
+    assert torch.equal(steps, steps.round()) and steps.min() >= 0 and steps.max() <= 2**16 - 1
+    assert len(draw.unique()) > 0.99 * 2**16
+    assert abs(draw.mean() - 0.5) < 5 * (1 / 12 / draw.numel()) ** 0.5
+    assert draw.double().var().item() == pytest.approx(1 / 12, rel=0.01)
+    counts = torch.histc(draw, 64, 0, 1)
+    assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 63 + 5 * (2 * 63) ** 0.5
+    fewer = Noise(NoiseKey(0, "coarse")).uniform((7, 997), coarse=True)
+    assert torch.equal(fewer, draw[:7])
+    assert torch.logit(torch.tensor([2.0**-17, 1 - 2.0**-17])).isfinite().all()

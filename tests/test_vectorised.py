@@ -28,7 +28,7 @@ from fedpart.executor import Executor
 from fedpart.methods.partitioned import Partitioned
 from fedpart.noise import Noise, NoiseKey
 from fedpart.stack import Stack
-from fedpart.stacked_noise import stacked_draws
+from fedpart.stacked_noise import Draw, stacked_draws
 from fedpart.update import sum_cohort
 from fedpart.vectorised import VectorisedExecutor
 
@@ -92,7 +92,8 @@ def assert_parity(task, tolerance, data=None, **changes):
 @pytest.mark.parametrize("network", [chain_net, smooth_net])
 def test_updates_in_single_precision(network, method, local):
     task = Task(network(), transforms=[augmentation()], samples=2)
-    assert_parity(task, 1e-6, method=method, local=local)
+    steps = 1 if local.epochs == 1 else 2  # rounding of later steps starts from that of earlier ones
+    assert_parity(task, steps * 1e-6, method=method, local=local)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
@@ -264,13 +265,14 @@ def test_rows_bound_what_is_computed_at_once(monkeypatch):
 def test_noise_of_a_stack_is_that_of_each_job():
     keys = [NoiseKey(3, f"train {1 + job % 2}", (0, job, ROUND)) for job in range(5)]
     sizes = [4, 2, 4, 1, 3]
-    shapes = [[(n, 3), (), (2, n)] for n in sizes]  # a row per example, one number, a column per example
+    # A row per example, one number, a column per example.
+    draws = [[Draw((n, 3), True), Draw((), False), Draw((2, n), False)] for n in sizes]
     with ThreadPoolExecutor(3) as threads:
-        several = stacked_draws(keys, shapes, shapes[0], torch.device("cpu"), torch.float64, threads)
-    stacks = stacked_draws(keys, shapes, shapes[0], torch.device("cpu"), torch.float64)
+        several = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64, threads)
+    stacks = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64)
     for job, (key, n) in enumerate(zip(keys, sizes, strict=True)):
         alone = Noise(key, dtype=torch.float64)
-        rows, number, columns = (alone.uniform(shape) for shape in shapes[job])
+        rows, number, columns = (alone.uniform(*draw) for draw in draws[job])
         assert torch.equal(stacks[0][job, :n], rows)
         assert torch.equal(stacks[1][job], number)
         assert torch.equal(stacks[2][job, :, :n], columns)

@@ -44,7 +44,9 @@ class ConcreteDropout(HyperModule):
         """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
         if not self.training:
             return x
-        noise = torch.logit(uniform(x.shape, like=self.logit))  # psi's precision, also under autocast
+        noise = torch.logit(
+            uniform(x.shape, like=self.logit, coarse=True)
+        )  # psi's precision, also under autocast
         keep = noise.add_(self.logit).mul_(-1 / self.temperature).sigmoid_()
         return x * (keep * (1 + self.logit.exp())).to(x.dtype)  # 1 / (1 - p) = 1 + e^logit
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from torch import nn
 
 from fedpart.hyperparameters import ConcreteDropout
+from fedpart.layers import MaxPoolReLU
 
 
 def _cnn(
@@ -17,7 +18,7 @@ def _cnn(
     rate: float | None,
     temperature: float,
 ) -> nn.Sequential:
-    """conv 5x5, pool, conv 5x5, pool, then fully connected layers; ReLU, dropout after each but the last."""
+    """Twice conv 5x5 and pool, then fully connected layers; ReLU and dropout after each but the last."""
     depth, height, width = input_shape
     if height < 4 or width < 4:
         raise ValueError(f"This network pools twice and needs images of at least 4x4, got {height}x{width}.")
@@ -29,8 +30,7 @@ def _cnn(
 
     for i, width_out in enumerate(channels, start=1):
         layers[f"conv{i}"] = nn.Conv2d(depth, width_out, 5, padding=2)
-        layers[f"pool{i}"] = nn.MaxPool2d(2)
-        layers[f"relu{i}"] = nn.ReLU()  # of a quarter of the numbers, and the same as before the pool
+        layers[f"pool{i}"] = MaxPoolReLU()
         dropout(f"dropout{i}")
         depth, height, width = width_out, height // 2, width // 2
     layers["flatten"] = nn.Flatten()

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from fedpart.hyperparameters import ConcreteDropout
+from fedpart.layers import MaxPoolReLU
 
 
 class Residual(nn.Module):
@@ -59,15 +60,12 @@ def resnet9(
     if groups < 1 or width % groups:
         raise ValueError(f"groups must divide width, got {groups} and {width}.")
 
-    def convolution(inputs: int, outputs: int) -> OrderedDict[str, nn.Module]:
+    def convolution(inputs: int, outputs: int, pool: bool = False) -> OrderedDict[str, nn.Module]:
         return OrderedDict(
             conv=nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
             norm=nn.GroupNorm(groups, outputs),
-            relu=nn.ReLU(),
+            **({"pool": MaxPoolReLU()} if pool else {"relu": nn.ReLU()}),
         )
-
-    def stage(inputs: int, outputs: int) -> OrderedDict[str, nn.Module]:
-        return OrderedDict(**convolution(inputs, outputs), pool=nn.MaxPool2d(2))
 
     def residual(channels: int) -> Residual:
         middle = OrderedDict[str, nn.Module]()
@@ -79,10 +77,10 @@ def resnet9(
     return nn.Sequential(
         OrderedDict(
             prep=nn.Sequential(convolution(depth, width)),
-            stage1=nn.Sequential(stage(width, 2 * width)),
+            stage1=nn.Sequential(convolution(width, 2 * width, pool=True)),
             residual1=residual(2 * width),
-            stage2=nn.Sequential(stage(2 * width, 4 * width)),
-            stage3=nn.Sequential(stage(4 * width, 8 * width)),
+            stage2=nn.Sequential(convolution(2 * width, 4 * width, pool=True)),
+            stage3=nn.Sequential(convolution(4 * width, 8 * width, pool=True)),
             residual3=residual(8 * width),
             pool=nn.AdaptiveMaxPool2d(1),
             flatten=nn.Flatten(),
