@@ -49,8 +49,7 @@ USUAL: dict[str, Program] = {
 }
 ENGINES: dict[str, Program] = {
     **USUAL,
-    "bare-contiguous": _bare("--contiguous"),  # the others' memory layout
-    "local-equal": _ours("local-equal"),  # fp32, channels-last
+    "bare-contiguous": _bare("--contiguous"),  # PyTorch's default memory layout
     "pfl-equal": _pfl("--kernels", "ours"),  # channels-last, fused Adam
 }
 

@@ -33,13 +33,8 @@ from fedpart.noise import Noise, NoiseKey
 from simulations.bench_steps import Unavailable, serve
 from simulations.workloads import Workload
 
-FAST = {"precision": "bf16", "channels_last": True}
-TASKS: dict[str, dict[str, Any]] = {
-    "local-equal": {"channels_last": True},
-    "local-fast": FAST,
-    "local-fused": FAST,
-}
-"""What an engine changes in the task; fp32 in the default layout otherwise."""
+PRECISIONS = {"local-fast": "bf16", "local-fused": "bf16"}
+"""Of the engines that do not compute in fp32."""
 ENGINE_OPTIONS: dict[str, dict[str, Any]] = {
     "local-workers2": {"workers": 2},
     "local-fused": {"execution": "fused"},
@@ -54,14 +49,17 @@ class Engine(Protocol):
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
-    """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`."""
+    """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`.
+
+    Images are channels-last, as in the bare loop.
+    """
     torch.manual_seed(workload.seed)
     build = MODELS.resolve(workload.model)
     learned = fedpart.Task(
         build(num_classes=workload.classes, input_shape=workload.shape, dropout=workload.dropout),
         transforms=[] if workload.affine is None else [AffineAugmentation("centred", workload.affine)],
         samples=workload.samples,
-        **task,
+        **{"channels_last": True, **task},
     )
     local = LocalSettings(
         workload.learning_rate, workload.batch_size, psi_batch=workload.psi_batch or "shard"
@@ -97,8 +95,8 @@ def make_engine(name: str, workload: Workload, federation: Federation, shards: S
         return FlowerRounds(federation, RayGrid(load, workload.clients, run_config(workload), workers=2))
     try:
         return LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {}))
-    except (TypeError, ValueError) as error:
-        raise Unavailable(f"{error}.") from error
+    except ValueError as error:
+        raise Unavailable(str(error)) from error
 
 
 class Steps:
@@ -186,7 +184,7 @@ def load() -> Any:
 def _start(arguments: Mapping[str, Any]) -> Steps:
     torch.set_num_threads(1)
     name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
-    federation = Federation(make_protocol(workload, **TASKS.get(name, {})))
+    federation = Federation(make_protocol(workload, precision=PRECISIONS.get(name, "fp32")))
     shards = make_shards(workload)
     return Steps(name, federation, make_engine(name, workload, federation, shards), shards)
 

@@ -30,7 +30,8 @@ class FedpartsDraws(Draws):
         purpose = "psi" if j is None else f"train {j}"
         key = NoiseKey(self.seed, purpose, (step, client, self.federation.round + 1))
         noise = Noise(key, dtype=torch.float64)
-        return lambda like: noise.uniform(like.shape)
+        first = iter([True])  # the draw of the affine maps; those of dropout, which follow, are coarse
+        return lambda like: noise.uniform(like.shape, coarse=not next(first, False))
 
     def order(self, job, examples):
         client, j = job
@@ -41,7 +42,7 @@ class FedpartsDraws(Draws):
 
 def side_by_side(workload: Workload, network=None):
     """An engine's federation and a bare loop from the same start, both in double precision."""
-    federation = Federation(make_protocol(workload, precision="fp64"))
+    federation = Federation(make_protocol(workload, precision="fp64", channels_last=False))
     protocol = federation.protocol
     data = [workload.shard(client) for client in range(workload.clients)]
     engine = LocalEngine(federation, [Dataset(x.double(), y) for x, y in data])

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from test_cli import fedpart, refused
 
+from benchmarks.flower_fedavg import client_app, server_app
 from fedpart import Federation
 from fedpart.engines import LocalEngine
 from simulations import bench_worker
@@ -123,6 +125,20 @@ def test_flower_engine_steps_as_the_local_one():
         local.run_round()
     assert federation.w.equal(expected.w)
     assert federation.psi.equal(expected.psi)
+
+
+def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
+    workload = replace(WORKLOADS["W1"], clients=12, cohort=3)
+    monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(workload.to_dict()))
+    grid, ends = InProcessGrid(client_app.app, workload.clients), []
+    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    server_app.make_app(2, ends)(grid, context)
+    assert len(grid.sent) == 2 * 3
+    assert ends == sorted(ends)
+    assert len(ends) == 2
+    first, second = (message.content["arrays"].to_numpy_ndarrays() for message in grid.sent[2:4])
+    assert [array.size for array in first] == [500, 20, 25_000, 50, 1_225_000, 500, 25_000, 50, 500, 10]
+    assert not (first[0] == second[0]).all()
 
 
 def test_the_passes_alone_change_nothing():
