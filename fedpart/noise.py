@@ -125,7 +125,7 @@ class JoinedNoise(Noise):
             part.uniform((share, *shape[1:]), coarse)
             for part, share in zip(self._parts, self._shares, strict=True)
         ]
-        return torch.cat(drawn)
+        return drawn[0] if len(drawn) == 1 else torch.cat(drawn)
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:

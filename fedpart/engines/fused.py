@@ -21,7 +21,7 @@ from fedpart.task import Batch
 from fedpart.update import Update, summable
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
-ROWS = {"cpu": 512, "cuda": 32768}
+ROWS = {"cpu": 256, "cuda": 32768}
 
 
 class _Part(NamedTuple):
