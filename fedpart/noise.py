@@ -104,11 +104,13 @@ class JoinedNoise(Noise):
         parts: one stream per batch.
         rows: examples of each batch, in the order in which they are joined.
         samples: S, rows per example.
+        padding: examples that follow them and draw nothing.
     """
 
-    def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int) -> None:
+    def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
         super().__init__(parts[0].key, parts[0].device, parts[0].dtype)
         self._parts, self._shares = parts, [count * samples for count in rows]
+        self._padding = padding * samples
 
     def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
         """The next numbers of every part.
@@ -116,7 +118,7 @@ class JoinedNoise(Noise):
         Raises:
             ValueError: the numbers are not one set per row, so that each batch would have its own.
         """
-        if not shape or shape[0] != sum(self._shares):
+        if not shape or shape[0] != sum(self._shares) + self._padding:
             raise ValueError(
                 f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients "
                 f"cannot be computed together"
@@ -125,6 +127,8 @@ class JoinedNoise(Noise):
             part.uniform((share, *shape[1:]), coarse)
             for part, share in zip(self._parts, self._shares, strict=True)
         ]
+        if self._padding:
+            drawn.append(drawn[-1][:1].repeat(self._padding, *[1] * (len(shape) - 1)))
         return drawn[0] if len(drawn) == 1 else torch.cat(drawn)
 
     @contextmanager

@@ -87,6 +87,18 @@ def test_the_sum_of_each_partition_agrees_in_single_precision(share):
     assert (fused.psi - loop.psi).abs().max() <= 1e-5 * loop.psi.abs().max()
 
 
+def test_passes_come_in_few_shapes(monkeypatch):
+    shapes, seen = [], fused_module.gradients
+
+    def recorded(task, *arguments):
+        shapes.append(len(arguments[5].inputs) * task.samples)
+        return seen(task, *arguments)
+
+    monkeypatch.setattr(fused_module, "gradients", recorded)
+    trained("fused", of=task(samples=4), rounds=6)
+    assert len(shapes) > 20 and all(rows % fused_module.ROUND == 0 for rows in shapes)
+
+
 def test_what_cannot_be_fused_is_refused():
     with pytest.raises(ValueError, match=r"local.epochs is 2; set it to 1, or use execution: loop"):
         trained("fused", local=LocalSettings(epochs=2))

@@ -22,6 +22,8 @@ from fedpart.update import Update, summable
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 256, "cuda": 32768}
+# A pass is padded to a multiple of so many: kernels are made, and kept, for every shape that they meet.
+ROUND = 32
 
 
 class _Part(NamedTuple):
@@ -151,20 +153,29 @@ class FusedRunner:
             counts = [len(one.batch.inputs) for one in waiting]
             if sum(counts) < rows and place < len(batches):
                 continue
-            weights = torch.tensor([one.weight for one in waiting], dtype=task.dtype, device=executor.device)
-            weights = weights.repeat_interleave(torch.tensor(counts, device=executor.device))
-            batch = Batch(
-                torch.cat([one.batch.inputs for one in waiting]),
-                torch.cat([one.batch.targets for one in waiting]),
-                weights,
+            padding = -sum(counts) % max(1, ROUND // task.samples)
+            batch = _pooled(
+                [one.batch for one in waiting], [one.weight for one in waiting], padding, task.dtype
             )
-            noise = JoinedNoise([one.noise for one in waiting], counts, task.samples)
+            noise = JoinedNoise([one.noise for one in waiting], counts, task.samples, padding)
             objective = self.protocol.method.loss
             yield (
                 sum(one.weight * count for one, count in zip(waiting, counts, strict=True)),
                 gradients(task, self.protocol.partition, objective, job, point, executor.psi, batch, noise),
             )
             waiting = []
+
+
+def _pooled(batches: Sequence[Batch], weights: Sequence[float], padding: int, dtype: torch.dtype) -> Batch:
+    """The batches as one, examples of batch i with ``weights[i]``; padding repeats the last with weight 0."""
+    inputs, targets = [one.inputs for one in batches], [one.targets for one in batches]
+    counts = torch.tensor([len(one.inputs) for one in batches])
+    own = [torch.tensor(weights, dtype=dtype).repeat_interleave(counts)]
+    if padding:
+        for parts in (inputs, targets):
+            parts.append(parts[-1][-1:].expand(padding, *parts[-1].shape[1:]))
+        own.append(own[-1].new_zeros(padding))
+    return Batch(torch.cat(inputs), torch.cat(targets), torch.cat(own).to(inputs[0].device))
 
 
 def _check_steps(client: int, examples: int, steps: int) -> None:
