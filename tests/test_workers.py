@@ -170,7 +170,15 @@ def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
     assert_equal_runs(one, other)
 
 
-def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path):
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also where whoever started the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path, interrupts):
     class Shards:
         def __getitem__(self, client):
             if client == caller and not marker.exists():
