@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fedpart.partition import check_proportions
 from fedpart.rng import generator
 from fedpart.space import largest_remainders
@@ -38,10 +40,9 @@ class ChunkAssignment:
             counts[counts.index(max(counts))] -= 1
             counts[counts.index(0)] += 1
         self.counts = counts
-        ordered = [k for k, count in enumerate(counts, start=1) for _ in range(count)]
-        self._chunks: list[int] = [
-            ordered[i] for i in generator(seed, "chunk assignment").permutation(clients)
-        ]
+        ordered = np.repeat(np.arange(1, chunks + 1, dtype=np.uint8), counts)
+        order = generator(seed, "chunk assignment").permutation(clients)
+        self._chunks = bytearray(ordered[order].tobytes())  # a byte per client
 
     def __getitem__(self, client: int) -> int:
         if client < 0:

@@ -24,8 +24,8 @@ class Incoming:
     """
 
     def __init__(self, replies: Iterable[Message], sent: Mapping[int, Message]) -> None:
-        self._replies, self.bytes = iter(replies), 0
-        self._client_of = {message.metadata.message_id: client for client, message in sent.items()}
+        self._replies, self._sent, self.bytes = iter(replies), sent, 0
+        self._client_of: dict[str, int] = {}  # by the message's id
         self._early: dict[int, Message] = {}
         self._seen: set[int] = set()
         self._repeated: list[int] = []
@@ -46,7 +46,10 @@ class Incoming:
         return self._repeated
 
     def _read(self, reply: Message) -> None:
-        client = self._client_of.get(reply.metadata.reply_to_message_id)
+        answers = reply.metadata.reply_to_message_id
+        if answers not in self._client_of:  # a grid gives a message its id when it sends it
+            self._client_of = {message.metadata.message_id: one for one, message in self._sent.items()}
+        client = self._client_of.get(answers)
         if client is None:
             log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
             return

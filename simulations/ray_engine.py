@@ -25,7 +25,10 @@ class RayEngine:
         experiment: with ``config``, from which every actor builds the experiment anew.
         federation: the state; continued from where it is.
         workers: actors; None: one per CPU core.
-        address: of a Ray cluster; None: this machine.
+        address: of a Ray cluster, on whose machines fedpart must be installed; None: this machine.
+
+    Raises (on entering it):
+        RunError: there is no cluster at that address.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class RayEngine:
         workers: int | None = None,
         address: str | None = None,
     ) -> None:
-        self.federation = federation
+        self.federation, self._address = federation, address
         settings = federation.protocol.settings
         self._start = lambda: RayGrid(
             _load,
@@ -49,7 +52,13 @@ class RayEngine:
 
     def __enter__(self) -> RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
-        self.grid = self._start()
+        try:
+            self.grid = self._start()
+        except ConnectionError as error:
+            raise RunError(
+                f"There is no Ray cluster to join at {self._address!r} ({error}); start one with `ray start "
+                f"--head`, or leave ray_address out."
+            ) from error
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,0 +1,93 @@
+"""How many models live at a time while a cohort is summed: as many for a large cohort as for a small one."""
+
+import multiprocessing
+import weakref
+
+import pytest
+from flower_experiment import CLIENTS, app, build
+from inprocess_grid import InProcessGrid
+from problems import augmentation, chain_net, settings, shards
+
+from fedpart import Federation, Protocol, Task
+from fedpart.engines import LocalEngine
+from fedpart.executor import Executor
+from server.strategy import FedPart
+
+SMALL, LARGE = 2, 70
+
+
+class Living:
+    """Counts objects that are alive, in whichever process they are; ``most`` is seen by all."""
+
+    def __init__(self):
+        self.now, self.most = 0, multiprocessing.get_context("fork").RawValue("i", 0)
+
+    def watch(self, thing):
+        self.now += 1
+        self.most.value = max(self.most.value, self.now)
+        weakref.finalize(thing, self.end)
+
+    def end(self):
+        self.now -= 1
+
+
+def most_updates(monkeypatch, cohort, workers):
+    """The largest number of living tensors that hold changes of w_C, beside shared memory."""
+    living, honest = Living(), Executor.run
+
+    def run(self, client, shard, jobs):
+        update = honest(self, client, shard, jobs)
+        living.watch(update.deltas[max(update.deltas)])
+        return update
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "run", run)
+        task = Task(chain_net(), transforms=[augmentation()], samples=1)
+        federation = Federation(Protocol(task, settings(LARGE, cohort=cohort)))
+        with LocalEngine(federation, shards([2] * LARGE), workers) as engine:
+            engine.run(2)
+    return living.most.value
+
+
+@pytest.mark.parametrize(("blocks", "more"), [(256, 0), (32, 1)])
+def test_one_process_holds_the_sum_and_an_update(monkeypatch, blocks, more):
+    """And the sum of a block, where blocks have several clients."""
+    monkeypatch.setattr("fedpart.update.BLOCKS", blocks)
+    assert most_updates(monkeypatch, SMALL, 1) == 2, "the first is the sum"
+    assert most_updates(monkeypatch, LARGE, 1) == 2 + more
+
+
+@pytest.mark.parametrize("blocks", [256, 32])
+def test_a_worker_holds_one_update(monkeypatch, blocks):
+    """Sums are in shared memory, whose size test_workers.py knows."""
+    monkeypatch.setattr("fedpart.update.BLOCKS", blocks)
+    assert most_updates(monkeypatch, SMALL, 2) == 1
+    assert most_updates(monkeypatch, LARGE, 2) == 1
+
+
+class Streaming(InProcessGrid):
+    """Answers a message when its reply is wanted."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.living = Living()
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for message in messages:
+            (reply,) = self.pull_messages(self.push_messages([message]))
+            self.living.watch(reply)
+            yield reply
+            del reply
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_strategy_keeps_no_reply_that_is_in_its_turn(backwards):
+    grid = Streaming(app, CLIENTS)
+    strategy = FedPart(Federation(build({}).protocol))
+    strategy.run(grid, 1)
+    grid.living.most.value = 0
+    if backwards:  # the worst case: the whole cohort waits for its first client
+        forwards = grid.send_and_receive
+        grid.send_and_receive = lambda messages, timeout=None: forwards(messages[::-1])
+    strategy.run(grid, 2)
+    assert grid.living.most.value == (5 if backwards else 1)
