@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
-BLOCKS = 32  # a cohort's positions are summed in at most this many blocks, whatever the number of workers
+BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
 
 
 @dataclass

@@ -80,8 +80,8 @@ def unpack(packed: Packed) -> Message:
 
 
 def _arrays(message: Message) -> list[Array]:
-    records = message.content.array_records.values() if message.has_content() else ()
-    return [array for record in records for array in record.values()]
+    records = message.content.values() if message.has_content() else ()
+    return [array for one in records if isinstance(one, ArrayRecord) for array in one.values()]
 
 
 def error_reply(message: Message, code: int, reason: str) -> Message:

@@ -8,7 +8,7 @@ import copy
 import torch
 from torch.nn import functional as F
 
-BLOCKS = 32  # cohort positions are summed in at most this many contiguous blocks
+BLOCKS = 256  # cohort positions are summed in at most this many contiguous blocks
 
 
 def local_training(module, inputs, targets, batches, weight_decay=0.0, **sgd):
