@@ -13,7 +13,7 @@ from fedpart.engines import LocalEngine
 from fedpart.optim import LocalSGD
 from server.strategy import FedPart
 
-SMALL, LARGE = 2, 70  # of 70 clients, blocks have two or three
+SMALL, LARGE = 2, 300  # of 300 clients, some blocks have two
 
 
 class Living:
