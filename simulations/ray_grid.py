@@ -148,36 +148,31 @@ class RayGrid(Grid):
     ) -> Iterator[Message]:
         """Send messages; the replies in the order of the messages, each as soon as it is its turn.
 
-        A few messages are under way at a time, see :func:`~fedpart.engines.block.ahead`; the next ones go out
-        when replies are taken. What is missing after ``timeout`` seconds is given up.
+        A few messages are under way at once, see :func:`~fedpart.engines.block.ahead`; the first go out when
+        a reply is asked for, the others when replies are taken. What is missing after ``timeout`` seconds is
+        given up.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        later, sent = deque(self._calls(messages)), deque[list[_Task]]()
-        self._send(later, sent)
-        return self._stream(later, sent, deadline)
+        return self._stream(deque(self._calls(messages)), deadline)
 
-    def _send(self, later: deque[list[_Task]], sent: deque[list[_Task]]) -> None:
-        while later and len(sent) < ahead(self.workers):
-            sent.append(later.popleft())
-            self._queue.append(sent[-1])
-        self._dispatch()
-
-    def _stream(
-        self, later: deque[list[_Task]], sent: deque[list[_Task]], deadline: float | None
-    ) -> Iterator[Message]:
+    def _stream(self, later: deque[list[_Task]], deadline: float | None) -> Iterator[Message]:
+        sent: deque[list[_Task]] = deque()
         try:
-            while sent:
+            while later or sent:
+                while later and len(sent) < ahead(self.workers):
+                    sent.append(later.popleft())
+                    self._queue.append(sent[-1])
+                self._dispatch()
                 while not all(task.id in self._replies for task in sent[0]):
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
-                        self._give_up()
+                        self._give_up(sent)
                         later.clear()
                         break
                     self._collect(rest)
                 for task in sent.popleft():
                     if task.id in self._replies:
                         yield self._replies.pop(task.id)
-                self._send(later, sent)
         finally:  # whoever takes the replies may stop before the last one
             for task in itertools.chain(*sent):
                 task.wanted = False
@@ -242,13 +237,15 @@ class RayGrid(Grid):
                 why = f"its process died {DEATHS} times ({str(error).splitlines()[0]})"
                 self._fail([task], ErrorCode.CLIENT_APP_CRASHED, why)
 
-    def _give_up(self) -> None:
-        """Drop all that is under way; actors that are still busy are replaced: they hold nothing up."""
-        self._queue.clear()
-        for actor, _ in self._busy.values():
-            ray.kill(actor)
-            self._idle.append(self._start())
-        self._busy.clear()
+    def _give_up(self, calls: Iterable[list[_Task]]) -> None:
+        """Drop calls; actors that are still busy with them are replaced: they hold nothing up."""
+        dropped = {task.id for task in itertools.chain(*calls)}
+        self._queue = deque(call for call in self._queue if call[0].id not in dropped)
+        for result, (actor, tasks) in list(self._busy.items()):
+            if tasks[0].id in dropped:
+                del self._busy[result]
+                ray.kill(actor)
+                self._idle.append(self._start())
 
     def _fail(self, tasks: list[_Task], code: int, reason: str) -> None:
         for task in tasks:

@@ -72,6 +72,8 @@ def test_a_file_that_does_not_fit_is_refused_in_one_sentence(
         ("rounds.x=3", "rounds has no keys of its own"),
         ("chunks=[0.7, 0.3", "not valid YAML"),
         ("locl.epochs=3", "did you mean 'local'?"),
+        ("ray_address=auto", "ray_address is for engine ray"),
+        ("workers=0", "workers"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_in_one_sentence(
@@ -80,6 +82,13 @@ def test_settings_that_do_not_fit_are_refused_in_one_sentence(
     message = refusal(tmp_path, "rounds: 2", override)
     assert wanted in message
     assert f"--set {override}" in message
+
+
+def test_workers_have_one_torch_thread_each() -> None:
+    assert ExperimentConfig.from_dict({"threads": 4}).processes == 1
+    assert ExperimentConfig.from_dict({"engine": "ray", "threads": 4}).processes is None
+    with pytest.raises(ConfigError, match="4 workers of engine local have one torch thread"):
+        ExperimentConfig.from_dict({"workers": 4, "threads": 2})
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ FEDERATED = (
     "fedpart.executor",
     "fedpart.protocol",
     "fedpart.engines.local",
+    "fedpart.engines.worker",
     "fedpart.api",
 )
 CENTRALISED = ("fedpart.centralised", "fedpart.training", "fedpart.reports")

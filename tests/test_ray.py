@@ -1,14 +1,21 @@
+import numpy as np
 import pytest
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.serde import message_to_proto
 
 from fedpart import ClientError, Federation
+from fedpart.engines import LocalEngine
+from fedpart.engines.block import ahead
+from server.messages import instruction, state_record
 from server.strategy import FedPart
+from server.traffic import message_bytes
 from simulations.config import ExperimentConfig
 from simulations.experiment import build as build_experiment
+from simulations.ray_actor import FIRST_NODE, pack, unpack
 from simulations.ray_engine import RayEngine
-from simulations.ray_grid import RayGrid
+from simulations.ray_grid import RayGrid, claim_identity
 
 import ray  # isort: skip  (after the environment is set)
 
@@ -85,6 +92,59 @@ def test_timeout_gives_up_and_the_grid_goes_on(grid):
     assert len(list(grid.send_and_receive(messages))) == CLIENTS
 
 
+def instructions(federation, clients=CLIENTS):
+    """What a strategy sends to the clients, all of them with the same arrays."""
+    state = state_record(federation)
+    return [
+        instruction(federation.protocol, 1, client, FIRST_NODE + client, state) for client in range(clients)
+    ]
+
+
+def test_replies_come_in_the_order_of_messages_and_few_at_a_time(grid):
+    messages = instructions(Federation(build({}).protocol))[::-1]
+    replies = []
+    for reply in grid.send_and_receive(messages):
+        under_way = len(grid._busy) + len(grid._queue) + len(grid._replies)
+        assert under_way < ahead(2) == 3, "besides the one that is being read"
+        replies.append(reply)
+    assert [r.metadata.reply_to_message_id for r in replies] == [m.metadata.message_id for m in messages]
+    assert not grid._replies and not grid._busy
+
+
+def test_who_stops_reading_leaves_nothing_behind(grid):
+    federation = Federation(build({}).protocol)
+    for read in (0, 1, 4):
+        stream = grid.send_and_receive(instructions(federation))
+        for _ in range(read):
+            assert next(stream).has_content()
+        stream.close()
+        assert not grid._queue
+    assert_equal_runs(run(grid, 2), local(2))
+    assert not grid._replies and not grid._busy
+
+
+def test_arrays_travel_beside_their_message():
+    claim_identity()
+    array = np.arange(5.0)
+    message = Message(
+        RecordDict({"a": ArrayRecord({"x": Array(array)}), "c": ConfigRecord({"n": 1})}), 1, "train"
+    )
+    before = message_to_proto(message).SerializeToString(deterministic=True)
+    light, buffers = pack(message)
+    assert message_bytes(light) < 150 and [len(part) for part in buffers] == [len(Array(array).data)]
+    assert message_to_proto(unpack((light, buffers))).SerializeToString(deterministic=True) == before
+
+
+def test_worker_processes_beside_ray():
+    """This process is connected to Ray, whose threads a fork does not copy."""
+    experiment = build({})
+    federation, reports = Federation(experiment.protocol), []
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        engine.run(2, reports.append)
+    assert_equal_runs((federation, reports), local(2))
+    assert ray.get(ray.put(1)) == 1
+
+
 def test_engine_runs_a_configuration():
     config = ExperimentConfig.from_dict({"clients": 6, "cohort": 3, "samples": 2, "training_points": 120})
     experiment = build_experiment(config)
@@ -94,8 +154,6 @@ def test_engine_runs_a_configuration():
         engine.run(2, reports.append)
         engine.run(2, reports.append)
     assert [report.round for report in reports] == [1, 2]
-
-    from fedpart.engines import LocalEngine
 
     other, expected = Federation(experiment.protocol), []
     LocalEngine(other, experiment.shards).run(2, expected.append)

@@ -1,5 +1,7 @@
 """Worker processes: the same bits as one process, whatever happens to them."""
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -10,10 +12,15 @@ import pytest
 import torch
 from flower_experiment import assert_equal_runs, build, local
 from problems import augmentation, chain_net, settings, shards
+from rich.console import Console
+from tiny import same_run, tiny
 
 from fedpart import ClientError, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.block import ahead
+from simulations.panel import panel
+from simulations.run_directory import saved_config
+from simulations.runner import run_experiment
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8, 11, 4, 3]
 
@@ -69,13 +76,13 @@ def test_blocks_of_several_clients(monkeypatch, count, changes):
     assert [r.train_loss for r in one.metrics] == [r.train_loss for r in two.metrics]
 
 
-def test_workers_are_no_more_than_blocks_and_places_no_more_than_needed():
+def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():
     def pool(cohort, workers):
         federation = Federation(Protocol(Task(chain_net()), settings(200, cohort=cohort)))
         return LocalEngine(federation, [], workers)._clients
 
     assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
-    assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [2, 3, 3], "one model more at most"
+    assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
     assert [ahead(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
     with pytest.raises(ValueError, match="workers is a number of processes, at least 1, got 0"):
         pool(2, 0)
@@ -224,6 +231,23 @@ def test_spawned_workers_give_the_same_bits(monkeypatch):
     network = torch.nn.Sequential(torch.nn.Flatten(), Local(36, 3))
     with pytest.raises(ValueError, match=r"cannot be sent to worker processes .* or use workers=1"):
         federate(Task(network, samples=1), shards(SIZES), rounds=1, workers=2)
+
+
+def test_a_run_names_its_workers_and_has_the_same_results(tmp_path):
+    summaries = [run_experiment(tiny(workers=n), tmp_path / str(n)) for n in (None, 2)]
+    assert [summary["workers"] for summary in summaries] == [1, 2]
+    assert saved_config(tmp_path / "2").workers == 2
+    assert "on the local engine, 2 workers" in shown(summaries[1], tmp_path)
+    for summary, folder in zip(summaries, ("None", "2"), strict=True):
+        del summary["workers"]
+        (tmp_path / folder / "summary.json").write_text(json.dumps(summary))
+    same_run(tmp_path / "None", tmp_path / "2")
+
+
+def shown(summary, folder):
+    console = Console(width=200, file=io.StringIO())
+    console.print(panel(summary, folder))
+    return console.file.getvalue()
 
 
 ORPHANS = """

@@ -58,9 +58,8 @@ class WorkerPool:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:
         self.protocol, self.shards = protocol, shards
-        parts = len(blocks(protocol.settings.cohort))
-        self.workers = min(workers, parts)
-        self._places = min(ahead(self.workers), parts)
+        self.workers = min(workers, len(blocks(protocol.settings.cohort)))
+        self._places = ahead(self.workers)
         self._context: Any = multiprocessing.get_context(_start_method())
         task, bounds = protocol.task, protocol.partition.bounds
         numbers = bounds[-1] + task.psi_space.size
