@@ -54,7 +54,9 @@ class RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
         try:
             self.grid = self._start()
-        except ConnectionError as error:
+        except OSError as error:
+            if self._address is None:
+                raise
             raise RunError(
                 f"There is no Ray cluster to join at {self._address!r} ({error}); start one with `ray start "
                 f"--head`, or leave ray_address out."

@@ -24,6 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedpart.engines.block import ahead
 from simulations.ray_actor import FIRST_NODE, Actor, error_reply, unpack
+from simulations.ray_cluster import join
 
 RUN_ID = 1
 DEATHS = 3  # a message that kills its actor this often becomes an error
@@ -58,6 +59,9 @@ class RayGrid(Grid):
         workers: actors, if the cluster has as many CPU cores; None: one per core.
         address: of a Ray cluster; None: start one here, unless this process is connected already.
         gpu: let the actors share the cluster's GPUs.
+
+    Raises:
+        OSError: there is no cluster at ``address``.
     """
 
     def __init__(
@@ -74,14 +78,7 @@ class RayGrid(Grid):
         self._run, self._clients = Run.create_empty(RUN_ID), clients
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
-            size = {"num_cpus": workers} if address is None else {}
-            ray.init(
-                address=address or "local",
-                include_dashboard=None if address else False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                **size,
-            )
+            join(address, workers)
         resources = ray.cluster_resources()
         cores = int(resources.get("CPU", 1))
         self.workers = max(1, min(workers or cores, cores, clients))

@@ -1,5 +1,7 @@
 """Joining a Ray cluster that runs already: two nodes of one core each, in processes of their own."""
 
+import socket
+
 import pytest
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
@@ -44,11 +46,18 @@ def test_the_command_is_the_same(address, tmp_path):
     assert (summary["engine"], summary["workers"]) == ("ray", None)
 
 
-def test_no_cluster_there(monkeypatch, tmp_path):
+@pytest.mark.parametrize("port", [None, "nonsense"])
+def test_no_cluster_there(tmp_path, port):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"127.0.0.1:{port or server.getsockname()[1]}"  # free once it is closed
+    with pytest.raises(RunError, match=f"no Ray cluster to join at '{free}' .*start one with `ray start"):
+        run_experiment(tiny(engine="ray", ray_address=free), tmp_path)
+
+
+def test_no_cluster_here(monkeypatch, tmp_path):
     def refuse(**options):
         raise ConnectionError(f"nothing answers at {options['address']}")
 
     monkeypatch.setattr(ray, "init", refuse)
-    config = tiny(engine="ray", ray_address="far:6379")
-    with pytest.raises(RunError, match=r"no Ray cluster to join at 'far:6379' \(nothing .*ray start --head"):
-        run_experiment(config, tmp_path)
+    with pytest.raises(RunError, match=r"no Ray cluster to join at 'auto' \(nothing answers at auto\)"):
+        run_experiment(tiny(engine="ray", ray_address="auto"), tmp_path)
