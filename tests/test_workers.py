@@ -1,5 +1,6 @@
 """Worker processes: the same bits as one process, whatever happens to them."""
 
+import gc
 import io
 import json
 import os
@@ -216,6 +217,30 @@ def test_forked_after_many_threads_have_run():
     finally:
         torch.set_num_threads(before)
     assert_equal_runs(result, local(3))
+
+
+def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
+    """A reference into Ray's store, for one, would wait forever for a lock of a thread that is not forked."""
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            (tmp_path / str(os.getpid())).touch()
+
+    class Shards:
+        def __getitem__(self, client):
+            gc.collect()
+            return data[client]
+
+    data, protocol = shards(SIZES), Protocol(Task(chain_net(), samples=1), settings(len(SIZES)))
+    with LocalEngine(Federation(protocol), Shards(), 2) as engine:
+        Cycle()
+        engine.run(1)
+    gc.collect()
+    assert [file.name for file in tmp_path.iterdir()] == [str(os.getpid())]
+    assert gc.isenabled()
 
 
 def test_spawned_workers_give_the_same_bits(monkeypatch):

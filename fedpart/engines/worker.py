@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import pickle
 import signal
 import traceback
@@ -81,6 +82,8 @@ def work(
         number: of this worker.
         load: protocol and shards, pickled if they could not be inherited.
     """
+    gc.freeze()  # what a fork has copied is not ours to end: it may wait for locks of threads that are not here
+    gc.enable()
     for other in inherited:  # or the pool's end would not be seen
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool decides

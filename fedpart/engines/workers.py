@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pickle
 import signal
@@ -161,7 +162,13 @@ class WorkerPool:
         load = (self.protocol, self.shards) if forks else self._pickled()
         arguments = (its, inherited, self._shared, number, load)
         process = self._context.Process(target=work, args=arguments, daemon=True, name=f"fedpart-{number}")
-        process.start()
+        collects = gc.isenabled()
+        gc.disable()  # see work(): not in the child before it is ready
+        try:
+            process.start()
+        finally:
+            if collects:
+                gc.enable()
         its.close()
         return _Worker(number, process, mine)
 
