@@ -82,7 +82,7 @@ def work(
         number: of this worker.
         load: protocol and shards, pickled if they could not be inherited.
     """
-    gc.freeze()  # what a fork has copied is not ours to end: it may wait for locks of threads that are not here
+    gc.freeze()  # a fork's copies are not ours to end: they may wait for locks of other threads
     gc.enable()
     for other in inherited:  # or the pool's end would not be seen
         other.close()
