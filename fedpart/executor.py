@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fedpart.batches import local_batches
+from fedpart.batches import count_held_out, divided, local_batches
 from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
+from fedpart.held_out import score
 from fedpart.jobs import Job, reported
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import LocalSGD, SGDSettings, weight_decays
@@ -96,7 +98,8 @@ class Executor:
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         shard = shard.to(self.device)
-        update, losses, trained = Update(examples=len(shard)), dict[Job, float](), dict[int, LocalSGD]()
+        examples = len(shard) - count_held_out(self.protocol.method.held_out, len(shard))
+        update, losses, trained = Update(examples=examples), dict[Job, float](), dict[int, LocalSGD]()
         for job in jobs:
             try:
                 losses[job] = loss = self._run_job(update, trained, client, shard, job)
@@ -127,35 +130,71 @@ class Executor:
         self, update: Update, trained: dict[int, LocalSGD], client: int, shard: Dataset, job: Job
     ) -> float:
         protocol, j = self.protocol, job.partition
-        task, partition, objective = protocol.task, protocol.partition, protocol.method.loss
+        task, partition, method = protocol.task, protocol.partition, protocol.method
         start, point = self.subnetwork(job.subnetwork)
+        psi, asked = method.local_psi(protocol, self.psi, client, self.round), differentiated(protocol, job)
         if j is not None:
             origin, decay = partition.take(start, j), self.decays[j - 1]
             steps = len(local_batches(protocol, client, self.round, len(shard), job))
-            trained[j] = LocalSGD(origin, self._sgd, decay, steps)
+            trained[j] = LocalSGD(origin, self._sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(client, shard, job)):
             if j is not None and step > 0:
                 point = Point(partition.space, partition.put(start, j, trained[j].values))
-            found = gradients(task, partition, objective, job, point, self.psi, batch, noise)
+            found = gradients(task, partition, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
             if j is not None and found.w is not None:
                 trained[j].step(found.w)
             loss_sum += found.loss * len(batch.inputs)
             seen += len(batch.inputs)
-        if job.psi:
+        if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
+        elif job.psi:
+            after = start if j is None else partition.put(start, j, trained[j].values)
+            update.psi = self.feedback(client, shard, job, after)
         return loss_sum / seen
+
+    def feedback(self, client: int, shard: Dataset, job: Job, after: Tensor) -> Tensor:
+        """What takes the place of psi's gradient where examples are held out: see :meth:`Method.feedback`.
+
+        Args:
+            client, shard, job: as for :meth:`run`.
+            after: ``[size]`` in the module's own order, the job's subnetwork as the client has trained it.
+
+        Returns:
+            ``[P]``, per example learned from, for the sum will be weighted by these.
+        """
+        protocol, (_, point) = self.protocol, self.subnetwork(job.subnetwork)
+        learned, held = divided(protocol, client, len(shard))
+        psi = protocol.method.local_psi(protocol, self.psi, client, self.round)
+        batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
+        before, now = (
+            score(protocol.task, one.tensors, psi, self._noisy(client, shard, "held out", batches))
+            for one in (point, Point(protocol.partition.space, after))
+        )
+        return protocol.method.feedback(protocol, self.psi, client, self.round, before, now) / len(learned)
 
     def batches(self, client: int, shard: Dataset, job: Job) -> Iterator[tuple[Batch, Noise]]:
         """What the job visits, batch by batch, each with its noise."""
-        protocol = self.protocol
         purpose = "psi" if job.partition is None else f"train {job.partition}"
-        for step, places in enumerate(local_batches(protocol, client, self.round, len(shard), job)):
+        places = local_batches(self.protocol, client, self.round, len(shard), job)
+        return self._noisy(client, shard, purpose, places)
+
+    def _noisy(
+        self, client: int, shard: Dataset, purpose: str, batches: Sequence[Tensor]
+    ) -> Iterator[tuple[Batch, Noise]]:
+        """The examples at the places of each batch, each batch with its noise."""
+        protocol = self.protocol
+        for step, places in enumerate(batches):
             key = NoiseKey(protocol.settings.seed, purpose, (step, client, self.round))
             here = places.to(self.device)
             yield (
                 Batch(shard.inputs[here], shard.targets[here]),
                 Noise(key, self.device, protocol.task.dtype),
             )
+
+
+def differentiated(protocol: Protocol, job: Job) -> Job:
+    """The job without the gradient of psi where the method's feedback takes its place."""
+    return replace(job, psi=False) if protocol.method.held_out else job

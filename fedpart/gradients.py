@@ -131,7 +131,7 @@ def stacked_gradients(
         space: of the module.
         job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
         theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
-        psi: ``[P]``.
+        psi: ``[P]`` for all networks, or ``[J, P]``, one for each.
         batch: ``[J, b, ...]`` each; weights where batches differ in size.
         draws: the noise of all networks, see :func:`~fedpart.stacked_noise.stacked_draws`.
 
@@ -143,7 +143,7 @@ def stacked_gradients(
         return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
 
     theta = theta.detach().requires_grad_(job.partition is not None)
-    psi = psi.repeat(len(batch.inputs), 1).requires_grad_() if job.psi else psi
+    psi = psi.expand(len(batch.inputs), -1).clone().requires_grad_() if job.psi else psi
     own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
     of_batch = tuple(None if part is None else 0 for part in batch)
     losses = vmapped(loss, (*own, of_batch, 0))(theta, psi, tuple(batch), tuple(draws))

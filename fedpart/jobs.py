@@ -16,7 +16,8 @@ class Job:
         partition: j, whose w_j is trained on the local shard from the server's values (Eq. 25); None: no
             training.
         psi: whether the gradient with respect to psi is taken. Without training it is the gradient at the
-            server's values over the shard (Eq. 26); with it, the mean along the training steps.
+            server's values over the shard (Eq. 26); with it, the mean along the training steps. In its place
+            comes ``Method.feedback`` where the method holds examples out.
     """
 
     subnetwork: int

@@ -129,17 +129,20 @@ class LocalSGD:
         settings: of SGD.
         weight_decay: of this vector.
         steps: how many will follow.
+        final: whether ``values`` are of interest after the last of them.
 
     Attributes:
-        values: ``[N]``, after the steps so far; ``origin`` where only one will follow.
+        values: ``[N]``, after the steps so far; ``origin`` where only one will follow, unless ``final``.
     """
 
-    def __init__(self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int) -> None:
+    def __init__(
+        self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int, final: bool = False
+    ) -> None:
         self.values, self._origin, self._decay = origin, origin, weight_decay
         self._rate = settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
         self._only: Sequence[Tensor] = ()  # gradient of the only step
-        if steps > 1:
+        if steps > 1 or final:
             self._change = torch.zeros_like(origin)
             self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
 

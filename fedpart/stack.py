@@ -79,6 +79,7 @@ class Stack:
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
         seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
         losses, psi_sum = torch.zeros_like(seen), self.psi.new_zeros(len(jobs), len(self.psi))
+        psi = self._local_psi(jobs)
         runs = [] if job.partition is None else self._runs(jobs)
         for step in range(len(jobs[0].batches)):
             live = [of for of in jobs if len(of.batches) > step]
@@ -86,7 +87,8 @@ class Stack:
             theta = torch.cat([r.theta() for r in moving]) if moving else self._subnetwork(job.subnetwork)
             batch, sizes = self._batch(live, step, inputs, targets)
             draws = self._draws(live, step, batch)
-            found = stacked_gradients(task, space, objective, job, theta, self.psi, batch, draws)
+            own = psi if psi.ndim == 1 else psi[: len(live)]
+            found = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
             losses[: len(live)] += found.losses * sizes
             if found.psi is not None:
                 psi_sum[: len(live)] += found.psi * sizes.unsqueeze(1)
@@ -96,6 +98,12 @@ class Stack:
                     run.step(gradient)
         psi_mean = psi_sum * self._psi_mask / seen.to(psi_sum.dtype).unsqueeze(1) if job.psi else None
         return Outcome(losses / seen, [row.clone() for run in runs for row in run.deltas], psi_mean)
+
+    def _local_psi(self, jobs: Sequence[ClientJob]) -> Tensor:
+        """psi under which each job is computed, ``[J, P]``; ``[P]`` where it is the server's for all."""
+        protocol, local = self.protocol, self.protocol.method.local_psi
+        every = [local(protocol, self.psi, of.client, self.round) for of in jobs]
+        return self.psi if all(psi is self.psi for psi in every) else torch.stack(every)
 
     def _runs(self, jobs: Sequence[ClientJob]) -> list[_Run]:
         local = self.protocol.settings.local

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedpart.batches import local_batches
+from fedpart.batches import count_held_out, local_batches
 from fedpart.data.dataset import Dataset
-from fedpart.executor import ClientError, Executor
+from fedpart.executor import ClientError, Executor, differentiated
 from fedpart.jobs import Job, reported
 from fedpart.methods.base import Method
 from fedpart.protocol import Protocol
@@ -92,8 +92,9 @@ class VectorisedExecutor:
             failure = ClientError.of(client, self.round, error)
             failure.__cause__ = error
             return failure
-        work = [ClientJob(client, job, batches) for job, batches in zip(jobs, steps, strict=True)]
-        return _Member(client, shard, work)
+        asked = [differentiated(self.protocol, job) for job in jobs]
+        work = [ClientJob(client, job, batches) for job, batches in zip(asked, steps, strict=True)]
+        return _Member(client, shard, jobs, work)
 
     def _updates(self, members: Sequence[_Member | ClientError]) -> Iterator[Update | ClientError]:
         """The updates of ``members``: together, or else from the loop, whose errors name the client."""
@@ -117,7 +118,7 @@ class VectorisedExecutor:
 
     def _alone(self, member: _Member) -> Update | ClientError:
         try:
-            return self._executor.run(member.client, member.shard, [work.job for work in member.work])
+            return self._executor.run(member.client, member.shard, member.jobs)
         except ClientError as error:
             return error
 
@@ -126,7 +127,9 @@ class VectorisedExecutor:
         shards = [member.shard for member in members]
         inputs = upload(torch.cat([shard.inputs for shard in shards]), self.device)
         targets = upload(torch.cat([shard.targets for shard in shards]), self.device)
-        updates = {member.client: Update(examples=len(member.shard)) for member in members}
+        share = self.protocol.method.held_out
+        examples = {one.client: len(one.shard) - count_held_out(share, len(one.shard)) for one in members}
+        updates = {client: Update(examples=count) for client, count in examples.items()}
         computed, means = [], []
         for stack in self._stacks(members):
             outcome = self._stack.run(stack, inputs, targets)
@@ -142,7 +145,21 @@ class VectorisedExecutor:
             losses[client][job] = loss
         for client, update in updates.items():
             update.loss = losses[client][reported(losses[client])]
+        if share:
+            for member in members:
+                self._add_feedback(updates[member.client], member)
         return {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
+
+    def _add_feedback(self, update: Update, member: _Member) -> None:
+        """What takes the place of psi's gradient where clients hold examples out."""
+        partition = self.protocol.partition
+        for job in member.jobs:
+            if job.psi:
+                after, _ = self._executor.subnetwork(job.subnetwork)
+                if (j := job.partition) is not None:
+                    after = partition.put(after, j, partition.take(after, j) + update.deltas[j])
+                shard = member.shard.to(self.device)
+                update.psi = self._executor.feedback(member.client, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
         """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows."""
@@ -167,10 +184,11 @@ class VectorisedExecutor:
 
 
 class _Member(NamedTuple):
-    """A client, its data and what it is to compute."""
+    """A client, its data, what it was asked for, and what is differentiated for that."""
 
     client: int
     shard: Dataset
+    jobs: Sequence[Job]
     work: list[ClientJob]
 
     @property

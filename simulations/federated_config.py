@@ -20,7 +20,7 @@ class ExperimentConfig(Config):
     rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers", "ray_address")
 
     method: str = Field(
-        default="partitioned", description="partitioned, fedavg, augerino, or package.module:Class"
+        default="partitioned", description="partitioned, fedavg, augerino, fedex, or package.module:Class"
     )
     chunks: tuple[Proportion, ...] = Field(
         default=(0.7, 0.2, 0.1), description="proportions u of the clients' chunks, sum 1"

@@ -27,6 +27,7 @@ _FEDERATED = {
     "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
     "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
     "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
+    "fedex": "FedEx: clients tried drop rates, and scored them on examples that they held out of training.",
 }
 
 
@@ -102,8 +103,10 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
+    share = summary.get("held_out_share")
     return [
         *_several("accuracy", accuracy),
+        *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         (
             "upload",
             f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "

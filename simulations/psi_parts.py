@@ -24,7 +24,9 @@ class Quantity:
     def parse(cls, name: str) -> Quantity:
         """Take a key such as ``affine.angle_max [deg]`` apart."""
         path, _, unit = name.partition(" [")
+        path, bracket, index = path.partition("[")  # an index may have a point in it
         module, _, component = path.rpartition(".")
+        component += bracket + index
         match = re.fullmatch(r"(.+)_(min|max)", component)
         component, bound = match.groups() if match else (component, "")
         return cls(name, module, component, bound, unit.removesuffix("]"))
@@ -32,7 +34,7 @@ class Quantity:
     @property
     def kind(self) -> str:
         """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
-        return re.sub(r"(_[xy]|\[\d+\])$", "", self.component)
+        return re.sub(r"(_[xy]|\[[\d.]+\])$", "", self.component)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ _TITLES = {
     "stretch": "Stretch range",
     "rate": "Dropout rate",
     "norm": "Norm of learned weights",
+    "probability": "Probabilities",
 }
 _AXES = {
     ("angle", "deg"): "rotation [degrees]",

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import fedpart
-from fedpart import Federation
+from fedpart import Federation, Protocol
+from fedpart.batches import count_held_out
 from simulations.curves import LAST
 from simulations.experiment import Experiment
 
@@ -32,7 +33,9 @@ def summarise(
         are fewer); ``test_accuracy``;
         accuracies are fractions, None where there are no classes or no data. ``upload_ratio``: bytes sent
         over the bytes that FedAvg sends for the same cohorts (all of them the full model);
-        ``upload_ratio_expected``: the same in expectation over clients. ``psi`` in physical units;
+        ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
+        ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
+        on because the method scores by them. ``psi`` in physical units;
         ``seconds`` of all rounds; ``versions``; ``git_commit``.
     """
     config, protocol = experiment.config, federation.protocol
@@ -59,7 +62,9 @@ def summarise(
         "upload_ratio": upload / (model_bytes * sum(len(line["cohort"]) for line in lines)),
         "upload_ratio_expected": protocol.expected_upload_ratio,
         "upload_bytes": upload,
+        "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
+        "held_out_share": _held_out_share(experiment),
         "psi": protocol.task.physical(federation.psi),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
@@ -67,6 +72,21 @@ def summarise(
         "versions": versions(),
         "git_commit": git_commit(),
     }
+
+
+def _psi_numbers(protocol: Protocol, lines: Sequence[dict[str, Any]]) -> int:
+    """How many numbers clients have sent for psi."""
+    count = 0
+    for line in lines:
+        absent = {skip["client"] for skip in line["skipped"]}
+        present = (client for client in line["cohort"] if client not in absent)
+        count += sum(any(job.psi for job in protocol.plan(client, line["round"])) for client in present)
+    return count * protocol.task.psi_space.size
+
+
+def _held_out_share(experiment: Experiment) -> float:
+    sizes = [len(shard) for shard in experiment.shards]
+    return sum(count_held_out(experiment.protocol.method.held_out, n) for n in sizes) / sum(sizes)
 
 
 def versions() -> dict[str, str | None]:

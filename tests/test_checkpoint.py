@@ -78,9 +78,9 @@ def test_resuming_a_finished_run_computes_nothing(tmp_path, undisturbed):
     assert_same_state(again, undisturbed)
 
 
-def test_double_precision_and_augerino_resume_too(tmp_path):
+def test_double_precision_and_every_method_resume_too(tmp_path):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
-    for method in ("augerino", "fedavg"):
+    for method in ("augerino", "fedavg", "fedex"):
         whole = run(4, task, method=method)
         run(2, task, method=method, checkpoint=tmp_path / method)
         assert_same_state(run(4, task, method=method, checkpoint=tmp_path / method, resume=True), whole)

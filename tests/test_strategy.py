@@ -33,7 +33,7 @@ def run(rounds, config=None, grid=None, **options):
     return federation, reports
 
 
-@pytest.mark.parametrize("method", ["partitioned", "fedavg", "augerino"])
+@pytest.mark.parametrize("method", ["partitioned", "fedavg", "augerino", "fedex"])
 def test_strategy_equals_the_local_engine(method):
     assert_equal_runs(run(4, {"method": method}), local(4, method=method))
 

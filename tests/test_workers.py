@@ -54,7 +54,7 @@ def victim(round=1, place=1):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 9])
-@pytest.mark.parametrize("method", ["partitioned", "augerino"])
+@pytest.mark.parametrize("method", ["partitioned", "augerino", "fedex"])
 def test_the_bits_are_those_of_one_process(workers, method):
     one, other = run(workers, method=method), local(3, method=method)
     assert_equal_runs(one, other)

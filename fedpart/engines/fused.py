@@ -46,7 +46,8 @@ class FusedRunner:
         shards: ``shards[client]`` is the client's data.
 
     Raises:
-        ValueError: clients take several steps, or do not weigh as much as their examples.
+        ValueError: clients take several steps, do not weigh as much as their examples, or compute under a psi
+            of their own or score networks of their own, as the method asks.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -60,6 +61,11 @@ class FusedRunner:
             raise ValueError(
                 f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
                 f"examples, or use execution: loop."
+            )
+        if protocol.method.individual:
+            raise ValueError(
+                f"Fused clients have no psi and no network of their own, which the method "
+                f"{protocol.settings.method!r} asks for; use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):

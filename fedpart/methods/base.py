@@ -19,6 +19,7 @@ from fedpart.update import Update
 if TYPE_CHECKING:
     from fedpart.centralised import Training
     from fedpart.federation import Federation
+    from fedpart.held_out import Score
     from fedpart.protocol import Protocol
     from fedpart.settings import FederationSettings, TrainingSettings
 
@@ -31,10 +32,12 @@ class Method:
 
     Attributes:
         federated, centralised: whether it can be trained so; follow from what it defines, unless it says.
+        held_out: share of its examples that a client never learns from, for :meth:`feedback`.
     """
 
     federated: ClassVar[bool] = False
     centralised: ClassVar[bool] = False
+    held_out: float = 0.0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -79,6 +82,26 @@ class Method:
         """Federated: jobs of ``client`` in ``round`` (1..)."""
         raise TypeError(f"{type(self).__name__} does not define plan().")
 
+    def local_psi(self, protocol: Protocol, psi: Tensor, client: int, round: int) -> Tensor:
+        """Federated: the psi ``[P]`` under which ``client`` computes in ``round``, given the server's."""
+        return psi
+
+    def feedback(
+        self, protocol: Protocol, psi: Tensor, client: int, round: int, before: Score, after: Score
+    ) -> Tensor:
+        """Federated, with ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
+
+        Args:
+            protocol, client, round: as in :meth:`plan`.
+            psi: the server's, ``[P]``.
+            before, after: scores of the job's subnetwork on the client's held-out examples (there may be
+                none), at the server's values and with what the client has trained.
+
+        Returns:
+            ``[P]``.
+        """
+        raise TypeError(f"{type(self).__name__} holds examples out but does not define feedback().")
+
     def combine(self, federation: Federation, total: Update) -> None:
         """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi."""
         ignore = federation.protocol.settings.non_contributors == "ignore"
@@ -96,6 +119,11 @@ class Method:
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         """Centralised: names of the stages of training, and the iteration at which each ends."""
         return {"trained": iterations}
+
+    @property
+    def individual(self) -> bool:
+        """Whether a client computes under a psi of its own, or scores a network of its own."""
+        return bool(self.held_out) or type(self).local_psi is not Method.local_psi
 
     @property
     def remedy(self) -> str:
