@@ -35,8 +35,8 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     method = saved.build_method()
     if isinstance(method, Plain) and not method.augment:
         raise ConfigError(
-            f"The run in {run} has found no hyperparameters, for its method {saved.method!r} learns none; "
-            f"name a run of another method."
+            f"The run in {run} has found no hyperparameters to train with, for its method {saved.method!r} "
+            f"learns none by gradients; name a run of another method, or set them in a configuration."
         )
     data: dict[str, Any] = saved.resolved()
     data["hyperparameters"]["affine"] = _affine(data["hyperparameters"]["affine"], method)

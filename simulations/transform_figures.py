@@ -24,7 +24,7 @@ _STEP = _IMAGE + _GAP
 
 
 def run_transforms_figure(folder: str | Path) -> Figure | None:
-    """Training images of a finished run under its transforms; None if it has no images, or transforms.
+    """Training images of a finished run under its transforms; None if it has no images, or none that change.
 
     The data are read again, as the run's configuration says.
 
@@ -37,9 +37,10 @@ def run_transforms_figure(folder: str | Path) -> Figure | None:
         return None
     task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
     task = config.build_method().prepare(task)
-    if not task.transforms:
+    images, psi = examples(splits.train), saved_psi(folder, task)
+    if torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images):
         return None
-    return transforms_figure(task, saved_psi(folder, task), examples(splits.train))
+    return transforms_figure(task, psi, images)
 
 
 def examples(dataset: Dataset) -> Tensor:

@@ -131,7 +131,7 @@ def test_theta_finds_the_rate_that_trains_best():
     federation, reports = trained(40, data, of=run)
     assert theta(federation)[1] > 0.95
     assert reports[-1].physical["1.rate [%]"] == pytest.approx(5)
-    assert reports[-1].physical["arms.probability[5] [%]"] > 95
+    assert reports[-1].physical["arms.probability[5%] [%]"] > 95
 
 
 def test_with_a_single_rate_it_is_fedavg_on_what_is_not_held_out():
@@ -265,7 +265,9 @@ def test_a_run_lists_theta_by_round_and_is_charged_for_what_it_holds_out(tmp_pat
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         physical = line["psi"]["physical"]
-        chances = [v for k, v in physical.items() if re.match(r"arms\.probability\[(2\.5|10|40)\] \[%\]$", k)]
+        chances = [
+            v for k, v in physical.items() if re.match(r"arms\.probability\[(2\.5|10|40)%\] \[%\]$", k)
+        ]
         assert len(chances) == 3 and sum(chances) == pytest.approx(100, rel=1e-5)
         likeliest = [2.5, 10, 40][int(np.argmax(line["psi"]["raw"]["arms.log_probabilities"]))]
         assert {round(v, 3) for k, v in physical.items() if k.endswith("rate [%]")} == {likeliest}

@@ -237,6 +237,12 @@ def test_names_of_psi_are_taken_apart():
         "affine.shift_x_max [%]", "affine", "shift_x", "max", "%"
     )
     assert Quantity.parse("gain") == Quantity("gain", "", "gain", "", "")
+    arm = Quantity.parse("arms.probability[2.5%] [%]")
+    assert arm == Quantity("arms.probability[2.5%] [%]", "arms", "probability[2.5%]", "", "%")
+    assert [line.label for line in groups([arm.name, "arms.probability[10%] [%]"])[0].lines] == [
+        "2.5%",
+        "10%",
+    ]
     found = groups(["a.angle_max [deg]", "a.angle_min [deg]", "d1.rate [%]", "d2.rate [%]", "s.w.norm"])
     assert [(g.kind, [line.label for line in g.lines]) for g in found] == [
         ("angle", ["angle"]),

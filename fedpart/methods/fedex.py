@@ -50,7 +50,7 @@ class Arms(HyperModule):
     def physical(self) -> dict[str, float]:
         chances = (100 * self.log_probabilities.detach().exp()).tolist()
         named = zip(self.rates, chances, strict=True)
-        return {f"probability[{100 * rate:g}] [%]": chance for rate, chance in named}
+        return {f"probability[{100 * rate:g}%] [%]": chance for rate, chance in named}
 
     def extra_repr(self) -> str:
         return f"rates={self.rates}"
@@ -170,7 +170,7 @@ class FedEx(Plain):
             found: sum of the cohort's :meth:`feedback`, ``[P]``; nobody may have held anything out.
         """
         psi = psi.clone()
-        state, sums = _state(task, psi), _state(task, found)
+        state, sums = _state(task, psi), _state(task, found.to(psi.device))
         scores, examples = sums["baseline"].double().tolist()
         if not examples:
             return psi
