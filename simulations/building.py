@@ -32,7 +32,10 @@ _LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
 
 
 def load_data(config: Config) -> Splits:
-    """The three data sets, rotated if they are to be, reduced to the configured numbers of points."""
+    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
+
+    The validation set is not reduced where the last rounds are evaluated on all of it.
+    """
     if config.data_dir is None and config.data == "mnist":
         raise FileNotFoundError(
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
@@ -50,8 +53,10 @@ def load_data(config: Config) -> Splits:
                 f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
                 f"examples; use at most that many, or null for all."
             )
+    whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
     train, validation, test = (
-        _part(config, number, dataset, wanted) for number, (dataset, wanted) in enumerate(points.values())
+        _part(config, number, dataset, None if name == whole else wanted)
+        for number, (name, (dataset, wanted)) in enumerate(points.items())
     )
     return Splits(train, validation, test, splits.num_classes)
 
