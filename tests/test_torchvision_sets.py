@@ -89,6 +89,18 @@ def test_a_torchvision_class_by_its_name(tmp_path, monkeypatch):
     assert torch.allclose(splits.test.inputs[4], torch.tensor(40 / 255))
 
 
+def test_arguments_that_a_class_hands_on(tmp_path, monkeypatch):
+    def load(self):
+        assert self.split == "letters"
+        n = 30 if self.train else 9
+        return torch.zeros(n, 28, 28, dtype=torch.uint8), torch.arange(n) % 3
+
+    monkeypatch.setattr(datasets.EMNIST, "_check_exists", lambda self: True)
+    monkeypatch.setattr(datasets.EMNIST, "_load_data", load)
+    splits = load_splits("torchvision", str(tmp_path), name="EMNIST", options={"split": "letters"})
+    assert [len(part) for part in splits.parts().values()] == [27, 3, 9]
+
+
 def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"no data set 'FashonMNIST': did you mean 'FashionMNIST'"):
         load_splits("torchvision", str(tmp_path), name="FashonMNIST")

@@ -107,8 +107,8 @@ def _part(
     size: int | None,
     colour: Colour | None,
 ) -> ImageDataset:
-    parameters = inspect.signature(kind).parameters
-    if "train" in parameters:
+    parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}
+    if "train" in parameters:  # EMNIST hands it on, and splits by something else
         options["train"] = which == "train"
     elif "split" in parameters:
         options["split"] = which
