@@ -131,7 +131,7 @@ def test_other_images_are_not_cifar10(tmp_path):
 
 
 def test_real_cifar10():
-    """The zip of JPEG files where it is; loudly, a small one in torchvision's layout elsewhere."""
+    """The zip of JPEG files; where it is missing, a warning says that it was not read."""
     if not list(DATA.glob("cifar10*")):
         warnings.warn(f"CIFAR-10 is not in {DATA} (set FEDPART_DATA_DIR): it is not read.", stacklevel=1)
         return
