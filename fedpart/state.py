@@ -86,7 +86,13 @@ class ModelState:
         return module.eval()
 
     def predict(
-        self, inputs: Tensor, k: int | None = None, *, dropout: bool = False, purpose: str = "evaluation"
+        self,
+        inputs: Tensor,
+        k: int | None = None,
+        *,
+        dropout: bool = False,
+        purpose: str = "evaluation",
+        samples: int | None = None,
     ) -> Iterator[Tensor]:
         """Outputs ``[b, ...]`` by batches, S samples averaged.
 
@@ -95,14 +101,15 @@ class ModelState:
             k: subnetwork; the full network if not given.
             dropout: whether stochastic layers are on; off at inference (App. J.2).
             purpose: names the noise.
+            samples: at most so many instead of S.
         """
-        named = self.tensors(k)
+        named, task = self.tensors(k), self._evaluation_task(samples)
         with torch.no_grad():
-            for index, x in enumerate(torch.split(inputs, self._evaluation_batch)):
+            for index, x in enumerate(torch.split(inputs, self._evaluation_batch(task))):
                 noise = Noise(
                     NoiseKey(self.seed, purpose, (index, self.completed)), self.w.device, self.task.dtype
                 )
-                yield self.task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
+                yield task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
 
     def evaluate(
         self,
@@ -111,12 +118,13 @@ class ModelState:
         *,
         dropout: bool = False,
         purpose: str = "evaluation",
+        samples: int | None = None,
     ) -> dict[str, float]:
         """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` of a classification.
 
         Args:
             dataset: at least one example.
-            k, dropout, purpose: see :meth:`predict`.
+            k, dropout, purpose, samples: see :meth:`predict`.
 
         Raises:
             ValueError: the data set is empty, or a label lies outside the classes.
@@ -127,8 +135,8 @@ class ModelState:
             )
         nll, correct = 0.0, 0
         classes = self.task.likelihood_name == "classification"
-        targets = torch.split(dataset.targets, self._evaluation_batch)
-        outputs = self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose)
+        targets = torch.split(dataset.targets, self._evaluation_batch(self._evaluation_task(samples)))
+        outputs = self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples)
         for index, (out, y) in enumerate(zip(outputs, targets, strict=True)):
             if classes and index == 0:
                 check_labels(dataset, out.shape[1], "evaluation")
@@ -138,11 +146,16 @@ class ModelState:
         scores = {"nll": nll / len(dataset)}
         return {**scores, "accuracy": correct / len(dataset)} if classes else scores
 
-    @property
-    def _evaluation_batch(self) -> int:
+    def _evaluation_task(self, samples: int | None) -> Task:
+        """The task, with fewer samples if so many are too many."""
+        if samples is None or samples >= self.task.samples:
+            return self.task
+        return self.task.replace(samples=samples)
+
+    def _evaluation_batch(self, task: Task) -> int:
         """Examples per batch: on a CPU, activations of about 256 rows stay in its cache."""
         rows = 256 if self.w.device.type == "cpu" else 8192
-        return max(1, rows // self.task.samples)
+        return max(1, rows // task.samples)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, not copied."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.data import Splits, load_splits, random_subset, rotated_splits
+from fedpart.data import Dataset, Splits, load_splits, random_places, rotated
 from fedpart.hyperparameters import ConcreteMask, FixedMask
 from fedpart.likelihood import LIKELIHOODS, Likelihood
 from fedpart.models import MODELS
@@ -32,15 +32,16 @@ _LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
 
 
 def load_data(config: Config) -> Splits:
-    """The three data sets: rotated as a whole, then reduced to the configured numbers of points."""
+    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
+
+    The validation set is not reduced where the last rounds are evaluated on all of it.
+    """
     if config.data_dir is None and config.data == "mnist":
         raise FileNotFoundError(
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
             "exists, an empty one to download into."
         )
-    splits = load_splits(config.data, config.data_dir)
-    if config.rotated:
-        splits = rotated_splits(splits, config.data_seed, math.radians(config.max_angle))
+    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **config.data_options)
     points = {
         "training": (splits.train, config.training_points),
         "validation": (splits.validation, config.validation_points),
@@ -52,10 +53,24 @@ def load_data(config: Config) -> Splits:
                 f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
                 f"examples; use at most that many, or null for all."
             )
+    whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
     train, validation, test = (
-        random_subset(dataset, wanted, config.data_seed) for dataset, wanted in points.values()
+        _part(config, number, dataset, None if name == whole else wanted)
+        for number, (name, (dataset, wanted)) in enumerate(points.items())
     )
     return Splits(train, validation, test, splits.num_classes)
+
+
+def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
+    """The examples that are wanted, in memory; an image has the same angle whoever else is wanted."""
+    places = None if points is None else random_places(len(dataset), points, config.data_seed)
+    if config.rotated:
+        angle = math.radians(config.max_angle)
+        return rotated(
+            dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
+        )
+    chosen = dataset if places is None else dataset.subset(places)
+    return Dataset(chosen.inputs, chosen.targets, chosen.groups)
 
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:

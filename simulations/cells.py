@@ -154,7 +154,7 @@ def say(console: Console, text: str) -> None:
 
 def _differences(there: dict[str, Any], config: Config) -> list[str]:
     """What differs, as ``rounds: 6 there, 8 here``; not the keys that cannot change a number of the table."""
-    idle = set(config.rim) - {"engine"}
+    idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
     return _changed(there, {key: value for key, value in config.resolved().items() if key not in idle})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulations.config_base import Config, kind_of
-from simulations.config_file import ConfigError, apply_override, read_yaml
+from simulations.config_file import ConfigError, apply_override, read_extended
 from simulations.federated_config import ExperimentConfig
 from simulations.training_config import TrainingConfig
 
@@ -29,9 +29,10 @@ _PATHS = ("data_dir", "psi_from")
 def load_config(
     path: str | Path, overrides: Sequence[str] = (), kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """Read a YAML file and apply settings like ``"server.learning_rate=0.01"`` (values are YAML).
+    """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
 
-    A relative ``data_dir`` or ``psi_from`` is taken from the current folder and made absolute.
+    The values of settings are YAML. A relative ``data_dir`` or ``psi_from`` is taken from the current folder
+    and made absolute.
 
     Args:
         path: of the file.
@@ -41,7 +42,8 @@ def load_config(
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
     """
-    return with_overrides(read_yaml(Path(path)), overrides, str(path), kind)
+    data, source = read_extended(Path(path))
+    return with_overrides(data, overrides, source, kind)
 
 
 def with_overrides(

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fedpart import METHODS
 from fedpart.data import DATASETS
@@ -20,7 +20,8 @@ from simulations.sections import HyperparameterSection, Section
 Proportion = Annotated[float, Field(gt=0, le=1)]
 # What the data and the model are made from; a kind of configuration need not have all of them.
 _BUILT = (
-    *("data", "data_seed", "clients", "training_points", "rotated", "max_angle", "split"),
+    *("data", "data_options", "data_seed", "clients", "training_points"),
+    *("rotated", "max_angle", "rotated_padding", "split"),
     *("model", "model_options", "hyperparameters"),
 )
 
@@ -91,14 +92,21 @@ class Config(Section):
 
     data: str = Field(
         default="digits",
-        description="digits (embedded), mnist, or package.module:callable -> fedpart.data.Splits",
+        description="digits (embedded), mnist, cifar10, image_folder, torchvision, ... (docs/data.md), or "
+        "package.module:callable -> fedpart.data.Splits",
+    )
+    data_options: dict[str, Any] = Field(
+        default={}, description="keyword arguments of the data set's loader, e.g. {size: 32}"
     )
     data_dir: str | None = Field(
-        default=None, description="folder of the data files, relative to the current folder"
+        default=None, description="folder or zip of the data files, relative to the current folder"
     )
     rotated: bool = Field(default=False, description="turn every image once by an angle of its own")
     max_angle: float = Field(
         default=180.0, gt=0, le=180, description="degrees; rotated images are turned by +-max_angle"
+    )
+    rotated_padding: Literal["zeros", "border", "reflection"] = Field(
+        default="zeros", description="what lies outside of a rotated image"
     )
     training_points: int | None = Field(
         default=None, ge=1, description="random subset for training; null: all"
@@ -175,6 +183,16 @@ class Config(Section):
     def _data(cls, value: str) -> str:
         return check_name(value, DATASETS)
 
+    @field_validator("data_options")
+    @classmethod
+    def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("data")  # absent if it is refused itself
+        if name is not None:
+            if "data_seed" in value:
+                raise ValueError("data_seed is a key of the configuration; set it there")
+            check_options(DATASETS.resolve(name), value, f"the data set {name!r}")
+        return value
+
     @field_validator("likelihood")
     @classmethod
     def _likelihood(cls, value: str) -> str:
@@ -197,6 +215,11 @@ class Config(Section):
     def may_grow(self) -> bool:
         """Whether a run can go on for longer than it was meant to, with nothing else changed."""
         return True
+
+    @property
+    def folder_is_data(self) -> bool:
+        """Whether another ``data_dir`` means other data, not another place of the same."""
+        return self.data == "image_folder" or ":" in self.data
 
     def recorded(self, until: int) -> range:
         """Counts of the clock that have a line in metrics.jsonl for certain, up to ``until``."""

@@ -1,4 +1,4 @@
-"""Reading a YAML file, and settings given as ``key=value``."""
+"""Reading a YAML file and those it extends, and settings given as ``key=value``."""
 
 from __future__ import annotations
 
@@ -58,6 +58,48 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path} holds a {type(data).__name__}; a configuration is a list of `key: value` lines."
         )
     return data
+
+
+EXTENDS = "extends"
+
+
+def read_extended(path: Path) -> tuple[dict[str, Any], str]:
+    """The mapping in a YAML file over that of the file which its key ``extends`` names, and so on.
+
+    The name is relative to the file that has it. A section's keys are laid over the other file's one by one;
+    every other value, lists among them, takes the place of the other's.
+
+    Returns:
+        The mapping without ``extends``, and for messages the names of the files.
+
+    Raises:
+        ConfigError: see :func:`read_yaml`; or files that extend each other in a circle.
+    """
+    paths, data = [path], read_yaml(path)
+    while (name := data.pop(EXTENDS, None)) is not None:
+        last = paths[-1]
+        if not isinstance(name, str):
+            raise ConfigError(f"{last}: {EXTENDS} cannot be {name!r}; it should be the name of a YAML file.")
+        paths.append(last.parent / name)
+        names = " extends ".join(map(str, paths))
+        if paths[-1].resolve() in [earlier.resolve() for earlier in paths[:-1]]:
+            raise ConfigError(f"Configurations extend each other in a circle: {names}.")
+        if not paths[-1].exists():
+            raise ConfigError(
+                f"{last} extends {paths[-1]}, but there is no such file; the name is relative to the file "
+                f"that has it."
+            )
+        data = _laid_over(read_yaml(paths[-1]), data)
+    return data, " extends ".join(map(str, paths))
+
+
+def _laid_over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in data.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            value = _laid_over(merged[key], value)
+        merged[key] = value
+    return merged
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:

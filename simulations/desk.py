@@ -52,13 +52,13 @@ class Desk:
         self._saved = state.completed if run.checkpoint.exists() else 0
         self._unseen: Report | None = None
 
-    def evaluate(self, report: Report, validation: Dataset) -> None:
-        """Add the scores on held-out data to a report, and their time."""
+    def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
+        """Add the scores on held-out data to a report, and their time; with at most so many samples."""
         if not len(validation):
             return
         start = time.perf_counter()
         with one_sentence(RunError, (ValueError,)):
-            scores = self.state.evaluate(validation)
+            scores = self.state.evaluate(validation, samples=samples)
         report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
         report.seconds += time.perf_counter() - start
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import torch
 
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
-from fedpart.data import SPLITS, angle_bins
+from fedpart.data import SPLITS, angle_bins, random_subset
 from fedpart.laplace import check_laplace, laplace_evidence
 from fedpart.methods.partitioned import Partitioned
 from fedpart.training import Training, TrainingSettings
@@ -30,7 +31,7 @@ class Experiment:
         config: where it comes from.
         task, settings, protocol: as server and clients share them.
         shards: client i holds ``shards[i]``.
-        validation, test: held-out data.
+        validation, test: held-out data; ``validation`` is complete if the last rounds need that.
         num_classes: K.
     """
 
@@ -46,6 +47,17 @@ class Experiment:
     def start(self) -> Federation:
         """The state before the first round."""
         return Federation(self.protocol)
+
+    def validation_of(self, round: int) -> Dataset:
+        """What ``round`` is evaluated on: ``validation_points``, or everything in the last rounds."""
+        config = self.config
+        if round > config.rounds - config.full_validation_rounds:
+            return self.validation
+        return self._reduced_validation
+
+    @cached_property
+    def _reduced_validation(self) -> Dataset:
+        return random_subset(self.validation, self.config.validation_points, self.config.data_seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,14 @@ class ExperimentConfig(Config):
     evaluate_every: int = Field(
         default=10, ge=1, description="rounds between evaluations; the last round is always evaluated"
     )
+    evaluation_samples: int | None = Field(
+        default=None, ge=1, description="S in evaluations, at most `samples`; null: as `samples`"
+    )
+    full_validation_rounds: int = Field(
+        default=0,
+        ge=0,
+        description="so many last rounds are evaluated on all validation data, whatever validation_points",
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
 
     @field_validator("split")

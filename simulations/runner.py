@@ -106,7 +106,7 @@ def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_eng
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds
         if report.round % config.evaluate_every == 0 or last:
-            desk.evaluate(report, experiment.validation)
+            desk.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
         desk.record(report)
         desk.completed(last)
 

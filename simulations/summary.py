@@ -41,7 +41,8 @@ def summarise(
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
     last = evaluations[-LAST:]
-    test = federation.evaluate(experiment.test) if len(experiment.test) else {}
+    samples = config.evaluation_samples
+    test = federation.evaluate(experiment.test, samples=samples) if len(experiment.test) else {}
     upload = sum(line["upload_bytes"] for line in lines)
     model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
     return {

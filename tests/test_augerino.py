@@ -5,7 +5,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import AffineAugmentation, Batch, Dataset, Federation, FederationSettings, Protocol, Task
+from fedpart import (
+    AffineAugmentation,
+    Batch,
+    Dataset,
+    Federation,
+    FederationSettings,
+    LocalSettings,
+    Protocol,
+    Task,
+)
 from fedpart.engines.local import LocalEngine
 from fedpart.jobs import Job
 from fedpart.methods.augerino import Augerino
@@ -103,3 +112,25 @@ def test_dropout_rates_stay_frozen_and_widths_learn(safe):
     assert list(before) == ["affine.range", "dropout1.logit", "dropout2.logit", "dropout3.logit"]
     assert (after["affine.range"] != before["affine.range"]).all()
     assert all(torch.equal(after[f"dropout{i}.logit"], before[f"dropout{i}.logit"]) for i in (1, 2, 3))
+
+
+@pytest.mark.parametrize(("place", "same"), [("server", True), ("training", False)])
+def test_where_a_client_takes_the_gradient_of_psi(place, same):
+    """At the server's weights, however far local training goes; or along its way."""
+    shards = [Dataset(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6))]
+    found = []
+    for rate in (0.01, 1.0):
+        settings = FederationSettings(
+            clients=1,
+            method="augerino",
+            cohort=1,
+            method_options={"psi_gradient": place},
+            local=LocalSettings(learning_rate=rate, batch_size=2),
+        )
+        federation = Federation(Protocol(task(), settings))
+        LocalEngine(federation, shards).run(1)
+        found.append(federation.optimiser_psi.state_dict())
+    assert federation.psi_tensors()["affine.range"].ne(0).all()
+    assert (str(found[0]) == str(found[1])) == same
+    with pytest.raises(ValueError, match="psi_gradient is training or server, got 'both'"):
+        Augerino(psi_gradient="both")

@@ -189,6 +189,15 @@ def test_what_cannot_change_the_numbers_does_not_count_as_changed(tmp_path):
     assert runner.calls == []
 
 
+def test_another_folder_of_images_is_other_data(tmp_path):
+    own = {"data": "image_folder", "data_options": {"size": 32}}
+    compare(tmp_path, FakeRunner(), seeds=1, data_dir="cats", **own)
+    runner = FakeRunner()
+    with pytest.raises(ConfigError, match=r"other settings \(data_dir: cats there, dogs here\)"):
+        compare(tmp_path, runner, seeds=1, data_dir="dogs", **own)
+    assert runner.calls == []
+
+
 def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     runner = FakeRunner(
         {("fedavg", 3): ClientError("The loss of client 7 is nan."), ("fedavg", 4): KeyError("w")}

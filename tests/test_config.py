@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from simulations.config import ConfigError, ExperimentConfig, kind_of, load_config
+from simulations.config_file import read_extended
 
 CONFIGS = Path(__file__).parent.parent / "simulations" / "configs"
 
@@ -33,6 +34,11 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("method: fedavgg", ["Unknown method 'fedavgg'", "did you mean 'fedavg'?"]),
         ("model: mnistcnn", ["Unknown model 'mnistcnn'", "did you mean 'mnist_cnn'?"]),
         ("data: digit", ["Unknown data set 'digit'", "did you mean 'digits'?"]),
+        (
+            "data: image_folder\ndata_options: {siz: 3}",
+            ["the data set 'image_folder' has no option 'siz'", "'size'"],
+        ),
+        ("data: image_folder\ndata_options: {data_seed: 3}", ["data_seed is a key of the configuration"]),
         ("split: {recipe: perlabel}", ["Unknown split 'perlabel'", "did you mean 'per_label'?"]),
         ("likelihood: gausian", ["did you mean 'gaussian'?"]),
         ("model: no.such.package:build", ["'no.such.package:build'", "cannot be imported"]),
@@ -131,6 +137,43 @@ def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
     assert load_config(path).model_options == {"name": "e5", "other": "1e", "hex": "12e3f"}
 
 
+def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "all.yaml").write_text(
+        "rounds: 7\nchunks: [0.5, 0.3, 0.2]\nserver: {eps: 1e-7, learning_rate: 0.1}\n"
+        "hyperparameters: {affine: {family: lila, initial: 0.1}}\n"
+    )
+    (tmp_path / "shared" / "mine.yaml").write_text("extends: all.yaml\nserver: {learning_rate: 0.2}\n")
+    (tmp_path / "cell.yaml").write_text(
+        "extends: shared/mine.yaml\nchunks: [0.9, 0.1]\n"
+        "hyperparameters: {dropout: null, affine: {initial: 0.3}}\n"
+    )
+    monkeypatch.chdir(tmp_path / "shared")
+    config = load_config(tmp_path / "cell.yaml", ["rounds=8"])
+    assert (config.rounds, config.chunks) == (8, (0.9, 0.1))
+    assert (config.server.eps, config.server.learning_rate) == (1e-7, 0.2)
+    affine = config.hyperparameters.affine
+    assert affine is not None and (affine.family, affine.initial) == ("lila", 0.3)
+    assert config.hyperparameters.dropout is None
+    assert "extends" not in config.resolved()
+
+
+@pytest.mark.parametrize(
+    ("base", "wanted"),
+    [
+        ("extends: my.yaml", ["in a circle", "my.yaml extends", "base.yaml extends"]),
+        ("extends: nowhere.yaml", ["base.yaml extends", "nowhere.yaml", "no such file"]),
+        ("extends: [a, b]", ["base.yaml: extends cannot be ['a', 'b']", "name of a YAML file"]),
+        ("sever: 1", ["my.yaml extends", "base.yaml: unknown key 'sever'", "did you mean 'server'?"]),
+    ],
+)
+def test_what_a_file_cannot_extend(tmp_path: Path, base: str, wanted: list[str]) -> None:
+    (tmp_path / "base.yaml").write_text(base)
+    message = refusal(tmp_path, "extends: base.yaml")
+    for part in wanted:
+        assert part in message, message
+
+
 def test_an_empty_file_is_the_default_experiment(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     assert load_config(tmp_path / "empty.yaml") == ExperimentConfig()
@@ -145,9 +188,9 @@ def test_short_forms_of_transforms() -> None:
     assert listed.hyperparameters.affine is not None
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_configurations_load_and_survive_the_round_trip(path: Path) -> None:
-    kind = kind_of(yaml.safe_load(path.read_text()))
+    kind = kind_of(read_extended(path)[0])
     config = load_config(path, kind=kind)
     text = yaml.safe_dump(config.resolved())
     again = kind.from_dict(yaml.safe_load(text))

@@ -99,6 +99,13 @@ def test_resnet9_partitions():
     assert not outputs["first", 1].allclose(outputs["initial", 1])
 
 
+def test_resnet9_dropout_in_stages():
+    task = Task(resnet9(4, (1, 8, 8), width=4, groups=2, dropout_in="stage"))
+    assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
+    with pytest.raises(ValueError, match="dropout_in is residual or stage, got 'block'"):
+        resnet9(dropout_in="block")
+
+
 def test_resnet9_refuses():
     with pytest.raises(ValueError, match="pools three times and needs images of at least 8x8, got 8x7"):
         resnet9(input_shape=(3, 8, 7))

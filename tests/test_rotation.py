@@ -92,3 +92,18 @@ def test_rotated_clients_see_few_angles(digits):
     assert spread < 6  # of ten
     labels = np.mean([len(set(turned.targets[shard].tolist())) for shard in shards])
     assert labels > 9  # the skew is in the angle alone
+
+
+def test_some_images_turn_as_they_do_among_all(digits):
+    places = [7, 3, 200]
+    whole, some = rotated(digits.train, seed=4), rotated(digits.train, seed=4, places=places)
+    assert torch.equal(some.groups, whole.groups[places]) and torch.equal(some.inputs, whole.inputs[places])
+    assert torch.equal(some.targets, digits.train.targets[places])
+
+
+def test_what_lies_outside_of_a_turned_image():
+    images = torch.ones(1, 3, 12, 12)
+    angle = torch.tensor([math.pi / 4])
+    assert rotate(images, angle)[0, :, 0, 0].max() == 0
+    for padding in ("border", "reflection"):
+        assert torch.allclose(rotate(images, angle, padding), images)

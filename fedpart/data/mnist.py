@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import socket
 import struct
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.download import download as download_files
+from fedpart.data.hold_out import HoldOut, divide
 from fedpart.data.sources import DATASETS
 
 VALIDATION = 10_000
-"""The last images of the original training file that form the validation set."""
-
-DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
+"""Images of the original training file that form the validation set."""
 
 _IMAGES, _LABELS = 0x0803, 0x0801  # IDX: unsigned bytes in three dimensions, in one
 _FILES = {
@@ -34,15 +32,25 @@ _REMEDY = (
 
 
 @DATASETS.register("mnist")
-def load_mnist(data_dir: str | None = None, *, download: bool = True) -> Splits:
+def load_mnist(
+    data_dir: str | None = None,
+    *,
+    validation: float = VALIDATION,
+    hold_out: HoldOut = "last",
+    download: bool = True,
+    data_seed: int = 0,
+) -> Splits:
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
     Validation is the last 10,000 images of the original training file, the same for every seed (the paper
-    does not say which images form it). No mean is subtracted.
+    does not say which images form it: open point 9). No mean is subtracted.
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
+        validation, hold_out: how many images of the training file form the validation set, and which; see
+            :func:`~fedpart.data.hold_out.divide`.
         download: let torchvision fetch files that are missing.
+        data_seed: of ``hold_out: random``.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
@@ -60,21 +68,21 @@ def load_mnist(data_dir: str | None = None, *, download: bool = True) -> Splits:
     reader = _reader()
     missing = _missing(root)
     if missing and download:
-        _download(reader, root, missing)
+        folders = (_raw(root), _raw(root).parent, root)
+        fetch = partial(reader, str(root), download=True)
+        download_files(fetch, folders, _absence(root, missing), _REMEDY)
     elif missing:
         raise FileNotFoundError(f"{_absence(root, missing)}, and downloading is switched off; {_REMEDY}")
     for name, magic in _FILES.items():
         _check_idx(_raw(root) / name, magic)
     train, test = (_read(reader, root, train=train) for train in (True, False))
-    if len(train) <= VALIDATION:
+    if len(train) <= validation:
         raise ValueError(
-            f"The MNIST training file in {_raw(root)} holds {len(train)} images, of which the last "
-            f"{VALIDATION} are for validation; set data_dir to the original files (60,000 images)."
+            f"The MNIST training file in {_raw(root)} holds {len(train)} images, of which {validation:g} are "
+            f"for validation; set data_dir to the original files (60,000 images)."
         )
-    cut = len(train) - VALIDATION
-    return Splits(
-        train.subset(torch.arange(cut)), train.subset(torch.arange(cut, len(train))), test, num_classes=10
-    )
+    kept, out = divide(train.targets, validation, hold_out, data_seed)
+    return Splits(train.subset(kept), train.subset(out), test, num_classes=10)
 
 
 def _reader() -> Any:
@@ -99,30 +107,6 @@ def _absence(root: Path, missing: list[str]) -> str:
     if not root.is_dir():
         return f"MNIST is not there: the folder {root} does not exist"
     return f"MNIST is not there: {_raw(root)} has no {', '.join(missing)}"
-
-
-def _download(reader: Any, root: Path, missing: list[str]) -> None:
-    absence = _absence(root, missing)
-    created = [folder for folder in (_raw(root), _raw(root).parent, root) if not folder.exists()]
-    try:
-        with _socket_timeout(DOWNLOAD_TIMEOUT):
-            reader(str(root), download=True)
-    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError when every mirror has failed
-        for folder in created:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        cause = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
-        raise FileNotFoundError(f"{absence}, and the download failed ({cause}); {_REMEDY}") from error
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _check_idx(path: Path, magic: int) -> None:

@@ -8,22 +8,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.dataset import Dataset, Indices, Splits
 from fedpart.rng import generator
 
 _BATCH = 4096  # images turned at a time, to bound memory
 
 
-def rotate(images: Tensor, angles: Tensor) -> Tensor:
-    """Turn every image about its centre, bilinearly, with zeros outside.
+def rotate(images: Tensor, angles: Tensor, padding: str = "zeros") -> Tensor:
+    """Turn every image about its centre, bilinearly.
 
     A positive angle turns counter-clockwise as the image is seen (rows downwards, columns to the right), as
     ``torch.rot90(image, 1, dims=(-2, -1))`` does for pi/2. Pixels are the areas between corners
-    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels.
+    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels; counted
+    from their centres instead, a rotation without scaling reads the same points.
 
     Args:
         images: [n, c, h, w] floating point.
         angles: [n] radians.
+        padding: what lies outside: ``zeros``, ``border`` or ``reflection``.
 
     Returns:
         [n, c, h, w], same dtype and device.
@@ -45,16 +47,24 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     for part, matrix in zip(torch.split(images, _BATCH), torch.split(matrices, _BATCH), strict=True):
         grid = functional.affine_grid(matrix, list(part.shape), align_corners=False)
         turned.append(
-            functional.grid_sample(part, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+            functional.grid_sample(part, grid, mode="bilinear", padding_mode=padding, align_corners=False)
         )
     return torch.cat(turned)
 
 
-def rotated(dataset: Dataset, seed: int, max_angle: float = math.pi, *, part: int = 0) -> Dataset:
+def rotated(
+    dataset: Dataset,
+    seed: int,
+    max_angle: float = math.pi,
+    *,
+    part: int = 0,
+    padding: str = "zeros",
+    places: Indices | None = None,
+) -> Dataset:
     """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
 
-    Turn the whole data set before taking a subset of it: then an image has the same angle whatever the
-    subset's size.
+    An image has the same angle whether all are turned or some: name these by ``places``, and do not take the
+    subset before.
 
     Args:
         dataset: inputs [n, c, h, w].
@@ -62,9 +72,11 @@ def rotated(dataset: Dataset, seed: int, max_angle: float = math.pi, *, part: in
         max_angle: radians, above 0 and at most pi.
         part: number of the data set within its source; different parts draw different angles from the same
             seed.
+        padding: see :func:`rotate`.
+        places: [m] the examples to turn; None: all n.
 
     Returns:
-        The turned images, their targets, and the angles as ``groups`` ([n] float32, radians).
+        The turned images, their targets, and the angles as ``groups`` ([m] float32, radians).
 
     Raises:
         ValueError: ``max_angle`` is out of range, or the inputs are not images.
@@ -72,8 +84,12 @@ def rotated(dataset: Dataset, seed: int, max_angle: float = math.pi, *, part: in
     if not 0 < max_angle <= math.pi + 1e-6:
         raise ValueError(f"max_angle is in radians, above 0 and at most pi, got {max_angle}.")
     drawn = generator(seed, "data.rotation", part).uniform(-max_angle, max_angle, len(dataset))
-    angles = torch.as_tensor(drawn, dtype=torch.float32, device=dataset.inputs.device)
-    return Dataset(rotate(dataset.inputs, angles), dataset.targets, angles)
+    angles = torch.as_tensor(drawn, dtype=torch.float32)
+    if places is not None:
+        index = torch.as_tensor(places, dtype=torch.int64)
+        dataset, angles = dataset.subset(index), angles[index]
+    angles = angles.to(dataset.inputs.device)
+    return Dataset(rotate(dataset.inputs, angles, padding), dataset.targets, angles)
 
 
 def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Splits:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 from fedpart.data.dataset import Splits
 from fedpart.registry import Registry
 
-Loader = Callable[[str | None], Splits]
-"""``load(data_dir) -> Splits``; ``data_dir`` is the folder that holds the files, or None."""
+Loader = Callable[..., Splits]
+"""``load(data_dir, **options) -> Splits``; ``data_dir`` is the folder that holds the files, or None.
+
+A loader that divides examples at random takes the keyword ``data_seed``.
+"""
 
 DATASETS: Registry[Loader] = Registry("data set")
 
 
-def load_splits(name: str, data_dir: str | None = None) -> Splits:
+def load_splits(name: str, /, data_dir: str | None = None, *, data_seed: int = 0, **options: Any) -> Splits:
     """Load the data set called ``name``.
 
     Args:
         name: one of ``DATASETS.names()``, or ``"package.module:callable"`` for a user's own loader, which is
             called with ``data_dir`` and returns ``Splits``.
         data_dir: folder with the data files, for data sets that have any.
+        data_seed: handed on to loaders that take it.
+        **options: further keyword arguments of the loader.
 
     Raises:
         ValueError: the name is unknown or cannot be imported, or the data are malformed.
@@ -31,7 +38,9 @@ def load_splits(name: str, data_dir: str | None = None) -> Splits:
         raise TypeError(
             f"The data set {name!r} is a {type(loader).__name__}; name a function load(data_dir) -> Splits."
         )
-    splits = loader(data_dir)
+    if "data_seed" in inspect.signature(loader).parameters:
+        options["data_seed"] = data_seed
+    splits = loader(data_dir, **options)
     if not isinstance(splits, Splits):
         raise TypeError(
             f"The data set {name!r} returned {type(splits).__name__}; its loader must return "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from torch import Tensor
@@ -28,8 +28,8 @@ _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothin
 class Augerino(Method):
     """One partition; the training loss minus ``weight * ||widths||_2`` trains w and the transforms' psi.
 
-    Federated, clients send the psi gradient along their training steps; the server averages it and steps
-    Adam (open point 4). Other hyperparameters, such as dropout rates, stay at their initial values.
+    Federated, the server averages the clients' psi gradients and steps Adam (open point 4). Other
+    hyperparameters, such as dropout rates, stay at their initial values.
 
     Args:
         weight: lambda of the regulariser (0.01 in the published code).
@@ -40,9 +40,12 @@ class Augerino(Method):
             family; None keeps the task's transforms.
         initial: raw widths to start from, one number or six (before softplus); None: the family's default, or
             where the task's own transform starts if it is of this family already.
+        psi_gradient: federated, where a client takes it: ``training``: the mean along its training steps,
+            which costs nothing more; ``server``: at the server's weights, as partitioned networks do.
 
     Raises:
-        ValueError: no transform of the task has widths, or a weight or limit below 0.
+        ValueError: no transform of the task has widths, a weight or limit below 0, or an unknown
+            ``psi_gradient``.
     """
 
     def __init__(
@@ -52,11 +55,15 @@ class Augerino(Method):
         limit: float = 10.0,
         family: Family | None = "augerino",
         initial: float | Sequence[float] | None = None,
+        psi_gradient: Literal["training", "server"] = "training",
     ) -> None:
         for name, value in (("weight", weight), ("limit", limit)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise ValueError(f"Augerino's {name} is a number >= 0, got {value!r}.")
+        if psi_gradient not in ("training", "server"):
+            raise ValueError(f"Augerino's psi_gradient is training or server, got {psi_gradient!r}.")
         self.weight, self.safe, self.limit, self.family, self.initial = weight, safe, limit, family, initial
+        self.psi_gradient = psi_gradient
 
     @property
     def remedy(self) -> str:
@@ -83,6 +90,8 @@ class Augerino(Method):
         return task.transform_psi
 
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
+        if self.psi_gradient == "server":
+            return [Job(subnetwork=1, partition=1), Job(subnetwork=1, psi=True)]
         return [Job(subnetwork=1, partition=1, psi=True)]
 
     def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:

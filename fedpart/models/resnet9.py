@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -33,6 +34,7 @@ def resnet9(
     temperature: float = 0.1,
     width: int = 64,
     groups: int = 32,
+    dropout_in: Literal["residual", "stage"] = "residual",
 ) -> nn.Sequential:
     """ResNet-9 (the DAWNBench network of Page 2018) with GroupNorm in place of BatchNorm.
 
@@ -43,14 +45,15 @@ def resnet9(
     Args:
         num_classes: K outputs.
         input_shape: (channels, height, width) of at least 8x8.
-        dropout: initial drop rate of the learned dropout layer in the middle of each residual block; None
-            for none.
+        dropout: initial drop rate of every learned dropout layer; None for none.
         temperature: of the concrete relaxation.
         width: channels of the first convolution.
         groups: of every GroupNorm; must divide ``width``.
+        dropout_in: what "the middle layer of each block" (App. J.2) is: ``residual``: between the two
+            convolutions of both residual blocks; ``stage``: in each of the three stages, after its pooling.
 
     Raises:
-        ValueError: smaller images, or ``groups`` that do not divide ``width``.
+        ValueError: smaller images, ``groups`` that do not divide ``width``, or an unknown ``dropout_in``.
     """
     depth, height, image_width = input_shape
     if height < 8 or image_width < 8:
@@ -59,20 +62,24 @@ def resnet9(
         )
     if groups < 1 or width % groups:
         raise ValueError(f"groups must divide width, got {groups} and {width}.")
+    if dropout_in not in ("residual", "stage"):
+        raise ValueError(f"dropout_in is residual or stage, got {dropout_in!r}.")
+
+    def dropout_layer(place: str) -> OrderedDict[str, nn.Module]:
+        if dropout is None or place != dropout_in:
+            return OrderedDict()
+        return OrderedDict(dropout=ConcreteDropout(dropout, temperature))
 
     def convolution(inputs: int, outputs: int, pool: bool = False) -> OrderedDict[str, nn.Module]:
         return OrderedDict(
             conv=nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
             norm=nn.GroupNorm(groups, outputs),
-            **({"pool": MaxPoolReLU()} if pool else {"relu": nn.ReLU()}),
+            **({"pool": MaxPoolReLU(), **dropout_layer("stage")} if pool else {"relu": nn.ReLU()}),
         )
 
     def residual(channels: int) -> Residual:
-        middle = OrderedDict[str, nn.Module]()
-        if dropout is not None:
-            middle["dropout"] = ConcreteDropout(dropout, temperature)
         first, second = (nn.Sequential(convolution(channels, channels)) for _ in range(2))
-        return Residual(nn.Sequential(OrderedDict(first=first, **middle, second=second)))
+        return Residual(nn.Sequential(OrderedDict(first=first, **dropout_layer("residual"), second=second)))
 
     return nn.Sequential(
         OrderedDict(

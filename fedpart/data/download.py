@@ -1,0 +1,47 @@
+"""Downloads by torchvision: one sentence where they fail, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+TIMEOUT = 30.0  # seconds without an answer
+
+T = TypeVar("T")
+
+
+def download(fetch: Callable[[], T], folders: Sequence[Path], absence: str, remedy: str) -> T:
+    """What ``fetch`` returns.
+
+    Args:
+        fetch: downloads.
+        folders: that it may create, the innermost first; new ones that stay empty are removed if it fails.
+        absence: what is missing, the beginning of a sentence.
+        remedy: what to do about it, its end.
+
+    Raises:
+        FileNotFoundError: it failed.
+    """
+    new = [folder for folder in folders if not folder.exists()]
+    try:
+        with _socket_timeout(TIMEOUT):
+            return fetch()
+    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError when every mirror has failed
+        for folder in new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        cause = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
+        raise FileNotFoundError(f"{absence}, and the download failed ({cause}); {remedy}") from error
+
+
+@contextlib.contextmanager
+def _socket_timeout(seconds: float) -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -1,0 +1,146 @@
+"""Images in files: decoded when they are first asked for, in several threads, to one size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset, Indices
+
+Colour = Literal["rgb", "grey"]
+_MODES = {"rgb": "RGB", "grey": "L"}
+_TASK = 256  # images that a thread decodes at a time
+
+
+class ImageDataset(Dataset):
+    """A data set whose ``inputs`` are decoded when they are first asked for.
+
+    A subset of it is one too, so what an experiment does not use is never decoded.
+
+    Args:
+        read: the PIL image with a number, 0..; it is called from several threads.
+        targets: [n] classes.
+        places: [n] number of each image; None: 0..n-1.
+        size: see :func:`pixels`; None: every image must have the size of the first.
+        colour: see :func:`pixels`.
+        name: of an image by its number, for messages.
+
+    Asking for ``inputs`` raises ValueError: an image cannot be decoded, or sizes differ.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], Any],
+        targets: Tensor,
+        places: Tensor | None = None,
+        *,
+        size: int | None = None,
+        colour: Colour = "rgb",
+        name: Callable[[int], str] = "image {}".format,
+    ) -> None:
+        check_form(size, colour)
+        object.__setattr__(self, "targets", targets)
+        self._check_labels()
+        object.__setattr__(self, "groups", None)
+        object.__setattr__(self, "_places", torch.arange(len(targets)) if places is None else places)
+        object.__setattr__(self, "_source", (read, size, colour, name))
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute != "inputs":
+            raise AttributeError(f"{type(self).__name__} has no attribute {attribute!r}.")
+        object.__setattr__(self, "inputs", self._decoded())
+        return self.inputs
+
+    def __reduce__(self) -> Any:
+        return Dataset, (self.inputs, self.targets)
+
+    def subset(self, indices: Indices) -> Dataset:
+        """The examples at ``indices``, in that order; decoded only if these are."""
+        if "inputs" in vars(self):
+            return Dataset(self.inputs, self.targets).subset(indices)
+        index = torch.as_tensor(indices, dtype=torch.int64)
+        read, size, colour, name = self._source
+        return ImageDataset(
+            read, self.targets[index], self._places[index], size=size, colour=colour, name=name
+        )
+
+    def _decoded(self) -> Tensor:
+        """All images, [n, c, h, w] float32 in [0, 1]."""
+        places = self._places.tolist()
+        if not places:
+            return torch.empty(0)
+        first = self._array(places[0])
+        images = torch.empty(len(places), *first.shape)
+
+        def fill(rows: range) -> None:
+            for row in rows:
+                image = self._array(places[row])
+                if image.shape != first.shape:
+                    sizes = [f"{shape[2]}x{shape[1]}" for shape in (first.shape, image.shape)]
+                    name = self._source[3]
+                    raise ValueError(
+                        f"Images differ in size: {name(places[0])} is {sizes[0]}, {name(places[row])} is "
+                        f"{sizes[1]}; give one size for all, for instance data_options: {{size: 32}}."
+                    )
+                images[row] = torch.from_numpy(image)
+
+        rows = range(len(places))
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            for _ in pool.map(fill, (rows[start : start + _TASK] for start in rows[::_TASK])):
+                pass  # an error of any of them is raised here
+        return images.div_(255)
+
+    def _array(self, place: int) -> NDArray[np.uint8]:
+        read, size, colour, name = self._source
+        try:
+            return pixels(read(place), size, colour)
+        except (OSError, SyntaxError, ValueError) as error:  # PIL raises all of them for damaged files
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ValueError(
+                f"{name(place)} cannot be read as an image ({reason}); repair or remove it."
+            ) from error
+
+
+def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
+    """A PIL image as the network gets it, but for the division by 255.
+
+    It is turned upright as its camera says (EXIF), brought to ``colour``, and with a ``size`` scaled until
+    its shorter side has that many pixels (bilinearly, averaging where it shrinks) and cropped in the middle.
+
+    Args:
+        image: of any size and mode with 8 bits per channel; transparency is dropped.
+        size: of both sides; None: as the image is.
+        colour: ``rgb`` (3 channels) or ``grey`` (1: 0.299 R + 0.587 G + 0.114 B).
+
+    Returns:
+        [c, h, w] uint8.
+
+    Raises:
+        ValueError: an image with more bits.
+    """
+    from PIL import Image, ImageOps
+
+    if image.mode[0] in "IF":
+        raise ValueError(
+            f"its mode {image.mode} has more than 8 bits per channel, which would be cut off: convert it"
+        )
+    image = ImageOps.exif_transpose(image).convert(_MODES[colour])
+    if size is not None and image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    array = np.array(image, dtype=np.uint8)
+    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def check_form(size: int | None, colour: str) -> None:
+    """Refuse a size or colour that :func:`pixels` does not know, with a ValueError of one sentence."""
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
+    if colour not in _MODES:
+        raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")
