@@ -37,3 +37,11 @@ def local_batches(protocol: Protocol, client: int, round: int, examples: int, jo
             order = torch.from_numpy(rng.permutation(examples))
         batches += torch.split(order, local.batch_size)
     return batches
+
+
+def count_batches(protocol: Protocol, examples: int, job: Job) -> int:
+    """How many :func:`local_batches` there are."""
+    local = protocol.settings.local
+    if job.partition is None and local.psi_batch != "shard":
+        examples = min(examples, local.psi_batch)
+    return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)

@@ -1,4 +1,4 @@
-"""The command line: ``fedpart run``, ``compare``, ``train``, ``retrain``, ``select``, ``bench``."""
+"""The command line: ``fedpart run``, ``compare``, ``report``, ``train``, and the others."""
 
 from __future__ import annotations
 
@@ -80,6 +80,21 @@ def compare(
         commands.compare(files, overrides, names, seeds, jobs, out)
 
     guarded(work, out)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison, or of a run.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,
+) -> None:
+    """Write one HTML page about a comparison or a run, finished or not, that can be read offline."""
+
+    def work() -> None:
+        from simulations import commands
+
+        commands.report(folder, out)
+
+    guarded(work, out or folder)
 
 
 @app.command()

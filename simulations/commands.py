@@ -19,6 +19,7 @@ from simulations.guards import interruptible
 from simulations.panel import panel
 from simulations.plots import plot_run
 from simulations.progress import Progress
+from simulations.report.page import write_report
 from simulations.resume import resumed_config
 from simulations.retrain import retraining_config
 from simulations.run_directory import read_summary
@@ -76,6 +77,12 @@ def compare(
     console = Console()
     with interruptible(f"the same command continues the comparison in {folder}", folder):
         run_comparisons(configs, names, seeds, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def report(folder: Path, out: Path | None) -> None:
+    """Write the page about a comparison or a run."""
+    path = write_report(folder, out)
+    Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _shared(files: list[str]) -> list[str]:

@@ -149,7 +149,7 @@ def run_comparisons(
         shown.write(out)
     console.print(shown.table())
     for name, comparison in comparisons.items():
-        for note in comparison.notes:
+        for note in comparison.remarks:
             say(console, f"{name}: {note}" if name else note)
     say(console, f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
     if failed:

@@ -20,7 +20,10 @@ from simulations.tables import DIFFERENCE, LF, markdown_table, terminal_row, ter
 
 DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
-AGAINST = "difference: ours minus the paper's, in standard errors of the difference"
+AGAINST = (
+    "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
+    "in standard errors of the difference"
+)
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,15 @@ class Comparison:
         """What the numbers of the table are."""
         if self.published is None:
             return CAPTION
-        rounds = f"the paper: Table 4, {_count(self.published.rounds, 'round')}"
-        return f"{CAPTION}; {AGAINST}; {rounds}"
+        return f"{CAPTION}; {AGAINST}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences: the notes, and how the paper's runs were of another length."""
+        if self.published is None or self.published.rounds == self.rounds:
+            return self.notes
+        rounds = f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
+        return [*self.notes, rounds]
 
     def title(self) -> str:
         """What the rows have in common."""
@@ -134,7 +144,7 @@ class Comparison:
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
         lines = ["# Comparison", "", f"{self.title()}; {self.caption}.", "", *markdown_table(*self.cells())]
-        for heading, found in (("Notes", self.notes), ("Failed", self.failed())):
+        for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
         for picture in pictures:
             lines += ["", f"![{picture.stem.replace('_', ' against ')}]({picture.name})"]

@@ -67,7 +67,7 @@ class Overview:
         lines.append("")
         for name, comparison in self.comparisons.items():
             lines.append(f"- [{name}]({name}/comparison.md): {comparison.title()}")
-            lines += [f"  - {text}" for text in (*comparison.notes, *comparison.failed())]
+            lines += [f"  - {text}" for text in (*comparison.remarks, *comparison.failed())]
         return "\n".join(lines) + "\n"
 
     def write(self, out: Path) -> None:

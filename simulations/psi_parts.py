@@ -109,6 +109,7 @@ _AXES = {
     ("rate", "%"): "drop rate [%]",
     ("scale", ""): "scale [factor]",
     ("shear", ""): "shear [factor]",
+    ("stretch", ""): "stretch [log factor]",
 }
 
 

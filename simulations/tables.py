@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 LF = "\n"
 DIFFERENCE = "difference\n[std. err.]"
+COSTS = {"upload", "download", "seconds"}
 
 
 def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
@@ -24,8 +25,12 @@ def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
 
 
 def terminal_row(head: Sequence[str], row: Sequence[str]) -> list[str]:
-    """Without what was learned; the paper's columns take the place of the bytes."""
-    hidden = {"learned"} | ({"upload", "download"} if DIFFERENCE in head else set())
+    """Without what was learned; the paper's columns take the place of the bytes and the time."""
+    return without({"learned"} | (COSTS if DIFFERENCE in head else set()), head, row)
+
+
+def without(hidden: Set[str], head: Sequence[str], row: Sequence[str]) -> list[str]:
+    """The texts of a row that are not in a hidden column."""
     return [text for name, text in zip(head, row, strict=True) if name not in hidden]
 
 
