@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1e1f21"  # stands for the page's text colour until the SVG is in the page
-_NUMBERS = itertools.count(1)
+PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Chart:
 
     Attributes:
         title: above it.
-        svg: the picture, an ``<svg>`` element.
+        svg: the picture, an ``<svg>`` element; its ids begin with PREFIX.
         note: below it; may be empty.
     """
 
@@ -74,9 +74,7 @@ def _svg(figure: Figure) -> str:
     head, end, body = text.partition(">")
     head = re.sub(r'\s(xmlns(:xlink)?|width|height|version)="[^"]*"', "", head)
     text = f"{head}{end}{body}".replace(INK, "currentColor").replace("'DejaVu Sans', ", "")
-    own = f"c{next(_NUMBERS)}-"  # ids are the page's, not the picture's
-    text = re.sub(r'\bid="', f'id="{own}', text)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{own}", text).strip()
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{PREFIX}", text).strip()
 
 
 def metric_charts(runs: Mapping[str, Sequence[Run]], key: str, spread: str) -> list[Chart]:

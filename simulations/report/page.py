@@ -8,6 +8,7 @@ from pathlib import Path
 from simulations.comparison import DASH
 from simulations.curves import Run, byte_text
 from simulations.overview import Overview
+from simulations.report.charts import PREFIX
 from simulations.report.costs import DOWN, UP, Cost, count_steps
 from simulations.report.data import Data, DataMissing
 from simulations.report.folder import Found, find
@@ -75,6 +76,7 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
     rate = 2**20
     return environment.get_template("page.html").render(
         name=name,
+        prefix=PREFIX,
         experiments=experiments,
         tables=[_results(head, rows, len(comparisons) > 1) for head, rows in overview.tables()],
         caption=overview.caption,
