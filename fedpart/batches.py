@@ -58,3 +58,12 @@ def divided(protocol: Protocol, client: int, examples: int) -> tuple[Tensor, Ten
 def count_held_out(share: float, examples: int) -> int:
     """How many of a client's examples are held out: the share of them, rounded up, but never all."""
     return max(0, min(examples - 1, math.ceil(share * examples - 1e-9)))
+
+
+def count_batches(protocol: Protocol, examples: int, job: Job) -> int:
+    """How many :func:`local_batches` there are."""
+    local = protocol.settings.local
+    examples -= count_held_out(protocol.method.held_out, examples)
+    if job.partition is None and local.psi_batch != "shard":
+        examples = min(examples, local.psi_batch)
+    return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)

@@ -1,4 +1,4 @@
-"""The command line: ``fedpart run``, ``compare``, ``train``, ``retrain``, ``select``, ``bench``."""
+"""The command line: ``fedpart run``, ``compare``, ``report``, ``train``, and the others."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")
 ]
 _Many = Annotated[Path | None, typer.Option("--out", help="Folder; finished runs in it are not run again.")]
+_Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each a process of its own.")]
 _Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
 
 
@@ -63,18 +64,37 @@ def compare(
     engine: _Engine = None,
     methods: Annotated[str, typer.Option(help="Names, separated by commas.")] = "fedavg,augerino,partitioned",
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method, with seeds seed, seed+1, ...")] = 2,
+    jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:
-    """Run several methods on the same data, clients and cohorts; a table and learning curves."""
-    file, overrides = _arguments(config, settings, engine)
+    """Run several methods on the same data, clients and cohorts; a table and learning curves.
+
+    With several configurations, one table of all of them.
+    """
+    files, overrides = _files(config, settings, engine)
     names = [name.strip() for name in methods.split(",") if name.strip()]
 
     def work() -> None:
         from simulations import commands
 
-        commands.compare(file, overrides, names, seeds, out)
+        commands.compare(files, overrides, names, seeds, jobs, out)
 
     guarded(work, out)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison, or of a run.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,
+) -> None:
+    """Write one HTML page about a comparison or a run, finished or not, that can be read offline."""
+
+    def work() -> None:
+        from simulations import commands
+
+        commands.report(folder, out)
+
+    guarded(work, out or folder)
 
 
 @app.command()
@@ -118,7 +138,7 @@ def select(
     settings: _Sets = None,
     values: Annotated[str | None, typer.Option(help="Values of select.key, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, with seed + 0, 1, ...")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each a process of its own.")] = 1,
+    jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:
     """Train with each value of a key, and choose by L_ML, without held-out data; a table and a picture."""
@@ -184,9 +204,17 @@ def main() -> None:
 def _arguments(
     config: list[str] | None, settings: list[str] | None, engine: str | None = None
 ) -> tuple[str | None, list[str]]:
-    """The configuration, and the settings: ``--set a=1 b=2`` leaves b=2 among the arguments."""
-    files = [text for text in config or [] if "=" not in text or Path(text).exists()]
-    overrides = [*(settings or []), *[text for text in config or [] if text not in files]]
+    """As :func:`_files`, where there is one configuration or none."""
+    files, overrides = _files(config, settings, engine)
     if len(files) > 1:
         fail(f"One configuration at a time, please: {', '.join(files)}.", BAD_INPUT)
-    return (files[0] if files else None), [*overrides, *([f"engine={engine}"] if engine else [])]
+    return (files[0] if files else None), overrides
+
+
+def _files(
+    config: list[str] | None, settings: list[str] | None, engine: str | None = None
+) -> tuple[list[str], list[str]]:
+    """The configurations, and the settings: ``--set a=1 b=2`` leaves b=2 among the arguments."""
+    files = [text for text in config or [] if "=" not in text or Path(text).exists()]
+    overrides = [*(settings or []), *[text for text in config or [] if text not in files]]
+    return files, [*overrides, *([f"engine={engine}"] if engine else [])]

@@ -13,12 +13,13 @@ from rich.console import Console
 
 from simulations.bench import check, chosen_engines, chosen_workloads, measure
 from simulations.bench_rows import table
-from simulations.compare import run_comparison
+from simulations.compare import run_comparisons
 from simulations.config import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
 from simulations.guards import interruptible
 from simulations.panel import panel
 from simulations.plots import plot_run
 from simulations.progress import Progress
+from simulations.report.page import write_report
 from simulations.resume import resumed_config
 from simulations.retrain import retraining_config
 from simulations.run_directory import read_summary
@@ -62,13 +63,32 @@ def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
     _show(config, out or _new_folder(f"{found.resolve().name}-retrained", config))
 
 
-def compare(file: str | None, overrides: list[str], names: list[str], seeds: int, out: Path | None) -> None:
-    """Run several methods."""
-    folder = out or Path("runs") / f"compare-{Path(_named(file, 'compare')).stem}"
-    config = load_config(_named(file, "compare"), overrides, ExperimentConfig)
+def compare(
+    files: list[str], overrides: list[str], names: list[str], seeds: int, jobs: int, out: Path | None
+) -> None:
+    """Run several methods, with one configuration or several."""
+    stems = [Path(_named(file, "compare")).stem for file in files or [None]]
+    twice = [stem for stem in stems if stems.count(stem) > 1]
+    if twice:
+        raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
+    folder = out or Path("runs") / "-".join(("compare", *(stems if len(stems) == 1 else _shared(files))))
+    loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
+    configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
     console = Console()
     with interruptible(f"the same command continues the comparison in {folder}", folder):
-        run_comparison(config, names, seeds, folder, progress=Progress(console), console=console)
+        run_comparisons(configs, names, seeds, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def report(folder: Path, out: Path | None) -> None:
+    """Write the page about a comparison or a run."""
+    path = write_report(folder, out)
+    Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _shared(files: list[str]) -> list[str]:
+    """The name of the folder that all files lie in, if there is one."""
+    folders = {Path(file).resolve().parent for file in files}
+    return [folders.pop().name] if len(folders) == 1 else []
 
 
 def select(

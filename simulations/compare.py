@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,20 +14,26 @@ from simulations.comparison import Comparison, Failure
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.curves import Run, metric
 from simulations.fast_path import settled
+from simulations.overview import Overview
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
+from simulations.published import Published
 from simulations.runner import run_experiment
 from simulations.scores import MethodScores
 
 
 class ComparisonIncomplete(ClientError):
-    """Some cells have no result; all others are in ``comparison``, and on the disk."""
+    """Some cells have no result; all others are in ``comparisons``, by name, and on the disk."""
 
-    def __init__(self, comparison: Comparison) -> None:
-        cells = len(comparison.failures) + sum(len(row.seeds) for row in comparison.rows)
-        head = f"{len(comparison.failures)} of {cells} runs failed; the same command runs them again."
-        super().__init__("\n".join([head, *comparison.failed()]))
-        self.comparison = comparison
+    def __init__(self, comparisons: Mapping[str, Comparison]) -> None:
+        found = comparisons.values()
+        failed = sum(len(comparison.failures) for comparison in found)
+        cells = failed + sum(len(row.seeds) for comparison in found for row in comparison.rows)
+        lines = [f"{failed} of {cells} runs failed; the same command runs them again."]
+        for name, comparison in comparisons.items():
+            lines += [f"{name}: {text}" if name else text for text in comparison.failed()]
+        super().__init__("\n".join(lines))
+        self.comparisons = comparisons
 
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
@@ -63,6 +70,7 @@ def run_comparison(
     seeds: int,
     out: str | Path,
     *,
+    jobs: int = 1,
     run: Runner = run_experiment,
     progress: Progress | None = None,
     console: Console | None = None,
@@ -77,8 +85,9 @@ def run_comparison(
         methods: names, or ``package.module:Class``.
         seeds: number of seeds, from ``config.seed`` on.
         out: the comparison's folder.
-        run: what runs a cell; called like :func:`~simulations.runner.run_experiment`.
-        progress: shows the runs on a terminal; None shows nothing of them.
+        jobs: processes that run cells; with 1 this one does.
+        run: what runs a cell in this process; called like :func:`~simulations.runner.run_experiment`.
+        progress: shows the runs of this process on a terminal; None shows nothing of them.
         console: where the table goes; standard output if not given.
 
     Raises:
@@ -86,30 +95,73 @@ def run_comparison(
         ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`.
         Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
     """
+    found = run_comparisons(
+        {"": config}, methods, seeds, out, jobs=jobs, run=run, progress=progress, console=console
+    )
+    return found[""]
+
+
+def run_comparisons(
+    configs: Mapping[str, ExperimentConfig],
+    methods: Sequence[str],
+    seeds: int,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    run: Runner = run_experiment,
+    progress: Progress | None = None,
+    console: Console | None = None,
+) -> dict[str, Comparison]:
+    """As :func:`run_comparison`, for several configurations, each in a folder of its name in ``out``.
+
+    All configurations of a seed come before the next seed. ``out`` itself gets the table of all
+    (:class:`~simulations.overview.Overview`).
+
+    Returns:
+        The comparisons by name.
+    """
     out, console = Path(out), console or Console()
-    config = settled(config, out, progress)
-    cells = plan(config, methods, seeds, out)
-    failures = [
-        Failure(failed.cell.config.method, failed.cell.config.seed, failed.error, failed.traceback)
-        for failed in complete(cells, run=run, progress=progress, console=console)
+    configs = {name: settled(config, out / name, progress) for name, config in configs.items()}
+    plans = {name: plan(config, methods, seeds, out / name) for name, config in configs.items()}
+    cells = [
+        replace(cell, name=f"{name}: {cell.name}") if name else cell
+        for i in range(seeds)
+        for name, own in plans.items()
+        for cell in own[i * len(methods) : (i + 1) * len(methods)]
     ]
-    comparison = collect(config, methods, cells, failures)
-    out.mkdir(parents=True, exist_ok=True)
-    comparison.write(out, plot_comparison(_runs(methods, cells), out))
-    console.print(comparison.table())
-    for note in comparison.notes:
-        say(console, note)
-    say(console, f"Table, numbers and learning curves: {out / 'comparison.md'}")
-    if failures:
-        raise ComparisonIncomplete(comparison)
-    return comparison
+    failed = complete(cells, run=run, jobs=jobs, progress=progress, console=console)
+    comparisons = {}
+    for name, config in configs.items():
+        folder, own = out / name, plans[name]
+        folders = {cell.folder for cell in own}
+        failures = [
+            Failure(entry.cell.config.method, entry.cell.config.seed, entry.error, entry.traceback)
+            for entry in failed
+            if entry.cell.folder in folders
+        ]
+        comparison = comparisons[name] = collect(config, methods, own, failures)
+        folder.mkdir(parents=True, exist_ok=True)
+        comparison.write(folder, plot_comparison(finished_runs(methods, own), folder))
+    if "" in comparisons:
+        shown, what = comparisons[""], "Table, numbers and learning curves"
+    else:
+        shown, what = Overview(comparisons), "Table and numbers"
+        shown.write(out)
+    console.print(shown.table())
+    for name, comparison in comparisons.items():
+        for note in comparison.remarks:
+            say(console, f"{name}: {note}" if name else note)
+    say(console, f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
+    if failed:
+        raise ComparisonIncomplete(comparisons)
+    return comparisons
 
 
 def collect(
     config: ExperimentConfig, methods: Sequence[str], cells: Sequence[Cell], failures: Sequence[Failure] = ()
 ) -> Comparison:
     """Read the finished cells' folders and summarise them."""
-    runs = _runs(methods, cells)
+    runs = finished_runs(methods, cells)
     measure = metric(runs)
     return Comparison(
         rows=[MethodScores.of(method, own, measure, runs.get("fedavg", ())) for method, own in runs.items()],
@@ -119,10 +171,11 @@ def collect(
         rounds=config.rounds,
         seeds=sorted({cell.config.seed for cell in cells}),
         config={key: value for key, value in config.resolved().items() if key not in ("method", "seed")},
+        published=None if config.published is None else Published.of(config.published),
     )
 
 
-def _runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]:
+def finished_runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]:
     """Finished runs by method, seeds ascending."""
     runs: dict[str, list[Run]] = {method: [] for method in methods}
     for cell in cells:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from simulations.curves import byte_text
 from simulations.psi_parts import PsiParts
-from simulations.scores import MethodScores, Score
+from simulations.published import Published
+from simulations.score import Score
+from simulations.scores import MethodScores
+from simulations.tables import DIFFERENCE, LF, markdown_table, terminal_row, terminal_table, write_csv
 
-DASH, DEGREES, LF = "\N{EM DASH}", "\N{DEGREE SIGN}", "\n"
+DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
+AGAINST = (
+    "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
+    "in standard errors of the difference"
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Comparison:
         metric: ``val_accuracy``, or ``val_nll`` where there is no accuracy.
         rounds, seeds: of every method, as asked for.
         config: the configuration that all cells share.
+        published: the paper's numbers for the same cell; None if the configuration names none.
     """
 
     rows: list[MethodScores]
@@ -52,6 +57,22 @@ class Comparison:
     rounds: int
     seeds: list[int]
     config: dict[str, Any]
+    published: Published | None = None
+
+    @property
+    def caption(self) -> str:
+        """What the numbers of the table are."""
+        if self.published is None:
+            return CAPTION
+        return f"{CAPTION}; {AGAINST}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences: the notes, and how the paper's runs were of another length."""
+        if self.published is None or self.published.rounds == self.rounds:
+            return self.notes
+        rounds = f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
+        return [*self.notes, rounds]
 
     def title(self) -> str:
         """What the rows have in common."""
@@ -59,38 +80,60 @@ class Comparison:
         shared = "data and clients" if self.notes else "data, clients and cohorts"
         return f"{counts}; the same {shared}"
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """The table for people: headings, and a row of texts per method; a text may have several lines."""
-        what, unit = ("accuracy", "[%]") if self.metric == "val_accuracy" else ("loss", "[nats]")
-        factor, digits = (100.0, 2) if self.metric == "val_accuracy" else (1.0, 4)
-        head = ["method", f"validation\n{what} {unit}", f"test\n{what} {unit}", "upload [%\nof FedAvg]"]
-        head += ["upload", "download", "seconds", "learned"]
+    def cells(self, paper: bool = False) -> tuple[list[str], list[list[str]]]:
+        """The table for people: headings, and a row of texts per method; a text may have several lines.
+
+        Args:
+            paper: with the columns for the paper's numbers even if there are none.
+        """
+        accuracy = self.metric == "val_accuracy"
+        what, unit = ("accuracy", "[%]") if accuracy else ("loss", "[nats]")
+        factor, digits = (100.0, 2) if accuracy else (1.0, 4)
+        paper = paper or self.published is not None
+        head = ["method", f"validation\n{what} {unit}"]
+        head += [f"paper\n{what} {unit}", DIFFERENCE] if paper else []
+        head += [f"test\n{what} {unit}", "upload [%\nof FedAvg]", "upload", "download", "seconds", "learned"]
         rows = []
         for row in self.rows:
             missing = len(row.seeds) < len(self.seeds)
-            rows.append(
-                [
-                    f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
-                    DASH if row.validation is None else row.validation.text(factor, digits),
-                    DASH if row.test is None else row.test.text(factor, digits),
-                    DASH if row.upload_ratio is None else f"{100 * row.upload_ratio.mean:.1f}",
-                    DASH if row.upload_bytes is None else byte_text(row.upload_bytes.mean),
-                    DASH if row.download_bytes is None else byte_text(row.download_bytes.mean),
-                    DASH if row.seconds is None else f"{row.seconds.mean:.1f}",
-                    "\n".join(_psi(row.psi)) or DASH,
+            theirs, difference = self.theirs(row.method), self.difference(row)
+            texts = [
+                f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
+                _shown(row.validation, lambda score: score.text(factor, digits)),
+            ]
+            if paper:
+                texts += [
+                    _shown(theirs, lambda score: score.text(100, 1)),
+                    DASH if difference is None else f"{difference:+.1f}",
                 ]
-            )
+            texts += [
+                _shown(row.test, lambda score: score.text(factor, digits)),
+                _shown(row.upload_ratio, lambda score: f"{100 * score.mean:.1f}"),
+                _shown(row.upload_bytes, lambda score: byte_text(score.mean)),
+                _shown(row.download_bytes, lambda score: byte_text(score.mean)),
+                _shown(row.seconds, lambda score: f"{score.mean:.1f}"),
+                "\n".join(_psi(row.psi)) or DASH,
+            ]
+            rows.append(texts)
         return head, rows
+
+    def theirs(self, method: str) -> Score | None:
+        """What the paper reports for a method, a fraction."""
+        if self.published is None or self.metric != "val_accuracy":
+            return None
+        return self.published.accuracy.get(method)
+
+    def difference(self, row: MethodScores) -> float | None:
+        """A row's distance from the paper, see :meth:`~simulations.score.Score.difference`."""
+        theirs = self.theirs(row.method)
+        return None if row.validation is None or theirs is None else row.validation.difference(theirs)
 
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
-        table = Table(title=self.title(), title_style="bold", caption=CAPTION, box=box.SIMPLE_HEAD)
-        table.pad_edge, table.padding = False, 0
-        for name in head[:-1]:
-            table.add_column(name, justify="left" if name == "method" else "right", overflow="fold")
+        table = terminal_table(head, self.title(), self.caption)
         for row in rows:
-            table.add_row(*map(Text, row[:-1]))
+            table.add_row(*map(Text, terminal_row(head, row)))
         learned = [
             f"{row[0].replace(LF, ' ')} learned: {row[-1].replace(LF, '; ')}"
             for row in rows
@@ -100,12 +143,8 @@ class Comparison:
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        head, rows = self.cells()
-        lines = ["# Comparison", "", f"{self.title()}; {CAPTION}.", ""]
-        for row in (head, ["---"] * len(head), *rows):
-            escaped = [cell.replace("|", "\\|").replace(LF, " " if row is head else "<br>") for cell in row]
-            lines.append(f"| {' | '.join(escaped)} |")
-        for heading, found in (("Notes", self.notes), ("Failed", self.failed())):
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}.", "", *markdown_table(*self.cells())]
+        for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
         for picture in pictures:
             lines += ["", f"![{picture.stem.replace('_', ' against ')}]({picture.name})"]
@@ -123,16 +162,16 @@ class Comparison:
         (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
         text = json.dumps(asdict(self), indent=2, allow_nan=False, ensure_ascii=False)
         (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
-        flat = [self._flat(row) for row in self.rows]
-        columns = list(dict.fromkeys(key for row in flat for key in row))
-        with (out / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(flat)
+        write_csv(out / "comparison.csv", self.flat())
+
+    def flat(self) -> list[dict[str, Any]]:
+        """A row of numbers per method, by column: fractions, bytes, seconds, psi in physical units."""
+        return [self._flat(row) for row in self.rows]
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
         scores = {
             f"{self.metric}_last10": row.validation,
+            **({"paper": self.theirs(row.method)} if self.published is not None else {}),
             self.metric.replace("val_", "test_"): row.test,
             "upload_ratio": row.upload_ratio,
             "upload_bytes": row.upload_bytes,
@@ -141,10 +180,17 @@ class Comparison:
             **row.psi,
         }
         flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
+        if self.published is not None:
+            difference = self.difference(row)
+            flat["difference from paper [standard errors]"] = "" if difference is None else difference
         for key, score in scores.items():
             flat[key] = "" if score is None else score.mean
             flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
         return flat
+
+
+def _shown(score: Score | None, text: Callable[[Score], str]) -> str:
+    return DASH if score is None else text(score)
 
 
 def _psi(psi: Mapping[str, Score]) -> list[str]:

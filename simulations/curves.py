@@ -15,6 +15,11 @@ from simulations.run_directory import CONFIG, read_metrics, read_summary, saved_
 
 Array = NDArray[np.float64]
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
+TRAFFIC = {  # what a curve may be drawn against, besides rounds
+    "bytes": ("upload_bytes", "download_bytes"),
+    "upload": ("upload_bytes",),
+    "download": ("download_bytes",),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +68,9 @@ class Run:
         counts, values = zip(*points, strict=True) if points else ((), ())
         return np.array(counts, dtype=float), np.array(values, dtype=float)
 
-    def traffic(self) -> Array:
-        """Cumulative upload plus download of the cohorts after each round, bytes, ``[rounds]``."""
-        return np.cumsum([float(line["upload_bytes"] + line["download_bytes"]) for line in self.metrics])
+    def traffic(self, kind: str = "bytes") -> Array:
+        """Cumulative bytes of the cohorts after each round, ``[rounds]``; kinds are those of TRAFFIC."""
+        return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
 
     def total(self, key: str) -> float:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
@@ -124,14 +129,15 @@ def metric(runs: Mapping[str, Sequence[Run]]) -> str:
 
 
 def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
-    """A metric over seeds against ``rounds`` or ``bytes``, at the rounds that all runs evaluated."""
+    """A metric over seeds against ``rounds`` or a kind of TRAFFIC, at the rounds that all runs evaluated."""
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
     xs, ys = [], []
     for run in runs:
         rounds, values = run.curve(key)
         ys.append(values[np.isin(rounds, common)])
-        traffic = dict(zip([line["round"] for line in run.metrics], run.traffic(), strict=True))
-        xs.append(np.array([r if against == "rounds" else traffic[r] for r in common], dtype=float))
+        place = run.counts() if against == "rounds" else run.traffic(against)
+        places = dict(zip(run.counts(), place, strict=True))
+        xs.append(np.array([places[r] for r in common], dtype=float))
     return band(xs, ys)
 
 

@@ -10,6 +10,7 @@ from fedpart import AdamSettings, FederationSettings, LocalSettings
 from fedpart.data import SPLITS
 from simulations.config_base import Clock, Config, Proportion
 from simulations.config_errors import check_name
+from simulations.published import Published
 from simulations.sections import AdamSection, LocalSection, PsiAdamSection, SplitSection
 
 
@@ -17,7 +18,7 @@ class ExperimentConfig(Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
-    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers", "ray_address")
+    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers", "ray_address", "published")
 
     method: str = Field(
         default="partitioned", description="partitioned, fedavg, augerino, fedex, or package.module:Class"
@@ -74,6 +75,18 @@ class ExperimentConfig(Config):
         description="so many last rounds are evaluated on all validation data, whatever validation_points",
     )
     checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
+    published: str | None = Field(
+        default=None,
+        description="the cell of the paper's Table 4 that this repeats, e.g. mnist-1.25k; compare and report "
+        "put its numbers beside ours",
+    )
+
+    @field_validator("published")
+    @classmethod
+    def _published(cls, value: str | None) -> str | None:
+        if value is not None:
+            Published.of(value)
+        return value
 
     @field_validator("split")
     @classmethod

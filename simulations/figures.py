@@ -85,6 +85,23 @@ def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) ->
     legend_above(ax, *ax.get_legend_handles_labels(), columns=2)
 
 
+def draw_group(
+    ax: Axes, group: Group, methods: Mapping[str, Mapping[str, Band]], colours: Mapping[str, str]
+) -> None:
+    """A kind of psi of several methods: a colour each, a dash for each of its components."""
+    for method, bands in methods.items():
+        if len(group.lines) > MANY:
+            draw_many(ax, group, bands, colours[method])
+            continue
+        for line, dashes in zip(group.lines, DASHES, strict=False):
+            for name in line.names:
+                if name in bands:
+                    draw_band(ax, bands[name], colours[method], ls=dashes)
+    if 1 < len(group.lines) <= MANY:
+        keys = [ax.plot([], [], color="0.5", ls=DASHES[i], lw=1.8)[0] for i in range(len(group.lines))]
+        legend_above(ax, keys, [line.label for line in group.lines])
+
+
 def legend_above(ax: Axes, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
     """A legend on the title's line, right of it: never over the curves."""
     ax.legend(

@@ -14,6 +14,7 @@ from simulations.figures import (
     MANY,
     canvas,
     draw_band,
+    draw_group,
     draw_many,
     dress,
     legend_above,
@@ -25,7 +26,14 @@ from simulations.run_directory import STATE
 from simulations.transform_figures import run_transforms_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+METRICS = {  # factor, name and unit of a metric in pictures
+    "val_accuracy": (100, "validation accuracy", "%"),
+    "val_nll": (1, "validation loss", "nats per example"),
+}
+_TRAFFIC = {"bytes": "upload + download", "upload": "upload", "download": "download"}
 
 
 def plot_run(folder: str | Path) -> list[Path]:
@@ -143,21 +151,34 @@ def _limits(run: Run) -> tuple[float, float]:
 
 def comparison_figure(runs: Mapping[str, Sequence[Run]], against: str) -> Figure:
     """The validation metric against ``rounds`` or ``bytes``: a colour per method, a shaded error."""
-    key = metric(runs)
-    factor, label, unit = (100, "validation accuracy", "%")
-    if key == "val_nll":
-        factor, label, unit = (1, "validation loss", "nats per example")
-    bands = {method: metric_band(own, key, against) for method, own in runs.items() if own}
-    last = max(band.x[-1] for band in bands.values() if len(band.x))
-    scale, bytes_unit = byte_unit(last) if against == "bytes" else (1.0, "")
-    x, first = ("round", 1) if against == "rounds" else (f"upload + download, all clients [{bytes_unit}]", 0)
-    figure, (ax,) = canvas(f"{label.capitalize()}, {_spread(runs)}")
-    dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
-    for i, (method, own) in enumerate(bands.items()):
-        band = Band(own.x / scale, factor * own.mean, None if own.error is None else factor * own.error)
-        draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
+    figure, (ax,) = canvas(f"{METRICS[metric(runs)][1].capitalize()}, {spread(runs)}")
+    draw_metric(ax, runs, against)
     figure.legend(loc="outside lower center", ncols=3, fontsize=12, frameon=False)
     return figure
+
+
+def draw_metric(ax: Axes, runs: Mapping[str, Sequence[Run]], against: str) -> None:
+    """The validation metric of every method that has runs.
+
+    Args:
+        ax: where.
+        runs: by method; at least one of them was evaluated.
+        against: ``rounds``, or a kind of :data:`~simulations.curves.TRAFFIC`.
+    """
+    key = metric(runs)
+    factor, label, unit = METRICS[key]
+    bands = {method: metric_band(own, key, against) for method, own in runs.items() if own}
+    last = max(band.x[-1] for band in bands.values() if len(band.x))
+    scale, bytes_unit = (1.0, "") if against == "rounds" else byte_unit(last)
+    x, first = "round", 1
+    if against != "rounds":
+        x, first = f"{_TRAFFIC[against]}, all clients [{bytes_unit}]", 0
+    dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
+    for i, method in enumerate(runs):
+        if method in bands:
+            own = bands[method]
+            band = Band(own.x / scale, factor * own.mean, None if own.error is None else factor * own.error)
+            draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
 
 
 def comparison_psi_figure(runs: Mapping[str, Sequence[Run]]) -> Figure | None:
@@ -167,30 +188,21 @@ def comparison_psi_figure(runs: Mapping[str, Sequence[Run]]) -> Figure | None:
     shown = [group for group in found if group.kind in ("angle", "rate")] or found[:4]
     if not shown:
         return None
-    colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(methods)}
-    figure, axes = canvas(f"Learned hyperparameters, {_spread(runs)}", len(shown))
+    colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(runs)}
+    figure, axes = canvas(f"Learned hyperparameters, {spread(runs)}", len(shown))
     last = max(len(run.metrics) for own in runs.values() for run in own)
     for ax, group in zip(axes, shown, strict=True):
         dress(ax, group.axis, "round" if ax is axes[-1] else "", group.title, limits=(1, last))
-        for method, bands in methods.items():
-            if len(group.lines) > MANY:
-                draw_many(ax, group, bands, colours[method])
-                continue
-            for line, dashes in zip(group.lines, DASHES, strict=False):
-                for name in line.names:
-                    if name in bands:
-                        draw_band(ax, bands[name], colours[method], ls=dashes)
-        if 1 < len(group.lines) <= MANY:
-            keys = [ax.plot([], [], color="0.3", ls=DASHES[i], lw=1.8)[0] for i in range(len(group.lines))]
-            legend_above(ax, keys, [line.label for line in group.lines])
+        draw_group(ax, group, methods, colours)
     learners = [method for method, bands in methods.items() if bands]
     handles = [axes[0].plot([], [], color=colours[method], lw=3)[0] for method in learners]
     figure.legend(handles, learners, loc="outside lower center", ncols=3, fontsize=12, frameon=False)
     return figure
 
 
-def _spread(runs: Mapping[str, Sequence[Run]]) -> str:
-    seeds = max(len(own) for own in runs.values())
+def spread(runs: Mapping[str, Sequence[Run]]) -> str:
+    """What a line and its shade are, over the seeds of the runs by method."""
+    seeds = max((len(own) for own in runs.values()), default=0)
     return f"mean \N{PLUS-MINUS SIGN} standard error over {seeds} seeds" if seeds > 1 else "one seed"
 
 

@@ -112,6 +112,7 @@ _AXES = {
     ("rate", "%"): "drop rate [%]",
     ("scale", ""): "scale [factor]",
     ("shear", ""): "shear [factor]",
+    ("stretch", ""): "stretch [log factor]",
 }
 
 

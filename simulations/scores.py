@@ -1,35 +1,12 @@
-"""Scores: a method's numbers over seeds, mean and standard error."""
+"""Scores: a method's numbers over seeds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
 from simulations.curves import Run
-
-
-@dataclass(frozen=True)
-class Score:
-    """Mean over seeds, and its standard error std(ddof=1) / sqrt(n); None with one seed."""
-
-    mean: float
-    error: float | None
-
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> Score | None:
-        """Summarise one value per seed; None if a seed has none."""
-        numbers = list(values)
-        known = [float(value) for value in numbers if value is not None and math.isfinite(value)]
-        if not known or len(known) < len(numbers):
-            return None
-        return cls(fmean(known), stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None)
-
-    def text(self, factor: float = 1.0, digits: int = 2) -> str:
-        """``95.40 ± 0.12``, or with one seed ``95.40 ± —``; both multiplied by ``factor``."""
-        error = "\N{EM DASH}" if self.error is None else f"{factor * self.error:.{digits}f}"
-        return f"{factor * self.mean:.{digits}f} \N{PLUS-MINUS SIGN} {error}"
+from simulations.score import Score
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from simulations.comparison import CAPTION
 from simulations.config import TrainingConfig
 from simulations.evidence import NAMES
 from simulations.metrics import finite
-from simulations.scores import Score
+from simulations.score import Score
 from simulations.summary import git_commit, versions
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulations.curves import Band
 from simulations.figures import COLOURS, EVIDENCE, canvas, draw_band, dress, legend_above, marks
-from simulations.scores import Score
+from simulations.score import Score
 from simulations.selection import Column, Selection, ValueScores
 
 if TYPE_CHECKING:

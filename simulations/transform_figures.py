@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart import Dataset, Task
+from fedpart.data import Splits
 from fedpart.noise import Noise, NoiseKey
 from simulations.building import build_task, load_data, saved_psi
 from simulations.figures import DPI
@@ -31,16 +32,21 @@ def run_transforms_figure(folder: str | Path) -> Figure | None:
     Args:
         folder: of the run.
     """
+    splits = load_data(saved_config(folder))
+    task = run_task(folder, splits)
+    return None if task is None else transforms_figure(task, saved_psi(folder, task), examples(splits.train))
+
+
+def run_task(folder: str | Path, splits: Splits) -> Task | None:
+    """The task of a finished run; None if it has no images, or no transforms that change them."""
     config = saved_config(folder)
-    splits = load_data(config)
-    if splits.train.inputs.ndim != 4 or splits.train.inputs.shape[1] not in (1, 3):
+    shape = tuple(splits.train.inputs.shape[1:])
+    if len(shape) != 3 or shape[0] not in (1, 3):
         return None
-    task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
-    task = config.build_method().prepare(task)
-    images, psi = examples(splits.train), saved_psi(folder, task)
-    if torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images):
-        return None
-    return transforms_figure(task, psi, images)
+    task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
+    images = examples(splits.train)
+    shown = sample(task, saved_psi(folder, task), images, 1)[:, 0]
+    return None if torch.equal(shown.to(images.dtype), images) else task
 
 
 def examples(dataset: Dataset) -> Tensor:
@@ -62,14 +68,7 @@ def transforms_figure(task: Task, psi: Tensor, images: Tensor) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    start = task.psi_space.initial()
-    changed = not torch.equal(start, psi)
-    panels = [("at the start", start), ("as learned", psi)] if changed else [("fixed", psi)]
-    blocks = [("image", images[:, None])]
-    for name, values in panels:
-        own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
-        blocks.append((f"{name}\n{compact(own, limit=2)}", sample(task, values, images)))
-
+    blocks = [("image", images[:, None]), *shown_blocks(task, psi, images)]
     width = _SPACE + sum(_STEP * block.shape[1] + _SPACE for _, block in blocks)
     height = _STEP * len(images) + _TOP
     figure = Figure(figsize=(width, height), dpi=DPI)
@@ -89,6 +88,21 @@ def transforms_figure(task: Task, psi: Tensor, images: Tensor) -> Figure:
                 ax.set_yticks([])
         left += columns * _STEP + _SPACE
     return figure
+
+
+def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[tuple[str, Tensor]]:
+    """Samples ``[n, SAMPLES, c, h, w]`` at the start and as learned, each with a title of two lines.
+
+    One block if psi is where it was at the start.
+    """
+    start = task.psi_space.initial()
+    changed = not torch.equal(start, psi)
+    panels = [("at the start", start), ("as learned", psi)] if changed else [("fixed", psi)]
+    blocks = []
+    for name, values in panels:
+        own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
+        blocks.append((f"{name}\n{compact(own, limit=2)}", sample(task, values, images)))
+    return blocks
 
 
 def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:

@@ -12,7 +12,7 @@ from simulations.compare import ComparisonIncomplete, plan, run_comparison
 from simulations.config import ConfigError
 from simulations.experiment import RunError
 from simulations.runner import Interrupted
-from simulations.scores import Score
+from simulations.score import Score
 
 # fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out
 CURVES = {
@@ -209,7 +209,7 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     assert "2 of 6 runs failed" in message and "fedavg seed 3: The loss of client 7 is nan." in message
     assert "fedavg seed 4: KeyError: 'w'" in message
     assert isinstance(caught.value, ClientError)  # the command line's status 1
-    fedavg, partitioned = caught.value.comparison.rows
+    fedavg, partitioned = caught.value.comparisons[""].rows
     assert fedavg.seeds == [5] and partitioned.seeds == [3, 4, 5]
     page = (tmp_path / "comparison.md").read_text()
     assert "| fedavg<br>(1/3 seeds) |" in page and "## Failed" in page

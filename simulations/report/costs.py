@@ -1,0 +1,111 @@
+"""What a method costs: seconds, bytes, local steps, and FedHPO-B's estimate of its time on real devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from fedpart import Dataset, Protocol
+from fedpart.batches import count_batches
+from simulations.building import build_task
+from simulations.config import ExperimentConfig
+from simulations.curves import Run
+from simulations.run_directory import saved_config
+from simulations.score import Score
+
+UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a method's whole run, over its seeds; None where it is not known.
+
+    Attributes:
+        seconds: training and evaluation, on the machine that ran it.
+        client_seconds: of one client in one round there, see :func:`client_seconds`.
+        upload, download: bytes of all clients.
+        steps: local SGD steps of all clients.
+        psi_batches: batches whose psi gradient was taken by itself.
+        estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
+    """
+
+    seconds: Score | None
+    client_seconds: Score | None
+    upload: Score | None
+    download: Score | None
+    steps: Score | None
+    psi_batches: Score | None
+    estimate: Score | None
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], steps: Sequence[tuple[int, int]] | None) -> Cost:
+        """Summarise the runs of a method.
+
+        Args:
+            runs: one per seed, with at least one round each.
+            steps: of each run, see :func:`count_steps`; None if they are not known.
+        """
+        each = [client_seconds(run) for run in runs]
+        estimates = [estimated_seconds(run.metrics, c) for run, c in zip(runs, each, strict=True)]
+        return cls(
+            seconds=Score.of(run.total("seconds") for run in runs),
+            client_seconds=Score.of(each),
+            upload=Score.of(run.total("upload_bytes") for run in runs),
+            download=Score.of(run.total("download_bytes") for run in runs),
+            steps=None if steps is None else Score.of(trained for trained, _ in steps),
+            psi_batches=None if steps is None else Score.of(psi for _, psi in steps),
+            estimate=Score.of(estimates),
+        )
+
+
+def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:
+    """FedHPO-B's estimate (Wang et al. 2023, cross-device) of how long the rounds take on real devices.
+
+    A round of M clients takes S_up / B_up + S_down / B_down + c H_M: the M clients' times are exponential
+    with mean c, the slowest of them takes c H_M = c (1 + 1/2 + ... + 1/M) in expectation, and the server
+    takes none. FedHPO-B's S is the model; here it is what the round's clients sent and received on average.
+
+    Args:
+        lines: of metrics.jsonl.
+        client: c, seconds.
+    """
+    total = 0.0
+    for line in lines:
+        clients = max(1, len(line["cohort"]))
+        sent, received = line["upload_bytes"] / clients, line["download_bytes"] / clients
+        slowest = client * sum(1 / m for m in range(1, clients + 1))
+        total += sent / UP + received / DOWN + slowest
+    return total
+
+
+def client_seconds(run: Run) -> float:
+    """c: seconds of a client in a round, as measured: the median round without evaluation, over its clients.
+
+    With several worker processes, times their number; where all rounds were evaluated, of those.
+    """
+    processes = getattr(saved_config(run.folder), "processes", 1) or 1
+    plain = [line for line in run.metrics if "val_nll" not in line] or run.metrics
+    return processes * median(line["seconds"] / max(1, len(line["cohort"])) for line in plain)
+
+
+def count_steps(
+    config: ExperimentConfig, lines: Sequence[dict[str, Any]], shards: Sequence[Dataset], num_classes: int
+) -> tuple[int, int]:
+    """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
+
+    Args:
+        config: of the run.
+        lines: of its metrics.jsonl.
+        shards: the clients' data.
+        num_classes: of the data.
+    """
+    task = build_task(config, num_classes, tuple(shards[0].inputs.shape[1:]))
+    protocol = Protocol(task, config.settings(), identity=config.identity())
+    found = [0, 0]
+    for line in lines:
+        for client in line["cohort"]:
+            for job in protocol.plan(client, line["round"]):
+                found[job.partition is None] += count_batches(protocol, len(shards[client]), job)
+    return found[0], found[1]

@@ -1,0 +1,45 @@
+"""The data of a comparison, read again as its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedpart import Dataset
+from fedpart.data import Splits
+from simulations.building import load_data
+from simulations.config import ExperimentConfig
+from simulations.experiment import split_among_clients
+
+
+class DataMissing(Exception):
+    """The data cannot be read here; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the runs of a comparison have in common: their data, and who holds which.
+
+    A report reads them again instead of having every run save its counts: configuration and data decide them,
+    pictures need the images anyway, and runs made before this version are reported like all others.
+    """
+
+    splits: Splits
+    shards: Sequence[Dataset]
+
+    @classmethod
+    def read(cls, config: ExperimentConfig) -> Data:
+        """Read and split.
+
+        Raises:
+            DataMissing: they are not where the configuration says, or are others now.
+        """
+        if config.data_dir is not None and not Path(config.data_dir).exists():  # do not download it for that
+            raise DataMissing(f"The data cannot be read here (there is no {config.data_dir}).")
+        try:
+            splits = load_data(config)
+            return cls(splits, split_among_clients(config, splits.train))
+        except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise DataMissing(f"The data cannot be read here ({reason}).") from error

@@ -1,0 +1,116 @@
+"""What lies in a folder: the runs of one comparison, of several, or a single run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simulations.cells import Cell
+from simulations.compare import collect, finished_runs
+from simulations.comparison import Comparison
+from simulations.config import ConfigError, ExperimentConfig
+from simulations.curves import Run
+from simulations.run_directory import CONFIG, saved_config
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs of one comparison, finished or not.
+
+    Attributes:
+        name: of its configuration; the folder's name if there is one comparison.
+        config: of its first run, with the cell of the paper that the comparison names.
+        methods: in the order in which they were compared.
+        cells: the runs, by method and seed.
+        notes: sentences about runs that are left out, or failed.
+    """
+
+    name: str
+    config: ExperimentConfig
+    methods: list[str]
+    cells: list[Cell]
+    notes: list[str] = field(default_factory=list)
+
+    def comparison(self) -> Comparison:
+        """The table of the finished runs."""
+        return collect(self.config, self.methods, self.cells)
+
+    def shown(self) -> dict[str, list[Run]]:
+        """Runs for curves, by method: the finished ones; of a method without any, those that are started."""
+        finished = finished_runs(self.methods, self.cells)
+        started: dict[str, list[Run]] = {method: [] for method in self.methods}
+        for cell in self.cells:
+            run = Run.load(cell.folder)
+            if run.metrics:
+                started[cell.config.method].append(run)
+        return {method: finished[method] or started[method] for method in self.methods}
+
+
+def find(folder: Path) -> list[Found]:
+    """The comparisons in a folder; a single run is a comparison of one.
+
+    Raises:
+        ConfigError: there are no federated runs in it; one sentence.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
+    if (folder / CONFIG).is_file():
+        config = saved_config(folder)
+        if not isinstance(config, ExperimentConfig):
+            raise ConfigError(
+                f"The run in {folder} is a centralised one; a report shows federated runs, of fedpart run or "
+                f"compare."
+            )
+        return [Found(folder.resolve().name, config, [config.method], [_cell(config, folder)])]
+    names = _written(folder).get("comparisons", [])
+    names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
+    found = [_comparison(folder)] + [_comparison(folder / name) for name in names]
+    comparisons = [entry for entry in found if entry is not None]
+    if not comparisons:
+        raise ConfigError(
+            f"{folder} holds no federated run and no comparison; name a folder that fedpart compare or run "
+            f"has written."
+        )
+    return comparisons
+
+
+def _comparison(folder: Path) -> Found | None:
+    """The runs in ``<method>/seed<k>/``; None if there are none."""
+    cells, notes, written = [], [], _written(folder)
+    for file in sorted(folder.glob(f"*/seed*/{CONFIG}")):
+        try:
+            config = saved_config(file.parent)
+        except ConfigError as error:
+            notes.append(f"A run is left out: {error}")
+            continue
+        if isinstance(config, ExperimentConfig):
+            cells.append(_cell(config, file.parent))
+    if not cells:
+        return None
+    rows = [row["method"] for row in written.get("rows", [])]
+    own = dict.fromkeys(cell.config.method for cell in cells)
+    methods = [*(method for method in rows if method in own), *(m for m in own if m not in rows)]
+    cells.sort(key=lambda cell: (methods.index(cell.config.method), cell.config.seed))
+    notes += [
+        f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}"
+        for failure in written.get("failures", [])
+    ]
+    config = cells[0].config
+    published = written.get("config", {}).get("published", config.published)
+    config = ExperimentConfig.from_dict(config.resolved() | {"published": published})
+    return Found(folder.resolve().name, config, methods, cells, notes)
+
+
+def _cell(config: ExperimentConfig, folder: Path) -> Cell:
+    return Cell(f"{config.method}, seed {config.seed}", config, folder)
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    """What the comparison has left in its folder when it ended; empty if it has not."""
+    file = folder / "comparison.json"
+    if not file.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found

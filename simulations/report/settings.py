@@ -1,0 +1,81 @@
+"""What was run, with what, and how far it is, in words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from simulations.cells import Cell
+from simulations.config import ExperimentConfig
+from simulations.report.folder import Found
+from simulations.run_directory import read_metrics, read_summary
+
+Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
+
+
+def about(config: ExperimentConfig) -> str:
+    """The experiment in a line: data, clients, length."""
+    points = (
+        f"{config.training_points:,} training points" if config.training_points else "all training points"
+    )
+    turned = f" turned by up to {config.max_angle:g} degrees" if config.rotated else ""
+    split = f"{config.split.recipe} split by {config.split.by}"
+    if config.split.recipe != "iid":
+        split += f", Dirichlet {config.split.alpha:g}"
+    return (
+        f"Data {config.data}{turned}, {points}; {config.clients} clients ({split}) in "
+        f"cohorts of {config.cohort}; model {config.model}, S = {config.samples}; {config.rounds:,} rounds."
+    )
+
+
+def settings_text(found: Found) -> str:
+    """The configuration that the runs share, as YAML."""
+    own = ("method", "seed")
+    shared = {key: value for key, value in found.config.resolved().items() if key not in own}
+    text: str = yaml.safe_dump(shared, sort_keys=False, width=90, default_flow_style=None)
+    return text
+
+
+def runs_table(comparisons: Sequence[Found]) -> Table:
+    """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
+    head = ["run", "state", "engine", "precision", "configuration"]
+    rows = []
+    for name, cell in _cells(comparisons):
+        config, state = cell.config, f"{cell.config.rounds:,} rounds"
+        if not cell.finished():
+            state = f"round {len(read_metrics(cell.folder)):,} of {config.rounds:,}"
+        precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
+        rows.append([name, state, _engine(read_summary(cell.folder) or {}, config), precision, config.hash()])
+    return head, rows
+
+
+def versions(comparisons: Sequence[Found]) -> list[str]:
+    """A sentence for each set of versions that has computed finished runs."""
+    found: dict[str, list[str]] = {}
+    for name, cell in _cells(comparisons):
+        summary = read_summary(cell.folder)
+        if summary is not None:
+            texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
+            texts += [f"commit {summary['git_commit'][:12]}"] if summary.get("git_commit") else []
+            found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
+    every = len(found) == 1
+    return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
+
+
+def _cells(comparisons: Sequence[Found]) -> list[tuple[str, Cell]]:
+    """All runs with their names on the page."""
+    several = len(comparisons) > 1
+    return [
+        (f"{found.name}: {cell.name}" if several else cell.name, cell)
+        for found in comparisons
+        for cell in found.cells
+    ]
+
+
+def _engine(summary: dict[str, Any], config: ExperimentConfig) -> str:
+    workers = summary.get("workers", config.processes)
+    parts = [summary.get("engine", config.engine), f"{workers} workers" if workers and workers > 1 else ""]
+    parts.append(config.execution if config.execution != "loop" else "")
+    return ", ".join(part for part in parts if part)

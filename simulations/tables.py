@@ -1,0 +1,52 @@
+"""Tables of texts, for the terminal and for Markdown, and of numbers, for CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+LF = "\n"
+DIFFERENCE = "difference\n[std. err.]"
+COSTS = {"upload", "download", "seconds"}
+
+
+def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
+    """An empty table for :func:`terminal_row`, 80 columns wide."""
+    table = Table(title=title, title_style="bold", caption=caption, box=box.SIMPLE_HEAD)
+    table.pad_edge, table.padding = False, 0
+    for name in terminal_row(head, head):
+        table.add_column(name, justify="left" if name == "method" else "right", overflow="fold")
+    return table
+
+
+def terminal_row(head: Sequence[str], row: Sequence[str]) -> list[str]:
+    """Without what was learned; the paper's columns take the place of the bytes and the time."""
+    return without({"learned"} | (COSTS if DIFFERENCE in head else set()), head, row)
+
+
+def without(hidden: Set[str], head: Sequence[str], row: Sequence[str]) -> list[str]:
+    """The texts of a row that are not in a hidden column."""
+    return [text for name, text in zip(head, row, strict=True) if name not in hidden]
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table; line breaks stay in rows."""
+    lines = []
+    for row in (head, ["---"] * len(head), *rows):
+        escaped = [cell.replace("|", "\\|").replace(LF, " " if row is head else "<br>") for cell in row]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return lines
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows that need not have the same columns."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
