@@ -14,6 +14,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
 from fedpart.held_out import score
 from fedpart.jobs import Job, reported
+from fedpart.memory import keep_freed_memory
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import LocalSGD, SGDSettings, weight_decays
 from fedpart.protocol import Protocol
@@ -43,6 +44,7 @@ class Executor:
     """
 
     def __init__(self, protocol: Protocol) -> None:
+        keep_freed_memory()
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
         local, trained = protocol.settings.local, protocol.method.trained_psi(protocol.task)

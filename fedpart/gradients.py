@@ -55,7 +55,8 @@ class Objective(Protocol):
 class Gradients(NamedTuple):
     """Result of :func:`gradients`.
 
-    ``loss``: in nats; ``w``: flat pieces, one after the other the elements of w_j, or None without training;
+    ``loss``: in nats; ``w``: flat pieces, one after the other the elements of w_j (or of the subnetwork: a
+    piece may be there several times), or None without training;
     ``psi``: ``[P]``, or None.
     """
 
@@ -66,7 +67,7 @@ class Gradients(NamedTuple):
 
 def gradients(
     task: Task,
-    partition: Partition,
+    partition: Partition | None,
     objective: Objective,
     job: Job,
     point: Point,
@@ -77,7 +78,8 @@ def gradients(
     """Loss of ``job`` on one batch, and its gradient with respect to w_j and psi, as the job asks.
 
     Args:
-        task, partition, objective: what is learned, and the loss.
+        task, objective: what is learned, and the loss.
+        partition: where the elements of w_j are; None: the gradient of the whole subnetwork is wanted.
         job: which partition is trained, and whether psi's gradient is taken.
         point: subnetwork ``job.subnetwork``.
         psi: ``[P]``.
@@ -96,7 +98,10 @@ def gradients(
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
-    of_w = partition.select(point.pull_back(found), job.partition) if job.partition is not None else None
+    of_w = None
+    if job.partition is not None:
+        of_w = point.pull_back(found)
+        of_w = of_w if partition is None else partition.select(of_w, job.partition)
     return Gradients(loss.item(), of_w, of_psi)
 
 

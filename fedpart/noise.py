@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpart.rng import generator
+from fedpart.rng import generator, sixteen_bits
 
 _HALF_ULP = 2.0**-25  # float32 draws are multiples of 2**-24 in [0, 1); shifted, none is 0 but one becomes 1
 
@@ -45,26 +44,47 @@ class Noise:
 
         Every draw has its own section of the stream, so further rows (padding) leave all others as they are.
         """
-        shared = self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
+        bits = self.bits(shape) if coarse else None
+        if bits is not None:
+            return coarse_numbers(bits).to(self.dtype)
+        shared = self._shares(shape)
         draw = self._next((shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape), coarse)
         self._draws += 1
         return draw.repeat_interleave(self._repeat, 0) if shared else draw
 
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
+        """The next coarse numbers, before they are numbers: int16, see :func:`coarse_numbers`.
+
+        None: the numbers are not made from bits; they are there already.
+        """
+        images = self._channels_last and len(shape) == 4
+        out = torch.empty((shape[0], *shape[2:], shape[1]) if images else tuple(shape), dtype=torch.int16)
+        self._fill(out)
+        out = out.to(self.device)
+        return out.movedim(-1, 1) if images else out
+
+    def _shares(self, shape: tuple[int, ...] | torch.Size) -> bool:
+        """Whether rows of a draw of ``shape`` are repeated."""
+        return self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
+
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         """The numbers of draw ``self._draws``, of ``shape``: no row is there twice."""
-        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
         images = self._channels_last and len(shape) == 4
         memory = (shape[0], *shape[2:], shape[1]) if images else shape
-        if coarse:
-            count = math.prod(memory)
-            words = stream.integers(2**64, size=-(-count // 4), dtype=np.uint64)
-            parts = torch.from_numpy(words.astype("<u8", copy=False).view("<i2")[:count])
-            draw = parts.to(torch.float32).mul_(2.0**-16).add_(0.5 + 2.0**-17).view(memory)
-        else:
-            draw = torch.from_numpy(np.asarray(stream.random(memory, dtype="float32"))).add_(_HALF_ULP)
-            draw = _inside(draw)
-        draw = draw.to(self.device, self.dtype)
+        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
+        draw = torch.from_numpy(np.asarray(stream.random(memory, dtype="float32"))).add_(_HALF_ULP)
+        draw = _inside(draw).to(self.device, self.dtype)
         return draw.movedim(-1, 1) if images else draw
+
+    def _fill(self, out: Tensor) -> None:
+        """Write the bits of the next draw into ``out``, a row after another in its memory."""
+        shared = self._shares(out.shape)
+        own = out.new_empty((len(out) // self._repeat, *out.shape[1:])) if shared else out
+        key = self.key
+        sixteen_bits(own.numpy().reshape(-1), key.seed, key.purpose, *key.counter, section=self._draws)
+        self._draws += 1
+        if shared:
+            out.view(-1, self._repeat, *out.shape[1:]).copy_(own.unsqueeze(1))
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:
@@ -109,7 +129,7 @@ class JoinedNoise(Noise):
 
     def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
         super().__init__(parts[0].key, parts[0].device, parts[0].dtype)
-        self._parts, self._shares = parts, [count * samples for count in rows]
+        self._parts, self._counts = parts, [count * samples for count in rows]
         self._padding = padding * samples
 
     def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
@@ -118,23 +138,38 @@ class JoinedNoise(Noise):
         Raises:
             ValueError: the numbers are not one set per row, so that each batch would have its own.
         """
-        if not shape or shape[0] != sum(self._shares) + self._padding:
-            raise ValueError(
-                f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients "
-                f"cannot be computed together"
-            )
+        if coarse:
+            return super().uniform(shape, coarse)
+        self._check(shape)
         drawn = [
-            part.uniform((share, *shape[1:]), coarse)
-            for part, share in zip(self._parts, self._shares, strict=True)
+            part.uniform((share, *shape[1:])) for part, share in zip(self._parts, self._counts, strict=True)
         ]
         if self._padding:
             drawn.append(drawn[-1][:1].repeat(self._padding, *[1] * (len(shape) - 1)))
         return drawn[0] if len(drawn) == 1 else torch.cat(drawn)
 
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
+        """The bits of the next numbers of every part; see :meth:`uniform`."""
+        self._check(shape)
+        return super().bits(shape)
+
+    def _fill(self, out: Tensor) -> None:
+        *own, padding = torch.split(out, [*self._counts, self._padding])
+        for part, rows in zip(self._parts, own, strict=True):
+            part._fill(rows)
+        padding.copy_(own[-1][:1].expand_as(padding))
+
+    def _check(self, shape: tuple[int, ...] | torch.Size) -> None:
+        if not shape or shape[0] != sum(self._counts) + self._padding:
+            raise ValueError(
+                f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients "
+                f"cannot be computed together"
+            )
+
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:
         with ExitStack() as stack:
-            for part, share in zip(self._parts, self._shares, strict=True):
+            for part, share in zip(self._parts, self._counts, strict=True):
                 stack.enter_context(part.repeated(times, share))
             yield
 
@@ -162,6 +197,20 @@ def uniform(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool = Fa
     """
     draw = _draw(shape, like, coarse)
     return draw if draw.dtype == like.dtype else _inside(draw.to(like.dtype))
+
+
+def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:
+    """The bits of the loss's own next coarse numbers; None: there are none, and :func:`uniform` has numbers.
+
+    For a layer that looks up what it makes of each of the 65,536 numbers.
+    """
+    noise = _ACTIVE.get()
+    return None if noise is None else noise.bits(shape)
+
+
+def coarse_numbers(bits: Tensor) -> Tensor:
+    """What bits, int16, stand for: ``(bits + 2**15 + 1/2) 2**-16`` in float32, exactly."""
+    return bits.to(torch.float32).mul_(2.0**-16).add_(0.5 + 2.0**-17)
 
 
 def normal(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:

@@ -8,8 +8,12 @@ which clients answer changes nothing.
 from __future__ import annotations
 
 import hashlib
+import sys
+from typing import Any
 
 import numpy as np
+
+from fedpart.compiled import load
 
 _MASK = (1 << 64) - 1
 
@@ -23,10 +27,32 @@ def generator(seed: int, purpose: str, *counter: int, section: int = 0) -> np.ra
         *counter: up to three non-negative integers, e.g. round, client, step.
         section: where in the stream to begin, in steps of 2**35 single-precision numbers.
     """
+    key, start = _state(seed, purpose, counter, section)
+    return np.random.Generator(np.random.Philox(key=key, counter=start))
+
+
+def sixteen_bits(out: Any, seed: int, purpose: str, *counter: int, section: int = 0) -> None:
+    """Fill ``out``, a flat array of int16, with bits of the stream: its words, least significant first.
+
+    Args:
+        out: contiguous.
+        seed, purpose, counter, section: see :func:`generator`.
+    """
+    kernels = load("fedpart.philox_kernels") if sys.byteorder == "little" else None
+    if kernels is not None:
+        kernels.sixteen_bits(out, *_state(seed, purpose, counter, section))
+    else:
+        stream = generator(seed, purpose, *counter, section=section)
+        words = stream.integers(2**64, size=-(-out.size // 4), dtype=np.uint64)
+        out[:] = words.astype("<u8", copy=False).view("<i2")[: out.size]
+
+
+def _state(seed: int, purpose: str, counter: tuple[int, ...], section: int) -> tuple[Any, Any]:
+    """Philox's key and counter."""
     if len(counter) > 3:
         raise ValueError(f"A random stream takes at most three counters, got {len(counter)}: {counter}.")
     digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
     key = np.array([seed & _MASK, int.from_bytes(digest, "little")], dtype=np.uint64)
     # The lowest word counts the numbers drawn from the stream; the three above it name the stream.
     start = np.array([section << 32, *counter, *([0] * (3 - len(counter)))], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=start))
+    return key, start

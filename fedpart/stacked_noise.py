@@ -41,6 +41,9 @@ class ShapeRecorder(Noise):
         """Every draw, in their order; samples that share noise count once."""
         return [self._recorded[draw] for draw in range(len(self._recorded))]
 
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """There are none."""
+
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         self._recorded[self._draws] = Draw(shape, coarse)
         return torch.full(shape, _PADDING, device=self.device, dtype=self.dtype)
@@ -56,6 +59,9 @@ class GivenNoise(Noise):
     def __init__(self, draws: Sequence[Tensor]) -> None:
         super().__init__(NoiseKey(0, "given"))
         self._given = draws
+
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """There are none."""
 
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         draw = self._given[self._draws] if self._draws < len(self._given) else None

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import fedpart
-from fedpart.noise import Noise, NoiseKey
-from fedpart.rng import generator
+from fedpart import rng
+from fedpart.noise import JoinedNoise, Noise, NoiseKey, coarse_numbers
+from fedpart.rng import generator, sixteen_bits
 
 
 def numbers(*counter, seed=0, purpose="test", shape=(1000,), **options):
@@ -162,3 +163,47 @@ def test_coarse_numbers_are_uniform_and_inside_whatever_their_bits():
     fewer = Noise(NoiseKey(0, "coarse")).uniform((7, 997), coarse=True)
     assert torch.equal(fewer, draw[:7])
     assert torch.logit(torch.tensor([2.0**-17, 1 - 2.0**-17])).isfinite().all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 2048, 2049, 5001])
+@pytest.mark.parametrize("section", [0, 3])
+def test_bits_are_the_streams_words(size, section, monkeypatch):
+    key = (-5, "test", 2**63, 7)
+    words = generator(*key, section=section).integers(2**64, size=size, dtype=np.uint64)
+    expected = words.astype("<u8").view("<i2")[:size]
+    for load in (rng.load, lambda module: None):
+        monkeypatch.setattr(rng, "load", load)
+        out = np.empty(size, np.int16)
+        sixteen_bits(out, *key, section=section)
+        assert np.array_equal(out, expected)
+
+
+def test_coarse_numbers_are_their_bits():
+    numbers, bits = Noise(NoiseKey(0, "coarse"), dtype=torch.float64), Noise(NoiseKey(0, "coarse"))
+    for shape in ((5, 3), (7,), ()):
+        drawn = bits.bits(shape)
+        assert drawn.dtype == torch.int16
+        assert torch.equal(numbers.uniform(shape, coarse=True), coarse_numbers(drawn).double())
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("shape", [(3,), (3, 5, 4), ()], ids=str)
+def test_noise_of_joined_batches_is_that_of_each(shared, shape):
+    def parts():
+        return [Noise(NoiseKey(0, "test", (client,))) for client in range(3)]
+
+    rows, padding = [2, 5, 1], 1
+    joined, alone = JoinedNoise(parts(), rows, 2, padding), parts()
+    whole = (2 * (sum(rows) + padding), *shape)
+    with joined.repeated(shared, whole[0]), joined.active(channels_last=True):
+        found = [joined.uniform(whole, coarse) for coarse in (True, False, True)]
+    for part, count in zip(alone, rows, strict=True):
+        part.rewind(channels_last=True)
+        with part.repeated(shared, 2 * count):
+            expected = [part.uniform((2 * count, *shape), coarse) for coarse in (True, False, True)]
+        for i, one in enumerate(expected):
+            assert torch.equal(found[i][: 2 * count], one)
+            found[i] = found[i][2 * count :]
+    assert all(len(rest) == 2 * padding for rest in found)
+    with pytest.raises(ValueError, match=r"shape \(3,\), which all examples share"):
+        joined.bits((3,))

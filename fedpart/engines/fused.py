@@ -23,7 +23,7 @@ from fedpart.update import Update, summable
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 256, "cuda": 32768}
 # A pass is padded to a multiple of so many: kernels are made, and kept, for every shape that they meet.
-ROUND = 32
+ROUND = 16
 
 
 class _Part(NamedTuple):
@@ -129,14 +129,15 @@ class FusedRunner:
         psi_sum, loss_sum, seen = torch.zeros_like(executor.psi), 0.0, 0.0
         for examples, found in self._passes(job, batches):
             if found.w is not None:
-                scaled = [piece.mul_(examples) for piece in found.w]
-                w_sum = [a.add_(b) for a, b in zip(w_sum, scaled, strict=True)] if w_sum else scaled
+                w_sum = w_sum or [torch.zeros_like(piece) for piece in found.w]
+                for total_of_piece, piece in zip(w_sum, found.w, strict=True):
+                    total_of_piece.add_(piece, alpha=examples)
             if found.psi is not None:
                 psi_sum += found.psi * examples
             loss_sum += found.loss * examples
             seen += examples
         if j is not None:
-            gradient = joined(w_sum)
+            gradient = joined(partition.select(w_sum, j))
             if executor.decays[j - 1]:
                 gradient = gradient.add(partition.take(start, j), alpha=executor.decays[j - 1] * seen)
             delta = gradient.mul_(-local.learning_rate)
@@ -167,7 +168,7 @@ class FusedRunner:
             objective = self.protocol.method.loss
             yield (
                 sum(one.weight * count for one, count in zip(waiting, counts, strict=True)),
-                gradients(task, self.protocol.partition, objective, job, point, executor.psi, batch, noise),
+                gradients(task, None, objective, job, point, executor.psi, batch, noise),
             )
             waiting = []
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.base import HyperModule
-from fedpart.noise import uniform
+from fedpart.hyperparameters.concrete import keep, masked
+from fedpart.noise import coarse_bits, uniform
 
 
 class ConcreteDropout(HyperModule):
@@ -44,11 +45,12 @@ class ConcreteDropout(HyperModule):
         """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
         if not self.training:
             return x
-        noise = torch.logit(
-            uniform(x.shape, like=self.logit, coarse=True)
-        )  # psi's precision, also under autocast
-        keep = noise.add_(self.logit).mul_(-1 / self.temperature).sigmoid_()
-        return x * (keep * (1 + self.logit.exp())).to(x.dtype)  # 1 / (1 - p) = 1 + e^logit
+        wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, self.logit)))
+        bits = None if wrapped else coarse_bits(x.shape)
+        if bits is not None:
+            return masked(x, bits, self.logit, self.temperature)
+        u = uniform(x.shape, like=self.logit, coarse=True)  # in psi's precision, also under autocast
+        return x * keep(u, self.logit, self.temperature).to(x.dtype)
 
     def physical(self) -> dict[str, float]:
         return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

@@ -7,16 +7,14 @@ convolutions do in bfloat16.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Kernel = Callable[..., None]
+from fedpart.compiled import Kernel, load
+
 _INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 
 
@@ -29,9 +27,9 @@ class MaxPoolReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[N, channels, height, width]``; ``[N, channels, height // 2, width // 2]``."""
-        kernels = _kernels() if _fits(x) else None
+        kernels = load("fedpart.layers.pooling_kernels") if _fits(x) else None
         if kernels is not None:
-            pooled: Tensor = _Pool.apply(x, *kernels)  # type: ignore[no-untyped-call]
+            pooled: Tensor = _Pool.apply(x, kernels.forward, kernels.backward)  # type: ignore[no-untyped-call]
             return pooled
         return F.relu(F.max_pool2d(x, 2))
 
@@ -77,13 +75,3 @@ def _bounds(dtype: torch.dtype) -> tuple[Any, Any]:
     integer = torch.iinfo(_INTEGERS[dtype])
     infinity = torch.tensor(torch.inf, dtype=dtype).view(_INTEGERS[dtype])
     return torch.tensor(integer.max, dtype=_INTEGERS[dtype]).numpy()[()], infinity.numpy()[()]
-
-
-@cache
-def _kernels() -> tuple[Kernel, Kernel] | None:
-    """Forward and backward, compiled when they are first called; None without numba."""
-    if importlib.util.find_spec("numba") is None:
-        return None
-    from fedpart.layers.pooling_kernels import compiled
-
-    return compiled()

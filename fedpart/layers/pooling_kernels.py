@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fedpart.compiled import jit
+
 NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes no gradient
 
 
+@jit
 def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
     """Pool and rectify.
 
@@ -40,6 +43,7 @@ def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
                     out[n, i, j, c] = max(largest, zero)
 
 
+@jit
 def backward(gradient: Any, where: Any, out: Any) -> None:
     """Send each gradient to where the maximum was, and zeros elsewhere.
 
@@ -68,13 +72,3 @@ def backward(gradient: Any, where: Any, out: Any) -> None:
                     out[n, 2 * i + 1, 2 * j, c] = four[2, c]
                 for c in range(channels):
                     out[n, 2 * i + 1, 2 * j + 1, c] = four[3, c]
-
-
-def compiled() -> tuple[Any, Any]:
-    """Both kernels; machine code is kept on the disk, where there is a place for it."""
-    import numba  # takes a second, and need not be there
-
-    try:
-        return numba.njit(forward, cache=True, nogil=True), numba.njit(backward, cache=True, nogil=True)
-    except RuntimeError:  # no folder can be written
-        return numba.njit(forward, nogil=True), numba.njit(backward, nogil=True)
