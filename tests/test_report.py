@@ -210,6 +210,14 @@ def test_the_data_are_elsewhere_or_others(tmp_path, changes, says):
     assert len(page.charts) == 4  # three of the accuracy, and rotation
 
 
+def test_a_model_that_cannot_be_built_here(tmp_path):
+    fake(tmp_path, ["partitioned"], [0], psi_from="/nowhere/at/all")
+    (tmp_path / "comparison.json").write_text('{"rows": [')  # being written
+    page = Page(write_report(tmp_path))
+    assert page.headings == SECTIONS and "partitioned, seed 0 cannot be drawn" in page.text
+    assert re.search(r'data-label="local steps">—<', page.html)
+
+
 def test_a_single_run_one_seed_and_no_accuracy(tmp_path):
     fake(tmp_path, ["fedavg"], [0], accuracies=None)
     path = write_report(tmp_path / "fedavg" / "seed0", tmp_path / "page.html")

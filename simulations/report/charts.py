@@ -145,6 +145,7 @@ def _heat_map(
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
     number, chunks = counts.shape[1], int(clients.chunks.max())
     low, high = (-0.5, len(counts) - 0.5) if edges is None else (edges[0], edges[-1])
@@ -163,7 +164,9 @@ def _heat_map(
             ax.set_yticks(ticks)
         elif edges is not None:
             ax.set_yticks(edges[:: max(1, (len(edges) - 1) // 5)])
-        bar = ax.figure.colorbar(image, ax=[ax, strip], aspect=30, pad=0.02)
+        bar = ax.figure.colorbar(
+            image, ax=[ax, strip], aspect=30, pad=0.02, ticks=MaxNLocator(6, integer=True)
+        )
         bar.set_label("examples", fontsize=13)
         bar.ax.tick_params(labelsize=11)
         bar.outline.set_visible(False)

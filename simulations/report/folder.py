@@ -108,9 +108,9 @@ def _cell(config: ExperimentConfig, folder: Path) -> Cell:
 
 
 def _written(folder: Path) -> dict[str, Any]:
-    """What the comparison has left in its folder when it ended; empty if it has not."""
-    file = folder / "comparison.json"
-    if not file.is_file():
+    """What the comparison has left in its folder when it ended; empty if it has not, or is about to."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
         return {}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found

@@ -119,17 +119,18 @@ def _unfinished(found: Found) -> list[str]:
 
 
 def _costs(runs: dict[str, list[Run]], data: Data | str) -> dict[str, Cost]:
-    found = {}
-    for method, own in runs.items():
-        if own:
-            steps = None
-            if not isinstance(data, str):
-                steps = [
-                    count_steps(saved_config(run.folder), run.metrics, data.shards, data.splits.num_classes)
-                    for run in own
-                ]
-            found[method] = Cost.of(own, steps)
-    return found
+    return {method: Cost.of(own, _steps(own, data)) for method, own in runs.items() if own}
+
+
+def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | None:
+    """Of each run; None if data or model cannot be had here."""
+    if isinstance(data, str):
+        return None
+    classes = data.splits.num_classes
+    try:
+        return [count_steps(saved_config(run.folder), run.metrics, data.shards, classes) for run in runs]
+    except (ValueError, TypeError, OSError, ImportError):
+        return None
 
 
 def _cost_table(costs: Sequence[tuple[str, dict[str, Cost]]], named: bool) -> Table:
