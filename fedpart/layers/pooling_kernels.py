@@ -53,22 +53,29 @@ def backward(gradient: Any, where: Any, out: Any) -> None:
         out: ``[N, height, width, channels]``, written.
     """
     count, height, width, channels = gradient.shape
-    four = np.empty((4, channels), gradient.dtype)
-    for n in range(count):
-        for i in range(height):
-            for j in range(width):
-                for c in range(channels):
-                    value, place = gradient[n, i, j, c], where[n, i, j, c]
-                    zero = value - value
-                    four[0, c] = value if place == 0 else zero
-                    four[1, c] = value if place == 1 else zero
-                    four[2, c] = value if place == 2 else zero
-                    four[3, c] = value if place == 3 else zero
-                for c in range(channels):
-                    out[n, 2 * i, 2 * j, c] = four[0, c]
-                for c in range(channels):
-                    out[n, 2 * i, 2 * j + 1, c] = four[1, c]
-                for c in range(channels):
-                    out[n, 2 * i + 1, 2 * j, c] = four[2, c]
-                for c in range(channels):
-                    out[n, 2 * i + 1, 2 * j + 1, c] = four[3, c]
+    values = gradient.reshape(count * height, width * channels)
+    places = where.reshape(values.shape)
+    written = out.reshape(count * height, 4 * width * channels)
+    four = np.empty((4, width * channels), gradient.dtype)
+    parts = four.reshape(4, width, channels)
+    rows = np.empty((2, 2 * width, channels), gradient.dtype)  # of the result: memory likes long writes
+    flat = rows.reshape(rows.size)
+    for row in range(len(values)):
+        for k in range(width * channels):
+            value, place = values[row, k], places[row, k]
+            zero = value - value
+            four[0, k] = value if place == 0 else zero
+            four[1, k] = value if place == 1 else zero
+            four[2, k] = value if place == 2 else zero
+            four[3, k] = value if place == 3 else zero
+        for j in range(width):
+            for c in range(channels):
+                rows[0, 2 * j, c] = parts[0, j, c]
+            for c in range(channels):
+                rows[0, 2 * j + 1, c] = parts[1, j, c]
+            for c in range(channels):
+                rows[1, 2 * j, c] = parts[2, j, c]
+            for c in range(channels):
+                rows[1, 2 * j + 1, c] = parts[3, j, c]
+        for i in range(flat.size):
+            written[row, i] = flat[i]
