@@ -1,4 +1,4 @@
-"""The kernel of :mod:`fedpart.rng`: what numpy's Philox4x64-10 gives, in a third of its time."""
+"""The kernel of :mod:`fedpart.rng`: what numpy's Philox4x64-10 gives, in half of its time."""
 
 from __future__ import annotations
 
