@@ -12,7 +12,7 @@ NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes n
 
 
 @jit
-def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
+def pool(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
     """Pool and rectify.
 
     Args:
@@ -44,12 +44,12 @@ def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
 
 
 @jit
-def backward(gradient: Any, where: Any, out: Any) -> None:
+def send_back(gradient: Any, where: Any, out: Any) -> None:
     """Send each gradient to where the maximum was, and zeros elsewhere.
 
     Args:
         gradient: bits, ``[N, height // 2, width // 2, channels]``.
-        where: of :func:`forward`.
+        where: of :func:`pool`.
         out: ``[N, height, width, channels]``, written.
     """
     count, height, width, channels = gradient.shape
