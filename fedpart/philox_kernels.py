@@ -40,13 +40,15 @@ def sixteen_bits(out: Any, key: Any, start: Any) -> None:
     """Fill ``out``, flat int16, with the words that follow the counter ``start [4]`` under ``key [2]``."""
     words = np.empty(_WORDS, np.uint64)
     parts = words.view(np.int16)
-    counter = start[0]
+    # Scalars, and a loop that copies: arrays might overlap, which a compiler has to expect again and again.
+    counter, start_b, start_c, start_d = start[0], start[1], start[2], start[3]
+    first_key, second_key = key[0], key[1]
     for done in range(0, out.size, parts.size):
         rest = min(parts.size, out.size - done)
         for block in range((rest + 15) // 16):
             counter += _ONE
-            a, b, c, d = counter, start[1], start[2], start[3]
-            first, second = key[0], key[1]
+            a, b, c, d = counter, start_b, start_c, start_d
+            first, second = first_key, second_key
             for _ in range(10):
                 upper, lower = _multiply(_FIRST, a)
                 upper_c, lower_c = _multiply(_SECOND, c)
@@ -57,4 +59,6 @@ def sixteen_bits(out: Any, key: Any, start: Any) -> None:
             words[4 * block + 1] = b
             words[4 * block + 2] = c
             words[4 * block + 3] = d
-        out[done : done + rest] = parts[:rest]
+        target = out[done : done + rest]
+        for i in range(rest):
+            target[i] = parts[i]

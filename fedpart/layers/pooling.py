@@ -29,7 +29,7 @@ class MaxPoolReLU(nn.Module):
         """``x``: images ``[N, channels, height, width]``; ``[N, channels, height // 2, width // 2]``."""
         kernels = load("fedpart.layers.pooling_kernels") if _fits(x) else None
         if kernels is not None:
-            pooled: Tensor = _Pool.apply(x, kernels.forward, kernels.backward)  # type: ignore[no-untyped-call]
+            pooled: Tensor = _Pool.apply(x, kernels.pool, kernels.send_back)  # type: ignore[no-untyped-call]
             return pooled
         return F.relu(F.max_pool2d(x, 2))
 

@@ -12,7 +12,7 @@ NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes n
 
 
 @jit
-def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
+def pool(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
     """Pool and rectify.
 
     Args:
@@ -44,31 +44,38 @@ def forward(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
 
 
 @jit
-def backward(gradient: Any, where: Any, out: Any) -> None:
+def send_back(gradient: Any, where: Any, out: Any) -> None:
     """Send each gradient to where the maximum was, and zeros elsewhere.
 
     Args:
         gradient: bits, ``[N, height // 2, width // 2, channels]``.
-        where: of :func:`forward`.
+        where: of :func:`pool`.
         out: ``[N, height, width, channels]``, written.
     """
     count, height, width, channels = gradient.shape
-    four = np.empty((4, channels), gradient.dtype)
-    for n in range(count):
-        for i in range(height):
-            for j in range(width):
-                for c in range(channels):
-                    value, place = gradient[n, i, j, c], where[n, i, j, c]
-                    zero = value - value
-                    four[0, c] = value if place == 0 else zero
-                    four[1, c] = value if place == 1 else zero
-                    four[2, c] = value if place == 2 else zero
-                    four[3, c] = value if place == 3 else zero
-                for c in range(channels):
-                    out[n, 2 * i, 2 * j, c] = four[0, c]
-                for c in range(channels):
-                    out[n, 2 * i, 2 * j + 1, c] = four[1, c]
-                for c in range(channels):
-                    out[n, 2 * i + 1, 2 * j, c] = four[2, c]
-                for c in range(channels):
-                    out[n, 2 * i + 1, 2 * j + 1, c] = four[3, c]
+    values = gradient.reshape(count * height, width * channels)
+    places = where.reshape(values.shape)
+    written = out.reshape(count * height, 4 * width * channels)
+    four = np.empty((4, width * channels), gradient.dtype)
+    parts = four.reshape(4, width, channels)
+    rows = np.empty((2, 2 * width, channels), gradient.dtype)  # of the result: memory likes long writes
+    flat = rows.reshape(rows.size)
+    for row in range(len(values)):
+        for k in range(width * channels):
+            value, place = values[row, k], places[row, k]
+            zero = value - value
+            four[0, k] = value if place == 0 else zero
+            four[1, k] = value if place == 1 else zero
+            four[2, k] = value if place == 2 else zero
+            four[3, k] = value if place == 3 else zero
+        for j in range(width):
+            for c in range(channels):
+                rows[0, 2 * j, c] = parts[0, j, c]
+            for c in range(channels):
+                rows[0, 2 * j + 1, c] = parts[1, j, c]
+            for c in range(channels):
+                rows[1, 2 * j, c] = parts[2, j, c]
+            for c in range(channels):
+                rows[1, 2 * j + 1, c] = parts[3, j, c]
+        for i in range(flat.size):
+            written[row, i] = flat[i]
