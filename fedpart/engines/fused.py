@@ -46,7 +46,8 @@ class FusedRunner:
         shards: ``shards[client]`` is the client's data.
 
     Raises:
-        ValueError: clients take several steps, or do not weigh as much as their examples.
+        ValueError: clients take several steps, do not weigh as much as their examples, or have their updates
+            looked at.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -60,6 +61,11 @@ class FusedRunner:
             raise ValueError(
                 f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
                 f"examples, or use execution: loop."
+            )
+        if protocol.settings.separate:
+            raise ValueError(
+                "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
+                "trim and privacy out, or use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
