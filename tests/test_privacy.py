@@ -36,12 +36,11 @@ def protocol(**changes):
 
 
 def test_published_costs():
-    """DP-SGD on MNIST of TensorFlow Privacy's tutorial: eps 1.18 at order 17; Abadi et al. (2016): 1.26."""
+    """MNIST in TensorFlow Privacy's tutorial: 1.18; the example of Abadi et al. (2016): 1.26."""
     # Both are stated with the older conversion from Renyi divergence, d + log(1 / delta) / (a - 1).
-    for rate, z, steps, expected in ((256 / 60_000, 1.3, 3515, 1.18), (0.01, 4.0, 10_000, 1.26)):
+    for rate, z, steps, expected in ((250 / 60_000, 1.3, 3600, 1.18), (0.01, 4.0, 10_000, 1.26)):
         older = steps * renyi(rate, z) - math.log(1e-5) / (ORDERS - 1)
         assert older.min() == pytest.approx(expected, abs=0.005)
-    assert ORDERS[np.argmin(3515 * renyi(256 / 60_000, 1.3) - math.log(1e-5) / (ORDERS - 1))] == 17
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
 
 
 def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
-    """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk, whatever it sends."""
+    """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
     some = protocol(z=1.5)
     mechanism, sizes = Privacy(some), some.partition.sizes
     for client in range(some.settings.clients):
@@ -139,9 +138,8 @@ def test_cohorts_are_drawn_client_by_client():
 
 def test_frozen_hyperparameters_stay_and_every_round_steps():
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
-    options = private(
-        clients=6, cohort=1, method="fedavg", method_options={"augment": True}, clip=ClipSettings(1.0)
-    )
+    method = {"method": "fedavg", "method_options": {"augment": True}}
+    options = private(clients=6, cohort=1, clip=ClipSettings(1.0), **method)
     federation, reports = Federation(Protocol(task, options)), []
     psi = federation.psi.clone()
     LocalEngine(federation, shards([3] * 6)).run(6, reports.append)

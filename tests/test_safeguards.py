@@ -127,10 +127,8 @@ def test_trimmed_mean_is_per_partition_and_bounded_by_honest_values():
     liars = [Update({2: torch.full((3,), 1e14)}).weigh(1.0, 1.0) for _ in range(2)]
     mean = trimmed_mean([*liars, *honest], 0.2)
     for j in (1, 2):
-        kept = torch.stack([one.deltas[j] for one in honest])
-        assert (mean.deltas[j] >= kept.min(dim=0).values).all() and (
-            mean.deltas[j] <= kept.max(dim=0).values
-        ).all()
+        low, high = torch.stack([one.deltas[j] for one in honest]).aminmax(dim=0)
+        assert (mean.deltas[j] >= low).all() and (mean.deltas[j] <= high).all()
 
 
 def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
@@ -170,10 +168,7 @@ def test_a_round_with_too_few_replies_does_not_step(replies):
     assert first.refused == {"no_answer": 5 - replies}
     fresh = Federation(federation.protocol)
     now = {name: torch.tensor(value) for name, value in first.psi.items()}
-    unchanged = all(
-        torch.equal(now[name], value.flatten().to(now[name].dtype))
-        for name, value in fresh.psi_tensors().items()
-    )
+    unchanged = all(torch.equal(now[name], v.flatten()) for name, v in fresh.psi_tensors().items())
     assert unchanged == (not first.stepped)
     assert second.stepped and second.replies == 5  # those that were missing are asked again
     assert {one["client"] for one in first.skipped}.isdisjoint(there)
@@ -207,7 +202,7 @@ def test_the_timeout_of_a_round_reaches_grid_and_messages():
     grid.send_and_receive = send
     run(2, config, grid)
     trained = [message for message in grid.sent if message.metadata.message_type == "train"]
-    assert timeouts.count(7.5) == 2
+    assert set(timeouts[1:]) == {7.5}  # the first is of the question who is who
     assert {message.metadata.ttl for message in trained} == {67.5}
 
 
