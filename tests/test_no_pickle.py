@@ -1,4 +1,4 @@
-"""Nothing that came over the network is unpickled, and what servers are told about uploads has its defaults."""
+"""Nothing that came over the network is unpickled; what configurations say of uploads."""
 
 import ast
 import io
