@@ -190,6 +190,45 @@ def test_a_missing_client_is_asked_again():
         assert [one["client"] for one in report.skipped] == ([gone] if report.round == first else [])
 
 
+def test_half_of_the_nodes_die_in_mid_round_and_come_back():
+    config, dead, rounds = {"on_client_error": "skip"}, range(0, CLIENTS, 2), 6
+    grid, started = InProcessGrid(app, CLIENTS, config), []
+    answer = grid._answer
+
+    def die(message):
+        if message.metadata.message_type == "train":
+            started.append(message.content["config"]["round"])
+            if started.count(2) == 1 and started[-1] == 2:
+                for client in dead:
+                    grid.leave(client)
+        return answer(message)
+
+    def restart(report):
+        reports.append(report)
+        if report.round == 4:
+            for client in dead:
+                grid.join({"partition-id": client, "num-partitions": CLIENTS})
+
+    grid._answer, reports = die, []
+    federation = Federation(build(config).protocol)
+    protocol = federation.protocol
+    chunks = [protocol.chunk(client) for client in range(CLIENTS)]
+    FedPart(federation, on_round=restart, wait=0.0).run(grid, rounds)
+    assert federation.round == rounds
+    lost = [client for client in protocol.cohort(2) if client in dead]
+    assert [one["client"] for one in reports[1].skipped] == lost and reports[1].stepped
+    alive = [client for client in range(CLIENTS) if client not in dead]
+    for report in reports:
+        there = alive if report.round in (3, 4) else None
+        assert report.cohort == protocol.cohort(report.round, there)
+        assert report.round == 2 or report.skipped == []
+    seen = {m.content["config"]["client"]: set() for m in grid.sent if m.metadata.message_type == "train"}
+    for message in grid.sent:
+        if message.metadata.message_type == "train":
+            seen[message.content["config"]["client"]].add(message.content["config"]["chunk"])
+    assert all(told == {chunks[client]} for client, told in seen.items())
+
+
 def test_the_timeout_of_a_round_reaches_grid_and_messages():
     config = {"round_timeout": 7.5}
     grid = InProcessGrid(app, CLIENTS, config)
