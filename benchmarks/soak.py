@@ -1,9 +1,9 @@
 """Whether memory stays flat over many rounds, in every process that lives for all of them.
 
 A run of the digits as `fedpart run` makes it, with evaluations, checkpoints and metrics, in a process tree of
-its own. Every hundred rounds, between two of them, each process is measured: its proportional set size, without
-files. What counts is the slope of a line through the sizes after the warm-up: 1% or more of the first of them
-per hundred rounds is a leak, and the exit status 1.
+its own. Every hundred rounds, between two of them, each process is measured: its proportional set size,
+without files. What counts is the slope of a line through the sizes after the warm-up: 1% or more of the first
+of them per hundred rounds is a leak, and the exit status 1.
 
     python benchmarks/soak.py --engines local ray --rounds 1000
 """

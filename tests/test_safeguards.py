@@ -251,6 +251,13 @@ def test_claims_beyond_the_cap_are_refused():
         run(3, config)
     assert caught.value.category == "examples"
     _, reports = run(1, {**config, "on_client_error": "skip"})
+    _, expected = local(1, **config, on_client_error="skip")
+    assert reports[0].skipped == expected[0].skipped and reports[0].refused == expected[0].refused
+    with pytest.raises(ClientError, match=r"claims 10 examples where max_examples is 9"):
+        local(3, **config)
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    with pytest.raises(ClientError, match=r"client 3 .* claims 5 examples where max_examples is 4"):
+        federate(task, shards([3, 4, 4, 5]), rounds=1, execution="fused", max_examples=4)
     claimed = {client: 6 + client % 5 for client in reports[0].cohort}
     assert {one["client"] for one in reports[0].skipped} == {c for c, n in claimed.items() if n > 9}
 

@@ -182,7 +182,10 @@ class BlockRunner:
         """Add a client's update to a sum, in place; its values are not checked."""
         jobs = self.protocol.plan(client, self.round)
         with naming(client, self.round):
-            found.total = self.executor.add(client, self.shards[client], jobs, found.total)
+            shard = self.shards[client]
+            if len(shard) > self.protocol.settings.max_examples:
+                self._term(client)  # is refused
+            found.total = self.executor.add(client, shard, jobs, found.total)
         found.upload_bytes += upload_bytes(self.protocol, jobs)
 
     def _blame(self, clients: Iterable[int]) -> None:

@@ -101,6 +101,8 @@ class FusedRunner:
         total, groups = Update(clients=len(clients)), dict[tuple[Job, bool], list[_Part]]()
         for client in clients:
             jobs, shard = self.protocol.plan(client, executor.round), self.shards[client].to(executor.device)
+            if len(shard) > self.protocol.settings.max_examples:
+                raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
             size += upload_bytes(self.protocol, jobs)
             main = reported(jobs)
