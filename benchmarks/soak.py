@@ -59,11 +59,10 @@ class Sampler(Progress):
 
 def _name(pid: int) -> str:
     try:
-        words = (
-            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
-        )
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        words = []
+        return str(pid)
+    words = line.replace(b"\0", b" ").decode(errors="replace").split()
     names = [Path(word).name for word in words if not word.startswith("-")]
     return f"{pid} {' '.join(names[:2])[:60]}".strip()
 

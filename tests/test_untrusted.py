@@ -12,6 +12,8 @@ from tiny import tiny
 
 import fedpart
 from simulations.config import ConfigError
+from simulations.run_directory import read_metrics
+from simulations.runner import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
 WIRE = [ROOT / "fedpart" / "wire.py", *(ROOT / "server").glob("*.py"), *(ROOT / "client").glob("*.py")]
@@ -74,3 +76,30 @@ def test_safeguards_of_a_configuration_are_those_of_its_settings():
         tiny(weighting="uniform", clip={"weights": 1.0, "psi": 1.0}, privacy={"noise_multiplier": 1.0})
     with pytest.raises(ConfigError, match=r"set weighting: uniform"):
         tiny(trim=0.1)
+
+
+def test_a_run_tells_what_it_refused_and_spent(tmp_path):
+    config = tiny(
+        rounds=2,
+        weighting="uniform",
+        on_client_error="skip",
+        max_examples=8,
+        clip={"weights": 1.0, "psi": 1.0},
+        privacy={"noise_multiplier": 2.0, "delta": 1e-3, "randomness": "seed"},
+    )
+    summary = run_experiment(config, tmp_path / "run")
+    lines = read_metrics(tmp_path / "run")
+    refused = sum(len(line["skipped"]) for line in lines)
+    assert (
+        refused > 0 and summary["refused"] == {"examples": refused} and summary["skipped_clients"] == refused
+    )
+    assert all(line["refused"] == ({"examples": n} if (n := len(line["skipped"])) else {}) for line in lines)
+    assert {one["category"] for line in lines for one in line["skipped"]} == {"examples"}
+    assert 0 < lines[0]["epsilon"] < lines[1]["epsilon"] == summary["epsilon"]
+    assert summary["delta"] == 1e-3 and summary["rounds_without_step"] == 0
+    few = run_experiment(
+        tiny(rounds=1, on_client_error="skip", max_examples=1, min_replies=2), tmp_path / "few"
+    )
+    assert few["rounds_without_step"] == 1 and "epsilon" not in few
+    (line,) = read_metrics(tmp_path / "few")
+    assert line["stepped"] is False and line["replies"] == 0 and line["train_loss"] is None
