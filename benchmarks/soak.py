@@ -48,12 +48,14 @@ class Sampler(Progress):
 
     def __init__(self, every: int) -> None:
         super().__init__(quiet=True)
-        self.every = every
+        self.every, self._names = every, dict[int, str]()  # a process may change its title
 
     def completed(self, count: int) -> None:
         if count % self.every == 0:
             gc.collect()
-            sizes = {_name(pid): round(size, 2) for pid, size in processes(os.getpid()).items()}
+            sizes = processes(os.getpid())
+            self._names = {pid: self._names.get(pid) or _name(pid) for pid in sizes}
+            sizes = {self._names[pid]: round(size, 2) for pid, size in sorted(sizes.items())}
             print(json.dumps({"round": count, "mb": sizes}), flush=True)
 
 

@@ -202,3 +202,15 @@ def test_secret_noise_is_checkpointed_in_every_round(tmp_path):
     with pytest.raises(ValueError, match=r"checkpoint_every is 10; set it to 1"):
         run(10)
     assert run(1).metrics[0].epsilon > 0
+
+
+@pytest.mark.parametrize(("workers", "execution"), [(1, "loop"), (2, "loop"), (1, "vectorised")])
+def test_engines_take_empty_and_large_cohorts(workers, execution):
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    federation, reports = Federation(Protocol(task, private(clients=8, cohort=2))), []
+    with LocalEngine(federation, shards([3] * 8), workers, execution) as engine:
+        for rate in (0.0, 1.0):
+            federation.privacy.rate = rate
+            engine.run(federation.round + 1, reports.append)
+    assert [report.replies for report in reports] == [0, 8]
+    assert torch.isfinite(federation.w).all()
