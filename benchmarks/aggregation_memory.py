@@ -62,15 +62,15 @@ def run(engine: str, cohort: int, hidden: list[int]) -> None:
         running.run(UPDATES // cohort)
 
 
-def proportional(main: int) -> float:
-    """Proportional set size of a process and its descendants without files, in megabytes."""
+def processes(main: int) -> dict[int, float]:
+    """Proportional set sizes, without files, of a process and its descendants: megabytes by process id."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has ended
             continue
-    family, kilobytes = {main}, 0
+    family, found = {main}, dict[int, float]()
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
     for pid in family:
@@ -78,10 +78,9 @@ def proportional(main: int) -> float:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        kilobytes += sum(
-            int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))
-        )
-    return kilobytes / 1024
+        sizes = [int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+        found[pid] = sum(sizes) / 1024
+    return found
 
 
 def measure(engine: str, cohort: int, hidden: list[int]) -> tuple[float, float]:
@@ -92,7 +91,7 @@ def measure(engine: str, cohort: int, hidden: list[int]) -> tuple[float, float]:
         model: float = json.loads(child.stdout.readline())["model_mb"]
         peak = 0.0
         while child.poll() is None:
-            peak = max(peak, proportional(child.pid))
+            peak = max(peak, sum(processes(child.pid).values()))
             time.sleep(SAMPLE_SECONDS)
     if child.returncode:
         raise SystemExit(f"The run of {engine} with a cohort of {cohort} has failed.")

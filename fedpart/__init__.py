@@ -20,6 +20,7 @@ from fedpart.noise import normal, uniform
 from fedpart.optim import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.partition import Partition
 from fedpart.protocol import Protocol
+from fedpart.safeguards import ClipSettings, PrivacySettings
 from fedpart.settings import FederationSettings, LocalSettings, TrainingSettings
 from fedpart.space import ParameterSpace
 from fedpart.state import Result
@@ -35,6 +36,7 @@ __all__ = [
     "AffineAugmentation",
     "Batch",
     "ClientError",
+    "ClipSettings",
     "ConcreteDropout",
     "ConcreteMask",
     "Dataset",
@@ -46,6 +48,7 @@ __all__ = [
     "Method",
     "ParameterSpace",
     "Partition",
+    "PrivacySettings",
     "Protocol",
     "Result",
     "RoundReport",

@@ -14,6 +14,7 @@ from fedpart.engines.local import LocalEngine
 from fedpart.federation import Federation, RoundReport
 from fedpart.protocol import Protocol
 from fedpart.registry import nearest
+from fedpart.safeguards import check_checkpoints
 from fedpart.settings import FederationSettings
 from fedpart.state import Result
 from fedpart.task import Task
@@ -48,7 +49,7 @@ def federate(
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
-            undisturbed run.
+            undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`~fedpart.engines.local.LocalEngine`; 1: this one.
             Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
         execution: ``loop``, ``vectorised`` or ``fused``, see there too.
@@ -65,6 +66,8 @@ def federate(
     data = [_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
     held_out = None if validation is None else _dataset(validation)
     federation = Federation(Protocol(task, _settings(len(data), settings)))
+    if checkpoint is not None:
+        check_checkpoints(federation.protocol.settings, checkpoint_every)
     path = federation.resume(checkpoint, resume)
     metrics: list[RoundReport] = []
 

@@ -18,18 +18,33 @@ from fedpart.memory import keep_freed_memory
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import LocalSGD, SGDSettings, weight_decays
 from fedpart.protocol import Protocol
+from fedpart.refusal import Refusal
 from fedpart.task import Batch
 from fedpart.update import Update
 
 
 class ClientError(RuntimeError):
-    """A client could not compute its update; the message names the client and the cause."""
+    """A client could not compute its update, or it was refused; the message names the client and the cause.
+
+    Attributes:
+        category: see :class:`~fedpart.refusal.Refusal`; ``client_error`` if the client failed, ``no_answer``
+            if it did not answer.
+    """
+
+    category = "client_error"
 
     @classmethod
     def of(cls, client: int, round: int, cause: Exception) -> ClientError:
         """The error of ``client`` in ``round`` whose cause is any exception."""
         reason = " ".join(str(cause).split())
         return cls(f"Client {client} failed in round {round}: {type(cause).__name__}: {reason}")
+
+    @classmethod
+    def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:
+        """The error of ``client`` whose update in ``round`` was refused."""
+        error = cls(f"The update of client {client} in round {round} was refused: {refusal}.")
+        error.category = refusal.category
+        return error
 
 
 class Executor:
@@ -69,13 +84,14 @@ class Executor:
         """
         update, trained = self._execute(client, shard, jobs)
         update.deltas = {j: sgd.change() for j, sgd in trained.items()}
+        self.protocol.clip(update)
         return update
 
     def add(self, client: int, shard: Dataset, jobs: Sequence[Job], total: Update | None) -> Update:
         """Execute ``jobs`` and add the weighted update to a cohort's sum, in place and without making it.
 
-        The same bits as :meth:`run`, ``weigh`` and ``add``, with fewer passes over memory. Whether the values
-        are finite is not looked at.
+        The same bits as :meth:`run`, ``weigh`` and ``add`` without clipping, with fewer passes over memory.
+        Whether the values are finite is not looked at.
 
         Args:
             client, shard, jobs: see :meth:`run`.

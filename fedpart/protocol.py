@@ -45,12 +45,13 @@ class Protocol:
         self.chunks = self.method.proportions(settings.chunks)
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
         self.partition = self.method.partition(self.task, self.chunks, settings)
+        self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
         self.expected_upload_ratio = expected_upload_ratio(
             [count / settings.clients for count in self.assignment.counts],
             [size / self.partition.space.size for size in self.partition.sizes],
         )
         shared = dataclasses.asdict(settings)
-        for rim in ("device", "on_client_error"):  # where and how carefully, not what
+        for rim in _RIM:
             del shared[rim]
         self.agreement = agreement(self.task, self.partition, shared, identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
@@ -91,12 +92,33 @@ class Protocol:
         """Refuse an update that does not answer ``jobs``.
 
         Raises:
-            ValueError: see :func:`~fedpart.update.validate`.
+            Refusal: see :func:`~fedpart.update.validate`.
         """
         psi_size = self.task.psi_space.size if any(job.psi for job in jobs) else None
         expected = [job.partition for job in jobs if job.partition is not None]
-        validate(update, self.partition.sizes, expected, psi_size, self.task.dtype)
+        limit = self.settings.max_examples
+        validate(update, self.partition.sizes, expected, psi_size, self.task.dtype, limit)
+
+    def clip(self, update: Update) -> None:
+        """Scale down what is longer than the settings' norms, in place."""
+        if self._norms is not None and self.settings.clip is not None:
+            update.clip(self._norms, self.settings.clip.psi)
+
+    def accept(self, update: Update, jobs: Sequence[Job]) -> Update:
+        """A client's update as a term of the cohort's sum: checked, clipped and weighted, in place.
+
+        Raises:
+            Refusal: see :meth:`check`.
+        """
+        self.check(update, jobs)
+        self.clip(update)
+        equal = self.settings.privacy is not None or self.settings.trim is not None
+        return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 
     def difference(self, agreement: dict[str, Any]) -> str:
         """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
         return difference(self.agreement, agreement)
+
+
+# Where and how carefully a run is computed, not what: the server may change it on resuming.
+_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedpart.optim import DECAY_POWERS, AdamSettings, OptimiserSettings, weight_decays
 from fedpart.partition import Defaults, Scheme, check_proportions
+from fedpart.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings, check_safeguards
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,13 @@ class FederationSettings:
         device: where models are computed.
         on_client_error: ``fail`` ends the run at a client's exception or refused upload; ``skip`` goes on
             without that client.
+        max_examples: that a client may claim to have.
+        min_replies: updates without which a round does not step.
+        round_timeout: seconds that clients on other machines have for a round.
+        clip: norms to which updates are clipped, by the client and again by the server.
+        trim: share of the clients whose values are left out at each end of every coordinate of the mean
+            (Yin et al. 2018); None: the mean of all.
+        privacy: differential privacy of clients.
     """
 
     clients: int
@@ -89,6 +97,12 @@ class FederationSettings:
     chain: tuple[str, ...] | None = None
     device: str = "cpu"
     on_client_error: Literal["fail", "skip"] = "fail"
+    max_examples: int = LARGEST_COUNT
+    min_replies: int = 1
+    round_timeout: float = 3600.0
+    clip: ClipSettings | None = None
+    trim: float | None = None
+    privacy: PrivacySettings | None = None
 
     def __post_init__(self) -> None:
         _check_proportions(self)
@@ -99,6 +113,12 @@ class FederationSettings:
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} is one of {' or '.join(options)}, got {getattr(self, name)!r}.")
+        check_safeguards(self)
+
+    @property
+    def separate(self) -> bool:
+        """Whether every client's update is looked at or changed before it is in the sum."""
+        return self.clip is not None or self.trim is not None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedpart.refusal import Refusal
+
 LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
 BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
 
@@ -21,7 +23,8 @@ class Update:
         deltas: per partition j the change of w_j, ``[size_j]``; only partitions that were trained.
         psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
         weights: weight of each partition's delta.
-        psi_weight: weight of the psi gradient: always its examples, since L_ML is a sum over them (Eq. 26).
+        psi_weight: weight of the psi gradient: its examples, since L_ML is a sum over them (Eq. 26); 1 where
+            clients weigh the same, for privacy or a trimmed mean.
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
@@ -45,13 +48,33 @@ class Update:
         """How many numbers the upload holds."""
         return sum(d.numel() for d in self.deltas.values()) + (0 if self.psi is None else self.psi.numel())
 
-    def weigh(self, weight: float) -> Update:
-        """Turn a client's update into a term of the sum, in place; ``weight`` is that of its deltas."""
+    def clip(self, norms: Sequence[float], psi: float | None) -> None:
+        """Scale down whatever is longer than its L2 norm, in place: w_j's change and the psi gradient.
+
+        Args:
+            norms: of w_1..w_C.
+            psi: of the psi gradient; None: it is left as it is.
+        """
+        bounds = [(delta, norms[j - 1]) for j, delta in self.deltas.items()]
+        if self.psi is not None and psi is not None:
+            bounds.append((self.psi, psi))
+        for tensor, norm in bounds:
+            length = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+            if length > norm:
+                tensor.mul_(norm / length)
+
+    def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
+        """Turn a client's update into a term of the sum, in place.
+
+        Args:
+            weight: of its deltas.
+            psi_weight: of its psi gradient; None: its examples.
+        """
         for j, delta in self.deltas.items():
             delta.mul_(weight)
             self.weights[j] = weight
         if self.psi is not None:
-            self.psi_weight = float(self.examples)
+            self.psi_weight = float(self.examples) if psi_weight is None else psi_weight
             self.psi.mul_(self.psi_weight)
         self.total_weight = weight
         self.loss *= self.examples
@@ -85,6 +108,7 @@ def validate(
     expected: Iterable[int],
     psi_size: int | None,
     dtype: torch.dtype | None = None,
+    max_examples: int | None = None,
 ) -> None:
     """Check a client's update before it touches any state.
 
@@ -94,36 +118,47 @@ def validate(
         expected: the partitions that the client was asked to train.
         psi_size: P if a psi gradient was asked for, else None.
         dtype: of all numbers; float32 or float64 if not given.
+        max_examples: that a client may claim; any number if not given.
 
     Raises:
-        ValueError: says what is wrong: partitions, lengths, dtypes, non-finite or huge values, counts.
+        Refusal: says what is wrong: partitions, lengths, dtypes, non-finite or huge values, counts.
     """
     expected = sorted(expected)
     if sorted(update.deltas) != expected:
-        raise ValueError(f"it holds partitions {sorted(update.deltas)} where {expected} were asked for")
+        held = sorted(update.deltas)
+        raise Refusal("partitions", f"it holds partitions {held} where {expected} were asked for")
     tensors = [(f"w_{j}", update.deltas[j], sizes[j - 1]) for j in expected]
     if (update.psi is None) != (psi_size is None):
-        raise ValueError(f"a psi gradient was {'not ' if psi_size is None else ''}asked for")
+        asked = "not " if psi_size is None else ""
+        raise Refusal("partitions", f"a psi gradient was {asked}asked for")
     if update.psi is not None and psi_size is not None:
         tensors.append(("the psi gradient", update.psi, psi_size))
     for name, tensor, size in tensors:
-        if tensor.shape != (size,):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)} where {(size,)} is expected")
-        if tensor.dtype not in ((dtype,) if dtype else (torch.float32, torch.float64)):
-            raise ValueError(
-                f"{name} has dtype {tensor.dtype}" + (f" where {dtype} is expected" if dtype else "")
-            )
-        if torch.dot(tensor, tensor).item() <= LARGEST**2:
-            continue  # the norm bounds every value
-        low, high = (bound.item() for bound in torch.aminmax(tensor))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(f"{name} has values that are not finite")
-        if max(-low, high) > LARGEST:
-            raise ValueError(f"{name} has values beyond {LARGEST:g}, which cannot be summed")
+        _check_tensor(name, tensor, size, dtype)
     if not 1 <= update.examples < math.inf:
-        raise ValueError(f"it claims {update.examples} examples")
+        raise Refusal("examples", f"it claims {update.examples} examples")
+    if max_examples is not None and update.examples > max_examples:
+        claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
+        raise Refusal("examples", claims)
     if not math.isfinite(update.loss):
-        raise ValueError("its training loss is not finite")
+        raise Refusal("loss", "its training loss is not finite")
+    if abs(update.loss) > LARGEST:
+        raise Refusal("loss", f"its training loss is beyond {LARGEST:g}")
+
+
+def _check_tensor(name: str, tensor: Tensor, size: int, dtype: torch.dtype | None) -> None:
+    if tensor.shape != (size,):
+        raise Refusal("size", f"{name} has shape {tuple(tensor.shape)} where {(size,)} is expected")
+    if tensor.dtype not in ((dtype,) if dtype else (torch.float32, torch.float64)):
+        wanted = f" where {dtype} is expected" if dtype else ""
+        raise Refusal("dtype", f"{name} has dtype {tensor.dtype}{wanted}")
+    if torch.dot(tensor, tensor).item() <= LARGEST**2:
+        return  # the norm bounds every value
+    low, high = (bound.item() for bound in torch.aminmax(tensor))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise Refusal("not_finite", f"{name} has values that are not finite")
+    if max(-low, high) > LARGEST:
+        raise Refusal("too_large", f"{name} has values beyond {LARGEST:g}, which cannot be summed")
 
 
 def summable(total: Update) -> bool:

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from fedpart.jobs import Job
 from fedpart.protocol import Protocol
+from fedpart.refusal import Refusal
 from fedpart.update import Update
 
 VERSION = 1  # of this wire form; a side that does not speak it is refused
+HEADER = 1000  # characters of an array's header at most; ours have about 60
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,14 @@ class Header:
         """The header among a message's scalars.
 
         Raises:
-            ValueError: a field is missing or has another type.
+            Refusal: a field is missing or has another type.
         """
         for field in fields(cls):
             kind = str if field.name == "fingerprint" else int
             if type(scalars.get(field.name)) is not kind:
                 found = repr(scalars[field.name]) if field.name in scalars else "missing"
-                raise ValueError(f"the {field.name} in its header is {found}, not of type {kind.__name__}")
+                reason = f"the {field.name} in its header is {found}, not of type {kind.__name__}"
+                raise Refusal("malformed", reason)
         return cls(**{field.name: scalars[field.name] for field in fields(cls)})
 
     def scalars(self) -> dict[str, Any]:
@@ -67,11 +70,11 @@ class Header:
         """Compare with the header that was received.
 
         Raises:
-            ValueError: names the first field that differs.
+            Refusal: names the first field that differs.
         """
         for name, expected in asdict(self).items():
             if (found := getattr(received, name)) != expected:
-                raise ValueError(f"its {name} is {found!r} where {expected!r} is expected")
+                raise Refusal(name, f"its {name} is {found!r} where {expected!r} is expected")
 
 
 def encode_jobs(jobs: Iterable[Job]) -> str:
@@ -134,22 +137,19 @@ def decode_update(
         jobs: that the client was sent.
 
     Raises:
-        ValueError: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
+        Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
     """
-    trained = sorted(job.partition for job in jobs if job.partition is not None)
-    sizes = [protocol.partition.sizes[j - 1] for j in trained]
-    wanted = {"w": sum(sizes)} if trained else {}
-    psi_size = protocol.task.psi_space.size if any(job.psi for job in jobs) else None
-    if psi_size is not None:
-        wanted["psi"] = psi_size
-    _check_arrays(arrays, wanted, protocol)
+    _check_arrays(arrays, upload_sizes(protocol, jobs), protocol)
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
-        raise ValueError(f"its examples and loss are {examples!r} and {loss!r}, no integer and real number")
+        reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
+        raise Refusal("malformed", reason)
+    trained = sorted(job.partition for job in jobs if job.partition is not None)
+    sizes = [protocol.partition.sizes[j - 1] for j in trained]
     parts = torch.split(torch.from_numpy(arrays["w"]), sizes) if trained else ()
     update = Update(
         deltas=dict(zip(trained, parts, strict=True)),
-        psi=None if psi_size is None else torch.from_numpy(arrays["psi"]),
+        psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
         examples=examples,
         loss=loss,
     )
@@ -157,12 +157,59 @@ def decode_update(
     return update
 
 
+def upload_sizes(protocol: Protocol, jobs: Sequence[Job]) -> dict[str, int]:
+    """Names and lengths of the arrays in the answer to ``jobs``."""
+    trained = [job.partition for job in jobs if job.partition is not None]
+    sizes = {"w": sum(protocol.partition.sizes[j - 1] for j in trained)} if trained else {}
+    return {**sizes, "psi": protocol.task.psi_space.size} if any(job.psi for job in jobs) else sizes
+
+
+def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[Any]:
+    """An array ``[size]`` of the task's dtype in the form of :func:`npy_bytes`, copied.
+
+    What the data declare is compared with what is expected and with their length before memory is asked for.
+    Python objects, which would have to be unpickled, are refused as any other dtype.
+
+    Raises:
+        Refusal: the data are no such array.
+    """
+    stream = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("it is not of format 1.0")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
+    except Exception as error:  # whatever numpy makes of foreign bytes
+        raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
+    _check_array(name, shape, dtype, size, protocol)
+    there, wanted = len(data) - stream.tell(), size * dtype.itemsize
+    if there != wanted:
+        raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
+    return np.frombuffer(data, dtype, size, stream.tell()).copy()
+
+
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], protocol: Protocol) -> None:
-    if set(arrays) != set(sizes):
-        raise ValueError(f"it holds the arrays {sorted(arrays)} where {sorted(sizes)} are expected")
-    dtype = np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
+    check_names(arrays, sizes)
     for name, size in sizes.items():
-        if arrays[name].shape != (size,):
-            raise ValueError(f"{name} has shape {arrays[name].shape} where {(size,)} is expected")
-        if arrays[name].dtype != dtype:
-            raise ValueError(f"{name} has dtype {arrays[name].dtype} where {dtype} is expected")
+        _check_array(name, arrays[name].shape, arrays[name].dtype, size, protocol)
+
+
+def _check_array(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], size: int, protocol: Protocol
+) -> None:
+    if shape != (size,):
+        raise Refusal("size", f"{name} has shape {shape} where {(size,)} is expected")
+    wanted = np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
+    if dtype != wanted:
+        raise Refusal("dtype", f"{name} has dtype {dtype} where {wanted} is expected")
+
+
+def check_names(arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Refuse arrays by other names than those of ``sizes``.
+
+    Raises:
+        Refusal: names what is there.
+    """
+    if set(arrays) != set(sizes):
+        few = sorted(name[:40] for name in arrays)[:5]
+        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(sizes)} are expected"
+        raise Refusal("partitions", reason)

@@ -21,10 +21,12 @@ class Incoming:
 
     Attributes:
         bytes: of the replies read so far, serialised.
+        late: how many of them answer something else, an earlier round for instance.
     """
 
     def __init__(self, replies: Iterable[Message], sent: Mapping[int, Message]) -> None:
-        self._replies, self._sent, self.bytes = iter(replies), sent, 0
+        self._replies, self._sent = iter(replies), sent
+        self.bytes = self.late = 0
         self._client_of: dict[str, int] = {}  # by the message's id
         self._early: dict[int, Message] = {}
         self._seen: set[int] = set()
@@ -51,6 +53,7 @@ class Incoming:
             self._client_of = {message.metadata.message_id: one for one, message in self._sent.items()}
         client = self._client_of.get(answers)
         if client is None:
+            self.late += 1
             log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
             return
         self.bytes += message_bytes(reply)

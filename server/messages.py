@@ -6,10 +6,20 @@ import re
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.common.constant import SType
 
 from fedpart import Federation, Protocol
+from fedpart.refusal import Refusal, brief
 from fedpart.update import Update
-from fedpart.wire import Header, decode_update, encode_jobs, encode_state
+from fedpart.wire import (
+    Header,
+    check_names,
+    decode_update,
+    encode_jobs,
+    encode_state,
+    read_npy,
+    upload_sizes,
+)
 
 NAMES = {  # codes of Flower's errors that come without a client's exception
     1: "its ClientApp cannot be loaded",
@@ -19,6 +29,8 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
     8: "its process died",
 }
 
+GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
+
 
 def state_record(federation: Federation) -> ArrayRecord:
     """w and psi; one record is shared by all messages of a round."""
@@ -26,32 +38,33 @@ def state_record(federation: Federation) -> ArrayRecord:
 
 
 def instruction(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
-    """What ``client``, reached at ``node``, is asked to do in ``round``."""
+    """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
     config = Header.of(protocol, round, client).scalars()
     config["jobs"] = encode_jobs(protocol.plan(client, round))
     content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
-    return Message(content, node, MessageType.TRAIN, group_id=str(round))
+    ttl = protocol.settings.round_timeout + GRACE
+    return Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(round))
 
 
 def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> Update:
     """The update in the reply to :func:`instruction`, checked; the message stays as it is.
 
     Raises:
-        ValueError: the reply does not fit what was asked for.
+        Refusal: the reply does not fit what was asked for.
     """
     content = reply.content
     for name, kind in (("config", ConfigRecord), ("metrics", MetricRecord), ("arrays", ArrayRecord)):
         if not isinstance(content.get(name), kind):
-            raise ValueError(f"it has no {kind.__name__} {name!r}")
+            raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
     Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
-    arrays = {}
-    for name, array in cast(ArrayRecord, content["arrays"]).items():
-        try:
-            arrays[name] = array.numpy()  # a copy
-        except Exception as error:  # whatever numpy makes of foreign bytes
-            raise ValueError(f"its array {name} cannot be read ({error})") from error
-    metrics = cast(MetricRecord, content["metrics"])
-    return decode_update(arrays, metrics, protocol, protocol.plan(client, round))
+    jobs, received = protocol.plan(client, round), cast(ArrayRecord, content["arrays"])
+    sizes = upload_sizes(protocol, jobs)
+    check_names(received, sizes)
+    for name, array in received.items():
+        if array.stype != SType.NUMPY:
+            raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
+    arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
+    return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, jobs)
 
 
 def cause(error: Error) -> str:
@@ -62,4 +75,4 @@ def cause(error: Error) -> str:
         return NAMES.get(error.code, f"Flower's error code {error.code}")
     last = re.sub(r"^<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>$", r"\1: \2", lines[-1])
     wrappers = r"^(?:Exception \w+ occurred\. Message: |(?:\w+\.)*(?:ClientAppException|ClientError): )"
-    return re.sub(wrappers, "", last).removesuffix("'>")
+    return brief(re.sub(wrappers, "", last).removesuffix("'>"))

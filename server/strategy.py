@@ -12,7 +12,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedpart import ClientError, Federation, RoundReport
-from fedpart.update import Update, sum_cohort
+from fedpart.refusal import Refusal, skipped
+from fedpart.robust import aggregate
+from fedpart.update import Update
 from server.incoming import Incoming
 from server.messages import cause, instruction, read_reply, state_record
 from server.nodes import Nodes
@@ -58,16 +60,19 @@ class FedPart(Strategy):
         self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
         self._started = 0.0
 
-    def run(self, grid: Grid, rounds: int, timeout: float = 3600.0) -> None:
+    def run(self, grid: Grid, rounds: int) -> None:
         """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
+
+        A client that has not answered after the settings' ``round_timeout`` is missing in that round; it is
+        drawn again in later ones like any other.
 
         Args:
             grid: Flower's, or any other.
             rounds: counted from the first of the federation.
-            timeout: seconds that clients have for a round.
         """
         missing = rounds - self.federation.round
         if missing > 0:
+            timeout = self.federation.protocol.settings.round_timeout
             self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
 
     def initial_arrays(self) -> ArrayRecord:
@@ -87,14 +92,16 @@ class FedPart(Strategy):
             )
         self._started = time.perf_counter()
         protocol, round = self.federation.protocol, self.federation.round + 1
+        everyone, nodes = range(protocol.settings.clients), dict[int, int]()
         if not self._met_all:
-            nodes = self._nodes.wait_for(grid, range(protocol.settings.clients))
+            nodes = self._nodes.wait_for(grid, everyone)
             self._met_all = True
-        else:
-            nodes = self._nodes.present(grid) if self._skip else {}
-            nodes = nodes or self._nodes.wait_for(grid, protocol.cohort(round))
-        everyone = not self._skip or nodes.keys() == set(range(protocol.settings.clients))
-        cohort = protocol.cohort(round, None if everyone else sorted(nodes))
+        elif self._skip:
+            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid, protocol.cohort(round))
+        lacking = self._skip and nodes.keys() != set(everyone)
+        cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
+        if not nodes:
+            nodes = self._nodes.wait_for(grid, cohort)
         state = self.initial_arrays()
         self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
         return list(self._sent.values())
@@ -105,27 +112,31 @@ class FedPart(Strategy):
         """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
         incoming = Incoming(replies, self._sent)
-        cohort, skipped = list(self._sent), []
+        cohort, left_out = list(self._sent), []
 
         def term(client: int) -> Update | None:
             try:
-                update = self._update(client, incoming.take(client))
+                return self._term(client, incoming.take(client))
             except ClientError as error:
                 if not self._skip:
                     raise
-                skipped.append({"client": client, "reason": str(error)})
+                left_out.append(skipped(client, error))
                 return None
-            return update.weigh(protocol.client_weight(update.examples))
 
-        total = sum_cohort(cohort, term)
-        self._refuse_repeated(incoming.repeated())
+        total = aggregate(cohort, term, protocol.settings.trim)
+        repeated = incoming.repeated()
+        self._refuse_repeated(repeated)
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)
         self._state = None
-        for one in skipped:
+        for one in left_out:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
         seconds = time.perf_counter() - self._started
-        report = federation.report(seconds, cohort, total, incoming.bytes, download, skipped)
+        more = ["repeated"] * len(repeated) + ["late"] * incoming.late
+        report = federation.report(seconds, cohort, total, incoming.bytes, download, left_out, more)
+        if not report.stepped:
+            few = "Round %s has %s replies of the %s that it needs, and does not step."
+            log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
         if self.on_round is not None:
             self.on_round(report)
         return self.initial_arrays(), _metrics(report)
@@ -153,25 +164,25 @@ class FedPart(Strategy):
         for client in clients:
             round = self.federation.round + 1
             if not self._skip:
-                raise ClientError(
-                    f"The update of client {client} in round {round} was refused: it came more than once."
-                )
+                raise ClientError.refused(client, round, Refusal("repeated", "it came more than once"))
             log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
 
-    def _update(self, client: int, answer: Message | None) -> Update:
-        """The client's update, or a ClientError that names the client and the cause."""
-        round = self.federation.round + 1
+    def _term(self, client: int, answer: Message | None) -> Update:
+        """The client's term of the sum, or a ClientError that names the client and the cause."""
+        protocol, round = self.federation.protocol, self.federation.round + 1
         if answer is None:
-            raise ClientError(f"Client {client} did not answer in round {round} before the timeout.")
+            error = ClientError(f"Client {client} did not answer in round {round} before the timeout.")
+            error.category = "no_answer"
+            raise error
         if answer.has_error():
             why = cause(answer.error)
             named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
             raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
         try:
-            return read_reply(self.federation.protocol, round, client, answer)
-        except ValueError as error:
-            why = f"The update of client {client} in round {round} was refused: {error}."
-            raise ClientError(why) from error
+            update = read_reply(protocol, round, client, answer)
+            return protocol.accept(update, protocol.plan(client, round))
+        except Refusal as error:
+            raise ClientError.refused(client, round, error) from error
 
 
 def _metrics(report: RoundReport) -> MetricRecord:
@@ -179,6 +190,9 @@ def _metrics(report: RoundReport) -> MetricRecord:
         "train-loss": report.train_loss,
         "upload-bytes": report.upload_bytes,
         "download-bytes": report.download_bytes,
+        "replies": report.replies,
         "skipped": len(report.skipped),
+        "refused": sum(report.refused.values()),
+        "epsilon": report.epsilon,
     }
     return MetricRecord({name: value for name, value in values.items() if value is not None})

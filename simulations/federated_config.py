@@ -6,19 +6,34 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedpart import AdamSettings, FederationSettings, LocalSettings
+from fedpart import AdamSettings, ClipSettings, FederationSettings, LocalSettings, PrivacySettings
 from fedpart.data import SPLITS
+from fedpart.safeguards import LARGEST_COUNT, check_checkpoints
 from simulations.config_base import Clock, Config, Proportion
 from simulations.config_errors import check_name
 from simulations.published import Published
-from simulations.sections import AdamSection, LocalSection, PsiAdamSection, SplitSection
+from simulations.sections import (
+    AdamSection,
+    ClipSection,
+    LocalSection,
+    PrivacySection,
+    PsiAdamSection,
+    SplitSection,
+)
 
 
 class ExperimentConfig(Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
-    rim: ClassVar[tuple[str, ...]] = (*Config.rim, "engine", "workers", "ray_address", "published")
+    rim: ClassVar[tuple[str, ...]] = (
+        *Config.rim,
+        "engine",
+        "workers",
+        "ray_address",
+        "published",
+        "round_timeout",
+    )
 
     method: str = Field(
         default="partitioned", description="partitioned, fedavg, augerino, fedex, or package.module:Class"
@@ -60,8 +75,32 @@ class ExperimentConfig(Config):
         description="of a running Ray cluster, for engine ray: host:port, or auto for one that this machine "
         "is in; null: start one here",
     )
-    on_client_error: Literal["fail", "skip"] = Field(
-        default="fail", description="whether a client's error ends the run"
+    on_client_error: Literal["fail", "skip"] | None = Field(
+        default=None,
+        description="whether a client's error or refused upload ends the run, or the round goes on without "
+        "it; null: skip with engine flower, where clients come and go, fail with the others",
+    )
+    max_examples: int = Field(
+        default=LARGEST_COUNT, ge=1, le=LARGEST_COUNT, description="that a client may claim to have"
+    )
+    min_replies: int = Field(
+        default=1, ge=1, description="updates without which a round leaves weights and psi as they are"
+    )
+    round_timeout: float = Field(
+        default=3600.0, gt=0, description="seconds that clients on other machines have for a round"
+    )
+    clip: ClipSection | None = Field(
+        default=None, description="norms to which clients' updates are clipped; null: none"
+    )
+    trim: float | None = Field(
+        default=None,
+        gt=0,
+        lt=0.5,
+        description="share of the clients whose values are left out at each end of every coordinate of the "
+        "mean; null: the mean of all",
+    )
+    privacy: PrivacySection | None = Field(
+        default=None, description="differential privacy of clients; null: none"
     )
     evaluate_every: int = Field(
         default=10, ge=1, description="rounds between evaluations; the last round is always evaluated"
@@ -96,7 +135,7 @@ class ExperimentConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
-        self.settings()
+        check_checkpoints(self.settings(), self.checkpoint_every)
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
@@ -138,5 +177,11 @@ class ExperimentConfig(Config):
             server_psi=adam(self.server_psi),
             weighting=self.weighting,
             non_contributors=self.non_contributors,
-            on_client_error=self.on_client_error,
+            on_client_error=self.on_client_error or ("skip" if self.engine == "flower" else "fail"),
+            max_examples=self.max_examples,
+            min_replies=self.min_replies,
+            round_timeout=self.round_timeout,
+            clip=None if self.clip is None else ClipSettings(**self.clip.model_dump()),
+            trim=self.trim,
+            privacy=None if self.privacy is None else PrivacySettings(**self.privacy.model_dump()),
         )

@@ -8,6 +8,7 @@ for _name, _value in {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run`, Ray would rebuild the environment for each worker
     "RAY_free_objects_batch_size": "1",  # what was read leaves the object store at once, not in time
+    "RAY_task_events_report_interval_ms": "0",  # no list of past tasks, whose memory grows with the rounds
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # silences a FutureWarning
 }.items():
     os.environ.setdefault(_name, _value)

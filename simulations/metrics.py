@@ -16,9 +16,11 @@ def metrics_line(report: Report) -> dict[str, Any]:
 
     Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
     (nats), ``upload_bytes, download_bytes`` (summed over the cohort), ``cohort`` (client numbers),
-    ``skipped`` ([{client, reason}]). Of centralised training, where a report stands for the iterations since
-    the one before: ``iteration, seconds, train_loss`` (their mean) and ``lml`` (L_ML, or the
-    estimate that ``evidence`` names, nats summed over the examples; null without one).
+    ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
+    and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
+    (whether they were enough) and, with privacy, ``epsilon`` (spent so far). Of centralised training, where a
+    report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
+    ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example).
@@ -33,7 +35,12 @@ def metrics_line(report: Report) -> dict[str, Any]:
             "download_bytes": report.download_bytes,
             "cohort": report.cohort,
             "skipped": report.skipped,
+            "refused": report.refused,
+            "replies": report.replies,
+            "stepped": report.stepped,
         }
+        if report.epsilon is not None:
+            line["epsilon"] = report.epsilon
     else:
         line = {
             "iteration": report.iteration,

@@ -85,6 +85,10 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
         rows.append(
             ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
         )
+    if summary.get("rounds_without_step"):
+        rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
+    if "epsilon" in summary:
+        rows.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
     return rows
 
 

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedpart.hyperparameters import ConcreteMask
 
+PositiveNumber = Annotated[float, Field(gt=0)]
+
 
 class Section(BaseModel):
     """A group of keys; unknown ones are refused, values never change."""
@@ -30,6 +32,29 @@ class LocalSection(Section):
     psi_batch: Literal["shard"] | Annotated[int, Field(ge=1)] = Field(
         default="shard",
         description="examples behind a client's psi gradient: the whole shard, or a number drawn at random",
+    )
+
+
+class ClipSection(Section):
+    """Largest L2 norms of what a client uploads; what is longer is scaled down."""
+
+    weights: PositiveNumber | list[PositiveNumber] = Field(
+        description="of each partition's change: one number for all, or one per partition"
+    )
+    psi: PositiveNumber | None = Field(default=None, description="of the psi gradient; null: not clipped")
+
+
+class PrivacySection(Section):
+    """Differential privacy of clients; see docs/privacy.md."""
+
+    noise_multiplier: float = Field(
+        gt=0, description="standard deviation of the noise over the sensitivity of all that a client uploads"
+    )
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="at which epsilon is reported")
+    randomness: Literal["system", "seed"] = Field(
+        default="system",
+        description="of noise and cohorts: the operating system's, or the seed's, which clients know: for "
+        "simulations that can be repeated",
     )
 
 

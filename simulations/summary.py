@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def summarise(
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
         on because the method scores by them. ``psi`` in physical units;
-        ``seconds`` of all rounds; ``versions``; ``git_commit``.
+        ``refused``: how often each category of refusal occurred; ``rounds_without_step``; with privacy
+        ``epsilon`` and ``delta``; ``seconds`` of all rounds; ``versions``; ``git_commit``.
     """
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
@@ -60,7 +62,7 @@ def summarise(
         "val_evaluations_averaged": len(last),
         "test_accuracy": test.get("accuracy"),
         "test_nll": test.get("nll"),
-        "upload_ratio": upload / (model_bytes * sum(len(line["cohort"]) for line in lines)),
+        "upload_ratio": upload / (model_bytes * max(1, sum(len(line["cohort"]) for line in lines))),
         "upload_ratio_expected": protocol.expected_upload_ratio,
         "upload_bytes": upload,
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
@@ -68,6 +70,9 @@ def summarise(
         "held_out_share": _held_out_share(experiment),
         "psi": protocol.task.physical(federation.psi),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
+        "refused": _refused(lines),
+        "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
+        **_privacy(federation),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),
@@ -88,6 +93,20 @@ def _psi_numbers(protocol: Protocol, lines: Sequence[dict[str, Any]]) -> int:
 def _held_out_share(experiment: Experiment) -> float:
     sizes = [len(shard) for shard in experiment.shards]
     return sum(count_held_out(experiment.protocol.method.held_out, n) for n in sizes) / sum(sizes)
+
+
+def _refused(lines: Sequence[dict[str, Any]]) -> dict[str, int]:
+    counts = Counter[str]()
+    for line in lines:
+        counts.update(line.get("refused", {}))
+    return dict(sorted(counts.items()))
+
+
+def _privacy(federation: Federation) -> dict[str, float]:
+    privacy = federation.protocol.settings.privacy
+    if federation.privacy is None or privacy is None:
+        return {}
+    return {"epsilon": federation.privacy.epsilon(federation.round), "delta": privacy.delta}
 
 
 def versions() -> dict[str, str | None]:

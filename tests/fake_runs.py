@@ -45,6 +45,7 @@ def write_run(
                 "download_bytes": download,
                 "cohort": list(cohort),
                 "skipped": [],
+                "refused": {},
                 "psi": {"raw": {}, "physical": physical[i] if physical else {}},
                 "val_accuracy": accuracy,
                 "val_nll": 1.0 if accuracy is None else 1.0 - accuracy,

@@ -28,6 +28,10 @@ from fedpart.engines import LocalEngine
 
 CLIENTS = 12
 DEFAULTS: dict[str, Any] = {"method": "partitioned", "seed": 0, "on_client_error": "fail", "width": 8}
+SAFEGUARDS = (
+    *("weighting", "max_examples", "min_replies", "round_timeout"),
+    *("clip", "trim", "privacy"),
+)
 
 
 @dataclass
@@ -75,6 +79,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],
+        **{name: config[name] for name in SAFEGUARDS if name in config},
     )
     return Experiment(Protocol(task, settings), Shards(config))
 

@@ -140,7 +140,7 @@ def test_skipped_clients_are_recorded(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     (line,) = read_metrics("skipped")
     assert line["skipped"]
-    assert all(set(entry) == {"client", "reason"} for entry in line["skipped"])
+    assert all(set(entry) == {"client", "category", "reason"} for entry in line["skipped"])
     assert "skipped" in result.stdout
 
 

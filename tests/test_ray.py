@@ -36,9 +36,9 @@ def grid(cluster):
         yield grid
 
 
-def run(grid, rounds, timeout=3600.0, **config):
+def run(grid, rounds, **config):
     federation, reports = Federation(build(config).protocol), []
-    FedPart(federation, on_round=reports.append).run(grid, rounds, timeout)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
     return federation, reports
 
 

@@ -70,7 +70,8 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
             "psi",
         } <= set(line)
         assert line["seconds"] > 0
-        assert line["skipped"] == []
+        assert line["skipped"] == [] and line["refused"] == {}
+        assert line["replies"] == 3 and line["stepped"]
         assert len(line["psi"]["raw"]["affine.range"]) == 14
         assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(
             line["psi"]["raw"]["affine.range"][7] * 180 / 3.14159265, rel=1e-6

@@ -101,6 +101,7 @@ def test_clients_that_fail_are_skipped_alike():
     assert one[1][0].skipped == [
         {
             "client": victim(),
+            "category": "client_error",
             "reason": f"Client {victim()} failed in round 1: KeyError: 'the disk of this client is gone'",
         }
     ]
@@ -172,7 +173,7 @@ def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
         run(2, rounds=1, **config)
     assert str(caught.value) == reason
     one = run(2, rounds=1, on_client_error="skip", **config)
-    assert one[1][0].skipped == [{"client": victim(), "reason": reason}]
+    assert one[1][0].skipped == [{"client": victim(), "category": "client_error", "reason": reason}]
     other = local(1, failing=victim(), on_client_error="skip")
     other[1][0].skipped[0]["reason"] = reason  # the others of its block are not lost
     assert_equal_runs(one, other)

@@ -13,7 +13,9 @@ from fedpart.data.dataset import Dataset
 from fedpart.executor import ClientError, Executor
 from fedpart.jobs import Job
 from fedpart.protocol import Protocol
-from fedpart.update import Update, add_into, sum_updates, summable
+from fedpart.refusal import Refusal, skipped
+from fedpart.robust import trimmed_mean
+from fedpart.update import Update, add_into, blocks, sum_updates, summable
 
 UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
@@ -49,7 +51,7 @@ class BlockSum:
     Attributes:
         total: weighted sum of the updates; None: there was none.
         upload_bytes: of the updates.
-        skipped: clients without an update, with the reason.
+        skipped: clients without an update, see :func:`~fedpart.refusal.skipped`.
     """
 
     total: Update | None = None
@@ -64,6 +66,51 @@ class BlockSum:
             self.total = add_into(memory, bounds, self.total, other.total)
         self.upload_bytes += other.upload_bytes
         self.skipped += other.skipped
+
+
+@dataclass
+class Gathered(BlockSum):
+    """What came out of blocks of a client each, whose updates are kept: a trimmed mean needs them all.
+
+    Attributes:
+        trim: see :func:`~fedpart.robust.trimmed_mean`.
+        updates: in the cohort's order.
+    """
+
+    trim: float = 0.0
+    updates: list[Update] = field(default_factory=list)
+
+    def add(self, other: BlockSum, memory: Tensor | None = None, bounds: Sequence[int] = ()) -> None:
+        """Keep the next block's update; if ``memory`` is given, its tensors are somebody else's: a copy."""
+        if (update := other.total) is not None:
+            if memory is not None:
+                update.deltas = {j: delta.clone() for j, delta in update.deltas.items()}
+                update.psi = None if update.psi is None else update.psi.clone()
+            self.updates.append(update)
+        self.upload_bytes += other.upload_bytes
+        self.skipped += other.skipped
+
+    def finish(self) -> None:
+        """Make ``total``, and let go of the updates."""
+        self.total, self.updates = trimmed_mean(self.updates, self.trim), []
+
+
+def parts(protocol: Protocol, cohort: Sequence[int]) -> list[Sequence[int]]:
+    """The cohort in the blocks that are handed out: those of the sum, or clients where each is looked at."""
+    if protocol.settings.trim is not None:
+        return [[client] for client in cohort]
+    return [cohort[block.start : block.stop] for block in blocks(len(cohort))]
+
+
+@contextmanager
+def collecting(protocol: Protocol) -> Iterator[BlockSum]:
+    """What a cohort's blocks are added to within; its total is complete afterwards."""
+    if protocol.settings.trim is None:
+        yield BlockSum()
+        return
+    found = Gathered(trim=protocol.settings.trim)
+    yield found
+    found.finish()
 
 
 class BlockRunner:
@@ -85,11 +132,13 @@ class BlockRunner:
             ClientError: see :meth:`run`.
         """
         self.begin(round, w, psi)
-        found = BlockSum()
-        if self.protocol.settings.on_client_error == "skip":
-            for clients in parts:
-                found.add(self.run(clients))
+        settings = self.protocol.settings
+        if settings.on_client_error == "skip" or settings.separate:
+            with collecting(self.protocol) as found:
+                for clients in parts:
+                    found.add(self.run(clients))
             return found
+        found = BlockSum()
         for clients in parts:
             if len(clients) == 1:  # a sum of one can be added without being made
                 self._add(clients[0], found)
@@ -133,34 +182,33 @@ class BlockRunner:
         """Add a client's update to a sum, in place; its values are not checked."""
         jobs = self.protocol.plan(client, self.round)
         with naming(client, self.round):
-            found.total = self.executor.add(client, self.shards[client], jobs, found.total)
+            shard = self.shards[client]
+            if len(shard) > self.protocol.settings.max_examples:
+                self._term(client)  # is refused
+            found.total = self.executor.add(client, shard, jobs, found.total)
         found.upload_bytes += upload_bytes(self.protocol, jobs)
 
     def _blame(self, clients: Iterable[int]) -> None:
         """Raise the ClientError of the first client whose update is refused."""
         for client in clients:
-            self._update(client)
+            self._term(client)
 
     def _alone(self, client: int) -> BlockSum:
         protocol = self.protocol
         try:
-            update = self._update(client)
+            term = self._term(client)
         except ClientError as error:
             if protocol.settings.on_client_error == "fail":
                 raise
-            return BlockSum(skipped=[{"client": client, "reason": str(error)}])
-        size = upload_bytes(protocol, protocol.plan(client, self.round))
-        return BlockSum(update.weigh(protocol.client_weight(update.examples)), size)
+            return BlockSum(skipped=[skipped(client, error)])
+        return BlockSum(term, upload_bytes(protocol, protocol.plan(client, self.round)))
 
-    def _update(self, client: int) -> Update:
-        """The client's update, checked; whatever goes wrong becomes a ClientError that names the client."""
+    def _term(self, client: int) -> Update:
+        """The client's term of the sum; whatever goes wrong becomes a ClientError that names the client."""
         jobs = self.protocol.plan(client, self.round)
         with naming(client, self.round):
             update = self.executor.run(client, self.shards[client], jobs)
         try:
-            self.protocol.check(update, jobs)
-        except ValueError as error:
-            raise ClientError(
-                f"The update of client {client} in round {self.round} was refused: {error}."
-            ) from error
-        return update
+            return self.protocol.accept(update, jobs)
+        except Refusal as error:
+            raise ClientError.refused(client, self.round, error) from error

@@ -46,8 +46,8 @@ class FusedRunner:
         shards: ``shards[client]`` is the client's data.
 
     Raises:
-        ValueError: clients take several steps, do not weigh as much as their examples, or compute under a psi
-            of their own or score networks of their own, as the method asks.
+        ValueError: clients take several steps, do not weigh as much as their examples, have their updates
+            looked at, or compute under a psi of their own or score networks of their own.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -66,6 +66,11 @@ class FusedRunner:
             raise ValueError(
                 f"Fused clients have no psi and no network of their own, which the method "
                 f"{protocol.settings.method!r} asks for; use execution: loop."
+            )
+        if protocol.settings.separate:
+            raise ValueError(
+                "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
+                "trim and privacy out, or use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
@@ -101,6 +106,8 @@ class FusedRunner:
         total, groups = Update(clients=len(clients)), dict[tuple[Job, bool], list[_Part]]()
         for client in clients:
             jobs, shard = self.protocol.plan(client, executor.round), self.shards[client].to(executor.device)
+            if len(shard) > self.protocol.settings.max_examples:
+                raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
             size += upload_bytes(self.protocol, jobs)
             main = reported(jobs)

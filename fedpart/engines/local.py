@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockRunner
+from fedpart.engines.block import BlockRunner, parts
 from fedpart.engines.fused import FusedRunner
 from fedpart.engines.vectorised import VectorisedRunner
 from fedpart.engines.workers import WorkerPool
 from fedpart.federation import Federation, RoundReport
 from fedpart.registry import nearest
-from fedpart.update import blocks
 
 EXECUTIONS: dict[str, type[BlockRunner | FusedRunner | VectorisedRunner]] = {
     "loop": BlockRunner,
@@ -79,9 +78,9 @@ class LocalEngine:
         """
         federation = self.federation
         start, round = time.perf_counter(), federation.round + 1
-        cohort = federation.protocol.cohort(round)
-        parts = [cohort[block.start : block.stop] for block in blocks(len(cohort))]
-        found = self._clients.sum(round, parts, federation.w, federation.psi)
+        cohort = federation.cohort(round)
+        blocks = parts(federation.protocol, cohort)
+        found = self._clients.sum(round, blocks, federation.w, federation.psi)
         federation.step(found.total)
         numbers = len(federation.w) + len(federation.psi)
         download = len(cohort) * (numbers * federation.w.element_size() + DOWNLOAD_HEADER)

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockSum, upload_bytes
+from fedpart.engines.block import BlockSum, collecting, upload_bytes
 from fedpart.executor import ClientError
+from fedpart.jobs import Job
 from fedpart.protocol import Protocol
+from fedpart.refusal import Refusal, skipped
+from fedpart.update import Update
 from fedpart.vectorised import VectorisedExecutor
 
 
@@ -38,24 +41,22 @@ class VectorisedRunner:
         clients = [client for part in parts for client in part]
         plans = [self.protocol.plan(client, round) for client in clients]
         self.executor.begin(round, w, psi)
-        found = BlockSum()
         try:
-            updates = self.executor.run_cohort(clients, self.shards, plans)
-            for client, jobs, update in zip(clients, plans, updates, strict=True):
-                if not isinstance(update, ClientError):
-                    try:
-                        self.protocol.check(update, jobs)
-                    except ValueError as error:
-                        update = ClientError(
-                            f"The update of client {client} in round {round} was refused: {error}."
-                        )
-                if isinstance(update, ClientError):
-                    if self.protocol.settings.on_client_error == "fail":
-                        raise update
-                    found.skipped.append({"client": client, "reason": str(update)})
-                else:
-                    weighed = update.weigh(self.protocol.client_weight(update.examples))
-                    found.add(BlockSum(weighed, upload_bytes(self.protocol, jobs)))
+            with collecting(self.protocol) as found:
+                updates = self.executor.run_cohort(clients, self.shards, plans)
+                for client, jobs, update in zip(clients, plans, updates, strict=True):
+                    found.add(self._block(client, round, jobs, update))
         except ValueError as error:
             raise ClientError(f"Round {round}: {error}") from error
         return found
+
+    def _block(self, client: int, round: int, jobs: Sequence[Job], update: Update | ClientError) -> BlockSum:
+        if isinstance(update, Update):
+            try:
+                term = self.protocol.accept(update, jobs)
+                return BlockSum(term, upload_bytes(self.protocol, jobs))
+            except Refusal as error:
+                update = ClientError.refused(client, round, error)
+        if self.protocol.settings.on_client_error == "fail":
+            raise update
+        return BlockSum(skipped=[skipped(client, update)])

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockSum, ahead
+from fedpart.engines.block import BlockSum, ahead, collecting
 from fedpart.engines.worker import Shared, Task, with_tensors, work
 from fedpart.executor import ClientError
 from fedpart.protocol import Protocol
+from fedpart.refusal import skipped
 from fedpart.update import blocks
 
 DEATHS = 3  # a client during which its process dies this often has failed
@@ -93,13 +94,15 @@ class WorkerPool:
         state[len(w) :].copy_(psi)
         waiting = deque(Task(i, list(part), 0, round, self._epoch) for i, part in enumerate(parts))
         try:
-            return self._sum(waiting)
+            with collecting(self.protocol) as found:
+                self._sum(waiting, found)
+            return found
         except BaseException:
             self.close()  # what is under way is of no use, and must not write into shared memory later
             raise
 
-    def _sum(self, waiting: deque[Task]) -> BlockSum:
-        found, memory = BlockSum(), torch.empty_like(self._shared.row(0))
+    def _sum(self, waiting: deque[Task], found: BlockSum) -> None:
+        memory = torch.empty_like(self._shared.row(0))
         bounds = self.protocol.partition.bounds
         done: dict[int, tuple[Task, BlockSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
@@ -126,7 +129,6 @@ class WorkerPool:
             found.add(with_tensors(answer, row, bounds), memory, bounds)
             free.append(task.row)
         found.skipped.sort(key=lambda skip: skip["client"])
-        return found
 
     def _hand_out(self, worker: _Worker, task: Task) -> None:
         """Give a block to an idle worker, or to a new one if it has died meanwhile."""
@@ -148,10 +150,11 @@ class WorkerPool:
         if deaths[client] < DEATHS:
             return []
         reason = f"Client {client} failed in round {task.round}: its process died {DEATHS} times ({status})"
+        error = ClientError(reason)
         if self.protocol.settings.on_client_error == "fail":
-            raise ClientError(reason)
+            raise error
         task.clients.remove(client)
-        return [{"client": client, "reason": reason}]
+        return [skipped(client, error)]
 
     def _start(self) -> _Worker:
         number = min(set(range(self.workers)) - {worker.number for worker in self._all()})

@@ -1,0 +1,127 @@
+"""Whether memory stays flat over many rounds, in every process that lives for all of them.
+
+A run of the digits as `fedpart run` makes it, with evaluations, checkpoints and metrics, in a process tree of
+its own. Every hundred rounds, between two of them, each process is measured: its proportional set size,
+without files. What counts is the slope of a line through the sizes after the warm-up: 1% or more of the first
+of them per hundred rounds is a leak, and the exit status 1.
+
+    python benchmarks/soak.py --engines local ray --rounds 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from aggregation_memory import QUIET, processes
+
+from simulations.config import ExperimentConfig
+from simulations.progress import Progress
+from simulations.runner import run_experiment
+
+LEAK = 0.01  # of a process's memory, per step of the soak
+EXPERIMENT: dict[str, Any] = {
+    "data": "digits",
+    "clients": 20,
+    "cohort": 10,
+    "samples": 2,
+    "training_points": 400,
+    "validation_points": 100,
+    "test_points": 100,
+    "evaluate_every": 10,
+    "checkpoint_every": 10,
+}
+
+
+class Sampler(Progress):
+    """Shows nothing, and prints the sizes of this process and its descendants as a row of JSON."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__(quiet=True)
+        self.every, self._names = every, dict[int, str]()  # a process may change its title
+
+    def completed(self, count: int) -> None:
+        if count % self.every == 0:
+            gc.collect()
+            sizes = processes(os.getpid())
+            self._names = {pid: self._names.get(pid) or _name(pid) for pid in sizes}
+            sizes = {self._names[pid]: round(size, 2) for pid, size in sorted(sizes.items())}
+            print(json.dumps({"round": count, "mb": sizes}), flush=True)
+
+
+def _name(pid: int) -> str:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return str(pid)
+    words = line.replace(b"\0", b" ").decode(errors="replace").split()
+    names = [Path(word).name for word in words if not word.startswith("-")]
+    return f"{pid} {' '.join(names[:2])[:60]}".strip()
+
+
+def run(engine: str, rounds: int, every: int) -> None:
+    """In a process of its own."""
+    workers = {"local": None, "workers": 2, "ray": 2}[engine]
+    kind = "ray" if engine == "ray" else "local"
+    config = {**EXPERIMENT, "rounds": rounds, "engine": kind, "workers": workers}
+    with tempfile.TemporaryDirectory() as folder:
+        run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=Sampler(every))
+
+
+def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
+    """Print the rows of one engine; whether no process has grown."""
+    command = [sys.executable, __file__, "--child", engine, str(rounds), str(every)]
+    samples = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if not line.startswith('{"round"'):
+                continue
+            row = json.loads(line)
+            samples.append(row)
+            print(json.dumps({"engine": engine, **row}), flush=True)
+    if child.returncode:
+        raise SystemExit(f"The run of {engine} has failed.")
+    warm = [row for row in samples if row["round"] >= warmup]
+    flat = True
+    for process in sorted(set.intersection(*(set(row["mb"]) for row in warm))):
+        sizes = [row["mb"][process] for row in warm]
+        slope = statistics.linear_regression(range(len(sizes)), sizes).slope
+        growth = slope / sizes[0] if sizes[0] else 0.0
+        flat &= growth < LEAK
+        summary = {"first_mb": sizes[0], "last_mb": sizes[-1], "growth_per_sample": round(growth, 5)}
+        print(
+            json.dumps({"engine": engine, "process": process, **summary, "flat": growth < LEAK}), flush=True
+        )
+    return flat
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--engines", nargs="+", choices=("local", "workers", "ray"), default=["local", "ray"])
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=100, help="rounds between samples")
+    parser.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")
+    given = parser.parse_args()
+    if given.warmup + given.every > given.rounds:
+        parser.error("there must be two samples after the warm-up")
+    flat = [soak(engine, given.rounds, given.every, given.warmup) for engine in given.engines]
+    print(json.dumps({"torch": torch.__version__, "python": platform.python_version()}))
+    return 0 if all(flat) else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        run(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        sys.exit(main())

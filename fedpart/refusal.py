@@ -1,0 +1,46 @@
+"""Refusal: why an upload is not taken, for machines in a word and for people in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
+
+
+class Refusal(ValueError):
+    """An upload, or a part of one, that does not fit what was asked for.
+
+    Args:
+        category: ``version``, ``fingerprint``, ``round``, ``client``, ``chunk`` (the header differs),
+            ``malformed`` (a part is missing, of another type or cannot be read), ``partitions`` (others than
+            were asked for), ``size``, ``dtype``, ``not_finite``, ``too_large`` (values), ``examples`` (their
+            number) or ``loss``.
+        reason: a clause that says what is wrong.
+    """
+
+    def __init__(self, category: str, reason: str) -> None:
+        super().__init__(category, reason)
+        self.category, self.reason = category, reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def skipped(client: int, error: Exception) -> dict[str, Any]:
+    """A client that is left out of a round, as reports list it: ``client``, ``category`` and ``reason``."""
+    category = getattr(error, "category", "client_error")
+    return {"client": client, "category": category, "reason": brief(str(error))}
+
+
+def brief(text: str) -> str:
+    """The text in one line of printable characters, not too long."""
+    plain = "".join(character if character.isprintable() else " " for character in text[: 2 * LONGEST])
+    line = " ".join(plain.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
+def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
+    """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
+    found = [*(str(one["category"]) for one in skips), *more]
+    return {category: found.count(category) for category in sorted(set(found))}

@@ -1,0 +1,184 @@
+"""Uploads that do not fit, drawn by hypothesis: each with the categories that may refuse it."""
+
+import io
+import pickle
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import strategies as st
+
+from fedpart.wire import npy_bytes
+
+EXECUTED = []  # what unpickling has run: nothing, ever
+HEADER = ("version", "fingerprint", "round", "client", "chunk")
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SCALAR = st.one_of(INT64, st.floats(), st.text(max_size=20), st.booleans(), st.binary(max_size=8))
+NUMBER = st.one_of(INT64, st.floats(), st.lists(st.integers(0, 9), min_size=1, max_size=3))
+
+
+def explode(text):
+    EXECUTED.append(text)
+
+
+class Bomb:
+    """Says so when it is unpickled."""
+
+    def __reduce__(self):
+        return explode, ("unpickled",)
+
+
+class Malformed(NamedTuple):
+    """``apply`` changes a valid reply's content in place; ``categories``: of the refusals that may follow."""
+
+    name: str
+    apply: Callable[[RecordDict], None]
+    categories: set[str]
+
+
+def array(values):
+    return Array(str(values.dtype), values.shape, "numpy.ndarray", npy_bytes(values))
+
+
+def with_values(change):
+    def apply(content):
+        name = "psi" if "psi" in content["arrays"] else "w"
+        content["arrays"][name] = array(change(content["arrays"][name].numpy()))
+
+    return apply
+
+
+def with_data(data, stype="numpy.ndarray"):
+    def apply(content):
+        old = content["arrays"]["w"]
+        content["arrays"]["w"] = Array(old.dtype, old.shape, stype, data(old.data))
+
+    return apply
+
+
+def objects(data):
+    stream = io.BytesIO()
+    np.save(stream, np.array([Bomb()], dtype=object), allow_pickle=True)
+    return stream.getvalue()
+
+
+def huge(data):
+    """Declares far more numbers than it has."""
+    stream = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(stream, header)
+    return stream.getvalue() + data[-16:]
+
+
+def header(name, value):
+    def apply(content):
+        config = content["config"]
+        same = type(value) is type(config[name]) and value == config[name]
+        config[name] = "other" if same else value
+
+    return Malformed(f"header {name}", apply, {name, "malformed"})
+
+
+def missing_field(name):
+    return Malformed(f"no {name}", lambda content: content["config"].pop(name), {"malformed"})
+
+
+def metric(name, value):
+    def apply(content):
+        content["metrics"][name] = value
+
+    return Malformed(f"metric {name}", apply, {"malformed", name})
+
+
+def poisoned(place, value):
+    def change(values):
+        values = values.copy()
+        values[place % len(values)] = value
+        return values
+
+    category = "too_large" if abs(value) < np.inf else "not_finite"
+    return Malformed("value", with_values(change), {category})
+
+
+def resized(count):
+    def change(values):
+        return np.resize(values, count + (count >= len(values)))
+
+    return Malformed("length", with_values(change), {"size"})
+
+
+def recast(dtype):
+    return Malformed(f"dtype {dtype}", with_values(lambda values: values.astype(dtype)), {"dtype"})
+
+
+def truncated(keep):
+    return Malformed("truncated", with_data(lambda data: data[: keep % len(data)]), {"malformed", "size"})
+
+
+def junk(data):
+    return Malformed("junk", with_data(lambda _: data), {"malformed"})
+
+
+def foreign(stype):
+    return Malformed("form", with_data(lambda data: data, stype or "?"), {"malformed"})
+
+
+def renamed(name):
+    def apply(content):
+        held = content["arrays"]
+        held["_" + name] = held.pop("w")
+
+    return Malformed("renamed", apply, {"partitions"})
+
+
+def extra(name):
+    def apply(content):
+        content["arrays"]["_" + name] = content["arrays"]["w"]
+
+    return Malformed("extra array", apply, {"partitions"})
+
+
+def replaced(record, by):
+    def apply(content):
+        if isinstance(content[record], by):
+            del content[record]
+        else:
+            content[record] = by()
+
+    return Malformed(f"record {record}", apply, {"malformed"})
+
+
+FIXED = [
+    Malformed("empty", lambda content: content.clear(), {"malformed"}),
+    Malformed("objects", with_data(objects), {"size", "dtype"}),
+    Malformed("pickle", with_data(lambda _: pickle.dumps(Bomb())), {"malformed"}),
+    Malformed("pickle by its name", with_data(lambda _: pickle.dumps(Bomb()), "pickle"), {"malformed"}),
+    Malformed("huge", with_data(huge), {"size"}),
+    Malformed("two dimensions", with_values(lambda values: values[None]), {"size", "malformed"}),
+    Malformed("longer", with_data(lambda data: data + b"\0"), {"size"}),
+]
+TOO_LARGE = st.floats(2e15, 1e30) | st.sampled_from([np.nan, np.inf, -np.inf, -1e38])
+WRONG_EXAMPLES = NUMBER.filter(lambda value: not (type(value) is int and 1 <= value <= 1000))
+WRONG_LOSS = NUMBER.filter(lambda value: not (type(value) is float and abs(value) <= 1e15))
+
+MALFORMED = st.one_of(
+    st.sampled_from(FIXED),
+    st.builds(header, st.sampled_from(HEADER), SCALAR),
+    st.builds(missing_field, st.sampled_from(HEADER)),
+    st.builds(metric, st.just("examples"), WRONG_EXAMPLES),
+    st.builds(metric, st.just("loss"), WRONG_LOSS),
+    st.builds(poisoned, st.integers(0, 10**6), TOO_LARGE),
+    st.builds(resized, st.integers(0, 40)),
+    st.builds(recast, st.sampled_from(["float64", "float16", ">f4", "int32", "uint8", "bool", "complex64"])),
+    st.builds(truncated, st.integers(0, 10**6)),
+    st.builds(junk, st.binary(max_size=60)),
+    st.builds(foreign, st.text(max_size=10).filter(lambda text: text != "numpy.ndarray")),
+    st.builds(renamed, st.text(max_size=10)),
+    st.builds(extra, st.text(max_size=10)),
+    st.builds(
+        replaced,
+        st.sampled_from(["arrays", "config", "metrics"]),
+        st.sampled_from([ArrayRecord, ConfigRecord, MetricRecord]),
+    ),
+)
