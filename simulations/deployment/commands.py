@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -89,7 +90,7 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
     elif file is None:
         raise ConfigError("Name a configuration, for instance simulations/configs/quickstart.yaml.")
     else:
-        data = {"on_client_error": "skip", **read_yaml(Path(file))}
+        data: dict[str, Any] = {"on_client_error": "skip", **read_yaml(Path(file))}
         config = with_overrides(data, overrides, file, ExperimentConfig)
     if config.precision == "auto":
         raise ConfigError(

@@ -42,11 +42,12 @@ class Processes:
 
     Args:
         logs: folder for what they print, a file each.
+        homes: folder for what Flower keeps for each (``FLWR_HOME``); two in one may disturb each other.
         environment: added to that of this process.
     """
 
-    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
-        self.logs, self._environment = logs, {**os.environ, **environment}
+    def __init__(self, logs: Path, homes: Path, environment: Mapping[str, str]) -> None:
+        self.logs, self._homes, self._environment = logs, homes, {**os.environ, **environment}
         self._commands: dict[str, Sequence[str]] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, float] = {}
@@ -61,7 +62,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env={**self._environment, "FLWR_HOME": str(self._homes / name)},
                 start_new_session=True,
             )
 

@@ -59,7 +59,7 @@ class Federation:
         self._port, *self._ports = free_ports(1 + nodes)
         self.address = f"127.0.0.1:{self._port}"
         path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", "")))
-        self.processes = Processes(logs, {**ENVIRONMENT, "PATH": path, "FLWR_HOME": str(private / "flwr")})
+        self.processes = Processes(logs, private / "homes", {**ENVIRONMENT, "PATH": path})
         self.control = Control(self.address, self.keys / "operator")
 
     def __enter__(self) -> Federation:
