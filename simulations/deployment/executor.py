@@ -1,7 +1,9 @@
-"""An executor of ServerApps that stops in order: ``python -m simulations.deployment.executor``.
+"""An executor that stops in order: ``python -m simulations.deployment.executor``.
 
-``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands SIGTERM on to
-the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp has ended.
+``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands SIGTERM on
+to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp has ended.
+When the process that has started it is gone (SIGHUP), it takes all of its session with it: ClientApps of a
+run that has ended may hang in Flower's own exit, and outlive their executor.
 """
 
 from __future__ import annotations

@@ -130,9 +130,8 @@ class Federation:
     def start_executor(self, name: str, address: str) -> None:
         """Start the executor with the keys of that name, for the apps of the server at an address."""
         keys = self.keys / name
-        server = [tool("python"), "-m", "simulations.deployment.executor"]
-        command = server if name == "serverapp" else [tool("flower-superexec")]
-        command = [*command, "--runtime-api-address", address, "--root-certificates", str(keys / CA)]
+        command = [tool("python"), "-m", "simulations.deployment.executor"]
+        command += ["--runtime-api-address", address, "--root-certificates", str(keys / CA)]
         self.processes.start(name, [*command, "--superexec-auth-secret-file", str(keys / SECRET)])
 
 
