@@ -40,21 +40,30 @@ def main(grid: Grid, context: Context) -> None:
     """A run as the run config says.
 
     Its keys: ``config``, a YAML file, absolute or in the app; ``overrides``, ``key=value`` settings separated
-    by semicolons or spaces; ``out``, the absolute path of a folder for the results; empty: they are logged.
+    by semicolons or spaces; or ``experiment``, all of it, see
+    :func:`~simulations.flower_config.run_config_of`; ``out``, the absolute path of a folder for the results;
+    empty: they are logged; ``resume``, whether to continue the run that is there.
 
     Raises:
-        ValueError: a key does not fit.
+        ValueError: a key does not fit, or the configuration is not that of the run to continue.
         ClientError, NodesError: see :class:`~server.strategy.FedPart`; Flower marks the run as failed.
     """
     from simulations.flower_config import read_run_config  # experiments are built on top of this package
     from simulations.progress import Progress
+    from simulations.resume import continued_config
     from simulations.runner import run_experiment
 
     config = read_run_config(context.run_config)
-    with _folder(str(context.run_config.get("out", ""))) as folder:
+    out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
+    if resume and not out:
+        raise ValueError("resume continues the run in a folder; give its absolute path as out.")
+    with _folder(out) as folder:
+        if resume:
+            config = continued_config(folder, config)
         summary: dict[str, Any] = run_experiment(
             config.model_copy(update={"engine": "flower"}),
             folder,
+            resume=resume,
             engine=lambda experiment, federation: nullcontext(GridEngine(federation, grid)),
             progress=Progress(),
         )

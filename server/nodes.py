@@ -22,8 +22,20 @@ class NodesError(RuntimeError):
     """The connected nodes are not the clients of the configuration; the message says what to change."""
 
 
+class RegistrationError(NodesError):
+    """A node says that it is another client than its key is registered for."""
+
+
+def node_name(client: int) -> str:
+    """The name under which the key of a client's SuperNode is registered."""
+    return f"client-{client}"
+
+
 class Nodes:
     """Asks every new node once which client it is, and remembers the answer.
+
+    Where SuperNodes have registered keys, a key registered under :func:`node_name` is that client's and no
+    other's: a node that says otherwise is refused, and so is one without such a name; the run goes on.
 
     Args:
         clients: N of the configuration.
@@ -43,8 +55,11 @@ class Nodes:
         Raises:
             NodesError: a node does not belong to the run.
         """
-        online = set(grid.get_node_ids())
-        self._ask(grid, sorted(online - self._client_of.keys()))
+        names = {node.node_id: node.name for node in grid.get_nodes()}
+        online = names.keys()
+        bound = not {node_name(client) for client in range(self.clients)}.isdisjoint(names.values())
+        unknown = sorted(online - self._client_of.keys())
+        self._ask(grid, {node: names[node] if bound else None for node in unknown})
         return {client: node for client, node in sorted(self._node_of.items()) if node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int]) -> dict[int, int]:
@@ -85,7 +100,8 @@ class Nodes:
             f"num-partitions={self.clients}' and so on; or set clients to the number of nodes."
         )
 
-    def _ask(self, grid: Grid, unknown: list[int]) -> None:
+    def _ask(self, grid: Grid, unknown: dict[int, str | None]) -> None:
+        """Ask nodes; by id, the names under which their keys are registered, where that binds them."""
         if not unknown:
             return
         content = RecordDict({"config": ConfigRecord({"version": VERSION})})
@@ -101,13 +117,18 @@ class Nodes:
                 continue  # it left; should it come back, it is asked again
             try:
                 client = self._read(answer)
+                if unknown[node] not in (None, node_name(client)):
+                    raise RegistrationError(
+                        f"It says that it is client {client}, but its key is registered as "
+                        f"{unknown[node]!r}: start it with the partition-id of its key."
+                    )
                 if client in learned:
                     raise NodesError(
                         f"Nodes {learned[client]} and {node} both say that they are client {client}; "
                         f"give every node a partition-id of its own."
                     )
             except NodesError as error:
-                if not self.lenient:
+                if not self.lenient and not isinstance(error, RegistrationError):
                     raise
                 log(WARNING, "Node %s is refused: %s", node, error)
                 self._client_of[node] = None

@@ -20,34 +20,34 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_Configs = Annotated[
+Configs = Annotated[
     list[str] | None, typer.Argument(metavar="CONFIG.yaml", help="The experiment; see simulations/configs/.")
 ]
-_Sets = Annotated[
+Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of it, e.g. server.learning_rate=0.01."),
 ]
 _Engine = Annotated[
     str | None, typer.Option("--engine", metavar="local|ray", help="Where clients are computed.")
 ]
-_Out = Annotated[
+Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")
 ]
 _Many = Annotated[Path | None, typer.Option("--out", help="Folder; finished runs in it are not run again.")]
 _Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each a process of its own.")]
-_Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
 
 
 @app.command()
 def run(
-    config: _Configs = None,
-    settings: _Sets = None,
+    config: Configs = None,
+    settings: Sets = None,
     engine: _Engine = None,
-    out: _Out = None,
-    resume: _Resume = None,
+    out: Out = None,
+    resume: Resume = None,
 ) -> None:
     """Run a federated experiment and leave its results in a folder."""
-    file, overrides = _arguments(config, settings, engine)
+    file, overrides = arguments(config, settings, engine)
 
     def work() -> None:
         from simulations import commands
@@ -59,8 +59,8 @@ def run(
 
 @app.command()
 def compare(
-    config: _Configs = None,
-    settings: _Sets = None,
+    config: Configs = None,
+    settings: Sets = None,
     engine: _Engine = None,
     methods: Annotated[str, typer.Option(help="Names, separated by commas.")] = "fedavg,augerino,partitioned",
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method, with seeds seed, seed+1, ...")] = 2,
@@ -99,13 +99,13 @@ def report(
 
 @app.command()
 def train(
-    config: _Configs = None,
-    settings: _Sets = None,
-    out: _Out = None,
-    resume: _Resume = None,
+    config: Configs = None,
+    settings: Sets = None,
+    out: Out = None,
+    resume: Resume = None,
 ) -> None:
     """Train a network and its hyperparameters on one data set, without federation."""
-    file, overrides = _arguments(config, settings)
+    file, overrides = arguments(config, settings)
 
     def work() -> None:
         from simulations import commands
@@ -119,8 +119,8 @@ def train(
 def retrain(
     found: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     more: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As with --set.")] = None,
-    settings: _Sets = None,
-    out: _Out = None,
+    settings: Sets = None,
+    out: Out = None,
 ) -> None:
     """Train a plain network with the hyperparameters that a run has found, which stay fixed."""
 
@@ -134,15 +134,15 @@ def retrain(
 
 @app.command()
 def select(
-    config: _Configs = None,
-    settings: _Sets = None,
+    config: Configs = None,
+    settings: Sets = None,
     values: Annotated[str | None, typer.Option(help="Values of select.key, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, with seed + 0, 1, ...")] = None,
     jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:
     """Train with each value of a key, and choose by L_ML, without held-out data; a table and a picture."""
-    file, overrides = _arguments(config, settings)
+    file, overrides = arguments(config, settings)
 
     def work() -> None:
         from simulations import commands
@@ -197,11 +197,13 @@ def _main(
 
 def main() -> None:
     """The entry point of the ``fedpart`` command."""
+    import simulations.deployment.cli  # noqa: F401  its commands are added to these
+
     sys.path.insert(0, os.getcwd())  # a user's own package.module:callable lies in the current folder
     app()
 
 
-def _arguments(
+def arguments(
     config: list[str] | None, settings: list[str] | None, engine: str | None = None
 ) -> tuple[str | None, list[str]]:
     """As :func:`_files`, where there is one configuration or none."""

@@ -53,14 +53,14 @@ def run(
             return
     else:
         config = load_config(_named(file, kind.clock.command), overrides, kind)
-        folder = out or _new_folder(Path(str(file)).stem, config)
+        folder = out or new_folder(Path(str(file)).stem, config)
     _show(config, folder, file, resume is not None)
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
     """Train a plain network with the hyperparameters of a finished run."""
     config = retraining_config(found, overrides)
-    _show(config, out or _new_folder(f"{found.resolve().name}-retrained", config))
+    _show(config, out or new_folder(f"{found.resolve().name}-retrained", config))
 
 
 def compare(
@@ -145,7 +145,7 @@ def _named(file: str | None, command: str) -> str:
     return file
 
 
-def _new_folder(name: str, config: Config) -> Path:
+def new_folder(name: str, config: Config) -> Path:
     """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
     method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
     first = Path("runs") / f"{name}-{method}-seed{config.seed}"

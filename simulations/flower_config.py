@@ -20,6 +20,11 @@ def run_config_of(config: ExperimentConfig) -> dict[str, str]:
     return {"experiment": json.dumps(config.resolved())}
 
 
+def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> dict[str, str | bool]:
+    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine."""
+    return {**run_config_of(config), "out": str(out), "resume": resume}
+
+
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration that a run config stands for.
 
@@ -30,7 +35,7 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     Raises:
         ConfigError: one sentence that says what does not fit.
     """
-    if "experiment" in run_config:
+    if run_config.get("experiment"):
         return ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
     overrides = str(run_config.get("overrides", ""))
     settings = overrides.split(";") if ";" in overrides else overrides.split()

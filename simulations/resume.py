@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,24 @@ def resumed_config(
         ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
             of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
     """
-    saved = saved_config(folder)
-    if not isinstance(saved, kind):
-        raise ConfigError(
-            f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
-            f"--resume {folder}."
-        )
+    _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     wanted = settled(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
+    return continued_config(folder, wanted, {override.partition("=")[0].strip() for override in overrides})
+
+
+def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:
+    """The configuration with which the run in ``folder`` goes on if ``wanted`` is asked for.
+
+    Args:
+        folder: of the run.
+        wanted: of the same kind, with a choice in place of ``precision: auto``.
+        given: keys that the user has named, which may change the ``rim``.
+
+    Raises:
+        ConfigError: as :func:`resumed_config`.
+    """
+    saved, kind = _saved(folder, type(wanted)), type(wanted)
     then, now = _flat(saved.resolved()), _flat(wanted.resolved())
-    given = {override.partition("=")[0].strip() for override in overrides}
     total = saved.clock.total
     changes: dict[str, Any] = {}
     for key in sorted(then.keys() | now.keys()):
@@ -51,6 +61,16 @@ def resumed_config(
                 f"is {may}, or start a new run with --out."
             )
     return kind.from_dict({**saved.resolved(), **changes})
+
+
+def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
+    saved = saved_config(folder)
+    if not isinstance(saved, kind):
+        raise ConfigError(
+            f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
+            f"--resume {folder}."
+        )
+    return saved
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,32 @@
+# One image for every process of a federation; docker-compose.yml says which runs what.
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+# Where torch's wheels come from: CPU, or for instance https://download.pytorch.org/whl/cu130 for a GPU; empty: PyPI's.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN python3 -m venv /venv
+ENV PATH=/venv/bin:$PATH
+WORKDIR /source
+COPY pyproject.toml ./
+# All versions as pyproject.toml pins them, without Ray: each client is on a machine of its own here.
+RUN python -c "import tomllib; file = tomllib.load(open('pyproject.toml', 'rb')); \
+      wanted = [line.replace('[simulation]', '') for line in file['project']['dependencies'] if not line.startswith('ray')]; \
+      open('/requirements', 'w').write('\n'.join(wanted)); \
+      open('/constraints', 'w').write('\n'.join(file['tool']['uv']['constraint-dependencies']))" \
+ && pip install --no-cache-dir ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r /requirements -c /constraints
+COPY README.md LICENSE ./
+COPY fedpart fedpart
+COPY server server
+COPY client client
+COPY simulations simulations
+RUN pip install --no-cache-dir --no-deps .
+
+FROM ${BASE}
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp fedpart && install -d -o fedpart -g fedpart -m 700 /state /runs
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH HOME=/tmp FLWR_HOME=/tmp/flwr PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 \
+    FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \
+    FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
+USER fedpart
+WORKDIR /tmp
+CMD ["fedpart", "--help"]

@@ -1,0 +1,1 @@
+"""A federation of real processes: keys, processes, the operator's commands."""

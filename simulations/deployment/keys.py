@@ -1,0 +1,138 @@
+"""The private folder of a federation: a certificate authority, certificates, keys and shared secrets."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA, CERTIFICATE, CERTIFICATE_KEY = "ca.crt", "server.crt", "server.key"
+NODE_KEY, SECRET, TOKEN = "node.key", "executor.secret", "operator.token"
+DAYS_CA, DAYS_SERVER = 3650, 825
+
+
+def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | None = None) -> None:
+    """Make what is missing in the private folder of a federation; what is there stays as it is.
+
+    A folder for each process, with what it alone may read, and the CA's certificate:
+
+    - ``ca``: the CA's key, which no process needs;
+    - ``superlink``: its certificate, the operator's token, the secret of the executor of ServerApps;
+    - ``serverapp``: that secret;
+    - ``operator``: the operator's token and the nodes' public keys, ``node-<k>.pub``;
+    - ``supernode-<k>``: the private key that makes it client k, a certificate, the secret of its executor;
+    - ``clientapp-<k>``: that secret.
+
+    Args:
+        folder: of the federation; it and all in it is readable by its owner alone.
+        nodes: how many SuperNodes, for clients 0 to nodes - 1.
+        hosts: names and addresses of the SuperLink besides ``superlink``, ``localhost`` and ``127.0.0.1``.
+        owner: uid that the processes have, where that is not the uid of this one.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = _Authority(folder / "ca")
+    link = folder / "superlink"
+    authority.certify(link, ["superlink", "localhost", "127.0.0.1", *hosts])
+    _copy(link, TOKEN, _once(folder / "operator" / TOKEN, secrets.token_urlsafe(32).encode()))
+    _copy(folder / "serverapp", SECRET, _once(link / SECRET, secrets.token_bytes(32)))
+    for name in ("serverapp", "operator"):
+        _copy(folder / name, CA, authority.pem)
+    for client in range(nodes):
+        node, app = folder / f"supernode-{client}", folder / f"clientapp-{client}"
+        authority.certify(node, [f"supernode-{client}", "localhost", "127.0.0.1"])
+        _copy(app, CA, authority.pem)
+        _copy(app, SECRET, _once(node / SECRET, secrets.token_bytes(32)))
+        private = serialization.load_ssh_private_key(
+            _once(node / NODE_KEY, _pem(ec.generate_private_key(ec.SECP384R1()), ssh=True)), None
+        )
+        public = private.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        _copy(folder / "operator", f"node-{client}.pub", public)
+    for place in (path for path in folder.iterdir() if path.is_dir()):
+        place.chmod(0o700)  # a new volume is open to all
+        if owner is not None:
+            for path in (place, *place.iterdir()):
+                os.chown(path, owner, owner)
+
+
+class _Authority:
+    """A certificate authority in a folder: its key and its certificate, made once."""
+
+    def __init__(self, folder: Path) -> None:
+        fresh = ec.generate_private_key(ec.SECP384R1())
+        key = serialization.load_pem_private_key(_once(folder / "ca.key", _pem(fresh)), None)
+        self._key = cast(ec.EllipticCurvePrivateKey, key)
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedpart federation")])
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        new = self._sign(self._name, self._key.public_key(), DAYS_CA, [(constraints, True), (usage, True)])
+        self.pem = _once(folder / CA, new)
+
+    def certify(self, folder: Path, hosts: Sequence[str]) -> None:
+        """Put a server's key and certificate into a folder, with the CA's certificate."""
+        fresh = ec.generate_private_key(ec.SECP384R1())
+        key = serialization.load_pem_private_key(_once(folder / CERTIFICATE_KEY, _pem(fresh)), None)
+        public = cast(ec.EllipticCurvePrivateKey, key).public_key()
+        extensions: list[tuple[x509.ExtensionType, bool]] = [
+            (x509.SubjectAlternativeName([_general(host) for host in dict.fromkeys(hosts)]), False),
+            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        ]
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+        _once(folder / CERTIFICATE, self._sign(name, public, DAYS_SERVER, extensions))
+        _copy(folder, CA, self.pem)
+
+    def _sign(
+        self,
+        name: x509.Name,
+        public: ec.EllipticCurvePublicKey,
+        days: int,
+        extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    ) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateBuilder(self._name, name, public, x509.random_serial_number())
+        builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
+        builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        own = x509.SubjectKeyIdentifier.from_public_key(public)
+        for extension, critical in [*extensions, (signer, False), (own, False)]:
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(self._key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, ssh: bool = False) -> bytes:
+    form = serialization.PrivateFormat.OpenSSH if ssh else serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _once(path: Path, content: bytes) -> bytes:
+    """What the file holds; it is made with ``content`` if it is not there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    return path.read_bytes()
+
+
+def _copy(folder: Path, name: str, content: bytes) -> None:
+    """A file with that content."""
+    if _once(folder / name, content) != content:
+        raise FileExistsError(
+            f"{folder / name} belongs to another federation; give an empty folder, or the whole of one."
+        )

@@ -1,0 +1,108 @@
+"""Processes: those of a federation on this machine, restarted when they end, ended with this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
+_TIED = (  # Linux: the child gets SIGHUP when this process dies, however it dies
+    "import ctypes, os, sys\n"
+    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 1)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def tool(name: str) -> str:
+    """Path of a command that is installed beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface on which nobody listens."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class Processes:
+    """Long-lived processes, each in a session of its own; a context that ends them all.
+
+    Args:
+        logs: folder for what they print, a file each.
+        homes: folder for what Flower keeps for each (``FLWR_HOME``); two in one may disturb each other.
+        environment: added to that of this process.
+    """
+
+    def __init__(self, logs: Path, homes: Path, environment: Mapping[str, str]) -> None:
+        self.logs, self._homes, self._environment = logs, homes, {**os.environ, **environment}
+        self._commands: dict[str, Sequence[str]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, float] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        """Start a process; ``command`` begins with a path."""
+        self._commands[name] = command
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-c", _TIED, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**self._environment, "FLWR_HOME": str(self._homes / name)},
+                start_new_session=True,
+            )
+
+    def pid(self, name: str) -> int:
+        """Of the process of that name, as it runs now."""
+        return self._running[name].pid
+
+    def mend(self) -> list[str]:
+        """Start again what ended some seconds ago; names of what has ended since the last call."""
+        now, new = time.monotonic(), []
+        for name, process in self._running.items():
+            if name in self._commands and name not in self._ended and process.poll() is not None:
+                self._ended[name] = now
+                new.append(name)
+        for name in [name for name, when in self._ended.items() if now - when >= RESTART_SECONDS]:
+            del self._ended[name]
+            self.start(name, self._commands[name])
+        return new
+
+    def finish(self, name: str) -> None:
+        """Ask a process to end, and do not start it again."""
+        self._running[name].send_signal(signal.SIGTERM)
+        self._commands.pop(name)
+
+    def log(self, name: str, lines: int = 15) -> str:
+        """The end of what a process has printed."""
+        text = (self.logs / f"{name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for process in self._running.values():
+            with suppress(ProcessLookupError):  # all of its session have ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,67 @@
+"""The SuperLink, closed to all but the operator: ``python -m simulations.deployment.superlink``.
+
+Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a run, which is
+code that ServerApp and clients execute. Here a call of the Control API needs the operator's token. The Fleet
+API (for SuperNodes) and the Runtime API (for the executor) have keys and secrets of Flower's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simulations import flower_environment  # noqa: F401
+
+# isort: split
+from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.supercore.auth.typing import AccountInfo
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+
+
+class OperatorOnly(NoOpControlAuthnPlugin):
+    """Admits to the Control API who knows the token.
+
+    Args:
+        token: of the operator.
+    """
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token.encode()
+
+    def validate_tokens_in_metadata(
+        self, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> tuple[bool, AccountInfo | None]:
+        """Whether the token is there; the account is the one of Flower without accounts."""
+        given = dict(metadata).get(ACCESS_TOKEN_KEY, b"")
+        given = given.encode() if isinstance(given, str) else given
+        return (
+            super().validate_tokens_in_metadata([])
+            if hmac.compare_digest(given, self._token)
+            else (False, None)
+        )
+
+
+def main() -> None:
+    """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--operator-token-file", type=Path, required=True)
+    known, rest = parser.parse_known_args()
+    token = known.operator_token_file.read_text().strip()
+    if not token:
+        parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
+    sys.argv[1:] = rest
+    flower: Any = importlib.import_module(
+        "flwr.superlink.cli.flower_superlink"
+    )  # its package hides it by a function
+    flower.load_control_authn_plugin = lambda: OperatorOnly(token)
+    flower.flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

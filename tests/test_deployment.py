@@ -1,0 +1,178 @@
+"""A federation of real processes on this machine: its keys, whom it refuses, and what it survives."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import simulations.deployment.cli  # noqa: F401  adds its commands to the others
+from simulations.cli import app
+from simulations.config import ExperimentConfig
+from simulations.deployment.control import Control
+from simulations.deployment.executor import children
+from simulations.deployment.keys import CA, TOKEN, make_keys
+from simulations.deployment.processes import free_ports
+from simulations.deployment.up import Federation, supernode, watch
+from simulations.experiment import RunError
+from simulations.flower_config import deployed_run_config
+from simulations.run_directory import STATE
+from simulations.runner import run_experiment
+
+ROOT = Path(__file__).parent.parent
+CONFIG = {
+    "data": "digits",
+    "training_points": 60,
+    "validation_points": 20,
+    "test_points": 20,
+    "model": "digits_cnn",
+    "clients": 2,
+    "cohort": 2,
+    "chunks": [0.5, 0.5],
+    "samples": 2,
+    "rounds": 3,
+    "evaluate_every": 1,
+    "checkpoint_every": 1,
+}
+
+
+class Reached(Exception):
+    pass
+
+
+def assert_same_weights(folder, other):
+    one, two = load_file(folder / STATE), load_file(other / STATE)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    config, out = ExperimentConfig.from_dict(CONFIG), tmp_path / "out"
+    missing = ExperimentConfig.from_dict({**CONFIG, "data": "mnist", "data_dir": str(tmp_path / "nowhere")})
+    make_keys(tmp_path / "elsewhere", 1)
+
+    with Federation(2, tmp_path, tmp_path / "logs") as federation:
+        control, keys, link = federation.control, federation.keys, federation.address
+        said: list[str] = []
+
+        def until_round_1(text):
+            said.append(text)
+            if "round 1/3:" in text:
+                raise Reached
+
+        first = control.start(deployed_run_config(config, out, False))
+        with pytest.raises(Reached):
+            control.follow(first, until_round_1)
+        (executor,) = children(federation.processes.pid("serverapp"))
+        for server in children(executor):
+            os.kill(server, signal.SIGKILL)
+
+        authority, ports = keys / "superlink" / CA, free_ports(3)
+        # a key that nobody has registered, and a federation's node that trusts another authority
+        stranger = supernode(link, tmp_path / "elsewhere" / "supernode-0", authority, ports[0], 0, 2)
+        deceived = supernode(
+            link, keys / "supernode-0", tmp_path / "elsewhere" / "superlink" / CA, ports[1], 0, 2
+        )
+        refused = [
+            subprocess.run(command, capture_output=True, text=True, timeout=200)
+            for command in (stranger, [*deceived, "--max-retries", "1"])
+        ]
+        # a third key, registered as client 2, whose node says that it is client 1
+        make_keys(keys, 3)
+        assert control.register() == 3
+        liar = supernode(link, keys / "supernode-2", authority, ports[2], 1, 2)
+        federation.processes.start("supernode-2", liar)
+        federation.start_executor("clientapp-2", f"127.0.0.1:{ports[2]}")
+        federation.wait_for(["client-2"])
+        # somebody who knows the authority, but not the operator's token
+        (keys / "guest").mkdir()
+        (keys / "guest" / CA).write_bytes(authority.read_bytes())
+        (keys / "guest" / TOKEN).write_text("guessed")
+        with pytest.raises(RunError, match="refuses"):
+            Control(link, keys / "guest").start({})
+
+        second = control.start(deployed_run_config(config, out, True))
+
+        def kill_the_superlink_after_round_2(text):
+            said.append(text)
+            if "round 2/3:" in text:
+                os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
+
+        run = watch(federation, second, kill_the_superlink_after_round_2)
+        assert run.status == "finished:completed", "".join(said)
+        fails = control.start(deployed_run_config(missing, tmp_path / "failed", False))
+        arguments = ["--link", link, "--keys", str(keys / "operator"), "--run", str(fails)]
+        shown = CliRunner().invoke(app, ["results", *arguments])
+        assert shown.exit_code == 1
+        assert "finished and failed" in shown.output and "nowhere" in shown.output
+
+    assert all(process.returncode for process in refused)
+    assert "Failed to activate SuperNode" in refused[0].stdout + refused[0].stderr
+    assert "CERTIFICATE_VERIFY_FAILED" in refused[1].stdout + refused[1].stderr
+    assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said)
+    run_experiment(config, tmp_path / "local")
+    assert_same_weights(out, tmp_path / "local")
+
+
+def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
+    """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine."""
+    file, out = tmp_path / "one.yaml", tmp_path / "out"
+    keys = {**CONFIG, "clients": 1, "cohort": 1, "method": "fedavg", "chunks": [1.0], "rounds": 8}
+    file.write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from simulations.cli import main; main()", "up", file, "--out", out],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("round 1/8:"):
+            process.send_signal(signal.SIGTERM)
+            break
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert f"fedpart up --resume {out}" in " ".join(errors.split())
+    rounds = len((out / "metrics.jsonl").read_text().splitlines())
+    assert 1 <= rounds < 8
+    left = subprocess.run(["ps", "-axww", "-o", "command="], capture_output=True, text=True).stdout
+    assert str(out) not in left
+    resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
+    assert resumed.exit_code == 0, resumed.output
+    run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
+    assert_same_weights(out, tmp_path / "local")
+
+
+def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
+    make_keys(tmp_path / "keys", 1)
+    before = {file: file.read_bytes() for file in (tmp_path / "keys").rglob("*") if file.is_file()}
+    assert all(file.stat().st_mode & 0o077 == 0 for file in [*before, *(file.parent for file in before)])
+    make_keys(tmp_path / "keys", 3)
+    assert {file: file.read_bytes() for file in before} == before
+    assert (tmp_path / "keys" / "supernode-2" / "node.key").exists()
+    (tmp_path / "keys" / "operator" / CA).write_bytes(b"another")
+    with pytest.raises(FileExistsError, match="belongs to another federation"):
+        make_keys(tmp_path / "keys", 3)
+
+
+def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
+    """Flower starts a process for every message, so that imports count in every round."""
+    program = (
+        "import sys, torch, client.app, simulations.flower_config as flower\n"
+        "from simulations.config import ExperimentConfig\n"
+        f"config = ExperimentConfig.from_dict({CONFIG!r})\n"
+        "experiment = client.app._Workbench(flower.build_experiment(flower.run_config_of(config)))\n"
+        "experiment.shards[0]\n"
+        "heavy = {'sklearn', 'scipy', 'torch._dynamo', 'numba', 'ray', 'matplotlib'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert found.stdout.strip() == "[]"
