@@ -71,6 +71,7 @@ class Federation(ModelState):
         )
         self.protocol, self.agreement = protocol, protocol.agreement
         self.privacy = None if settings.privacy is None else Privacy(protocol)
+        self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         self._stepped = True
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedpart.agreement import difference
 from fedpart.data.dataset import Dataset, check_labels
+from fedpart.files import kept, previous_of, replace
 from fedpart.noise import Noise, NoiseKey
 from fedpart.optim import OptimiserSettings, SlicedOptimiser
 from fedpart.partition import Partition
@@ -36,9 +37,11 @@ class ModelState:
         w: ``[size]`` in partition order; psi: ``[P]``.
         optimiser, optimiser_psi: see :class:`~fedpart.optim.SlicedOptimiser`.
         agreement: what a checkpoint must agree on, as plain data by name.
+        repeatable: whether steps that are computed again are the same and cost nothing but time.
     """
 
     agreement: dict[str, Any]
+    repeatable = True
 
     def __init__(
         self,
@@ -176,28 +179,32 @@ class ModelState:
         self.optimiser_psi.load_state_dict(state["optimiser_psi"])
 
     def save(self, path: str | Path) -> None:
-        """Write what decides what comes next, atomically: a reader sees the old file or the new one."""
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            torch.save({**self.state_dict(), "agreement": json.dumps(self.agreement)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-
-    def load(self, path: str | Path) -> None:
-        """Continue from a checkpoint of :meth:`save`.
+        """Write what decides what comes next, atomically; the checkpoint before it stays beside it.
 
         Raises:
-            ValueError: the file cannot be read, or belongs to another configuration; the difference is named.
+            OSError: it cannot be written, for instance because the disk is full; the last one is as it was.
         """
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            differs = difference(self.agreement, json.loads(state.pop("agreement")))
-        except Exception as error:  # a torn or foreign file raises anything
-            raise ValueError(
-                f"The checkpoint {path} cannot be read ({error}); start the run anew."
-            ) from error
+        path, content = Path(path), {**self.state_dict(), "agreement": json.dumps(self.agreement)}
+        replace(path, lambda file: torch.save(content, file), previous_of(path))
+
+    def load(self, path: str | Path) -> None:
+        """Continue from a checkpoint of :meth:`save`; from the one before it, with a warning, if it is torn.
+
+        Raises:
+            ValueError: the files cannot be read, or belong to another configuration; the difference is named.
+        """
+        path, unreadable = Path(path), list[str]()
+        for file in (kept(path) or [path])[: 2 if self.repeatable else 1]:
+            try:
+                state = _read(file)
+                break
+            except Exception as error:  # a torn or foreign file raises anything
+                unreadable.append(f"The checkpoint {file} cannot be read ({error})")
+        else:
+            raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
+        if unreadable:
+            warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
+        differs = difference(self.agreement, state.pop("agreement"))
         if differs:
             raise ValueError(
                 f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
@@ -218,15 +225,21 @@ class ModelState:
                 )
             return None
         path = Path(checkpoint)
-        if path.exists() and not resume:
+        if kept(path) and not resume:
             raise ValueError(
                 f"The checkpoint {path} exists already; pass resume=True to continue that run, or choose "
                 f"another file."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        if kept(path):
             self.load(path)
         return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint; whatever is wrong with it is raised."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return {**state, "agreement": json.loads(state["agreement"])}
 
 
 Report = TypeVar("Report")

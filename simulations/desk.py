@@ -49,7 +49,7 @@ class Desk:
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = config, run, lines, progress, state
         self.stopped: list[int] = []
-        self._saved = state.completed if run.checkpoint.exists() else 0
+        self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
 
     def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:

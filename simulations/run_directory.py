@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +15,7 @@ import safetensors.torch
 import torch
 import yaml
 
+from fedpart.files import kept, previous_of, replace
 from fedpart.state import ModelState
 from simulations.config import Config, ConfigError, ExperimentConfig, kind_of
 from simulations.config_file import read_yaml
@@ -32,10 +36,14 @@ class RunDirectory:
     - ``config.yaml``: the resolved configuration;
     - ``metrics.jsonl``: a line per round, or per report of centralised training, see
       :func:`~simulations.metrics.metrics_line`;
-    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically;
+    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
+      as ``checkpoint.previous.pt``;
     - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
 
     While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
+
+    Raises (all methods that write):
+        RunError: the disk is full; what was saved before is whole.
     """
 
     def __init__(self, path: Path, config: Config) -> None:
@@ -74,6 +82,11 @@ class RunDirectory:
         """File of the checkpoint."""
         return self.path / CHECKPOINT
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is one, or the one before it."""
+        return bool(kept(self.checkpoint))
+
     def rewind(self, until: int) -> list[dict[str, Any]]:
         """Drop the metrics of what comes after ``until``, for it will be run again; the lines that stay.
 
@@ -96,37 +109,39 @@ class RunDirectory:
                     line.pop("val_accuracy", None)
                     line.pop("val_nll", None)
         self.close_metrics()
-        _replace(
-            self.path / METRICS, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
-        )
-        if self.config != saved_config(self.path):
-            self._write_config()
+        content = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        with self._room():
+            _replace(self.path / METRICS, content.encode())
+            if self.config != saved_config(self.path):
+                self._write_config()
         return lines
 
     def record(self, report: Report, **more: Any) -> dict[str, Any]:
         """Append a report to ``metrics.jsonl``, and what else is known at it; what was written."""
-        if self._metrics is None:
-            self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
         line = metrics_line(report) | finite(more)
-        self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
-        self._metrics.flush()
+        with self._room():
+            if self._metrics is None:
+                self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
+            self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            self._metrics.flush()
         return line
 
     def save(self, state: ModelState) -> None:
         """Write the checkpoint; the metrics of what is behind it are on the disk before it is."""
-        if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
-        state.save(self.checkpoint)
+        with self._room():
+            if self._metrics is not None:
+                os.fsync(self._metrics.fileno())
+            state.save(self.checkpoint)
 
     def finish(self, state: ModelState, summary: dict[str, Any]) -> None:
         """Write ``state.safetensors`` (``w/<name>``, ``psi/<name>``, float32), then ``summary.json``."""
         tensors = {f"w/{name}": tensor for name, tensor in state.tensors().items()}
         tensors |= {f"psi/{name}": tensor for name, tensor in state.psi_tensors().items()}
         plain = {k: t.detach().to("cpu", torch.float32, copy=True).contiguous() for k, t in tensors.items()}
-        _replace(self.path / STATE, safetensors.torch.save(plain))
-        _replace(
-            self.path / SUMMARY, (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode()
-        )
+        text = json.dumps(finite(summary), indent=2, allow_nan=False) + "\n"
+        with self._room():
+            _replace(self.path / STATE, safetensors.torch.save(plain))
+            _replace(self.path / SUMMARY, text.encode())
 
     def close_metrics(self) -> None:
         """Close ``metrics.jsonl``."""
@@ -141,6 +156,25 @@ class RunDirectory:
             os.close(self._lock)
             self._lock = None
 
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """A full disk becomes one sentence; a line that was not written is given up."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            metrics, self._metrics = self._metrics, None
+            if metrics is not None:
+                with suppress(OSError):
+                    metrics.close()
+            from simulations.experiment import RunError  # which is built on top of this module
+
+            raise RunError(
+                f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
+                f"room, and continue the run with --resume {self.path}."
+            ) from error
+
     def _write_config(self) -> None:
         text = yaml.safe_dump(self.config.resolved(), sort_keys=False, width=110, default_flow_style=None)
         _replace(self.path / CONFIG, text.encode())
@@ -148,7 +182,8 @@ class RunDirectory:
 
 def holds_run(path: str | Path) -> bool:
     """Whether the folder has any file of a run in it."""
-    return any((Path(path) / name).exists() for name in (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT))
+    names = (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT, previous_of(Path(CHECKPOINT)).name)
+    return any((Path(path) / name).exists() for name in names)
 
 
 def refuse_existing(path: str | Path) -> None:
@@ -201,13 +236,7 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader sees the old one or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    replace(path, lambda file: file.write(content))
 
 
 def _lock(path: Path) -> int | None:

@@ -80,7 +80,7 @@ def run_experiment(
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config)
         try:
             with one_sentence():
-                if resume and run.checkpoint.exists():
+                if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
             desk = Desk(config, run, lines, progress, state)

@@ -1,11 +1,14 @@
 """A run that is stopped, or killed, and resumed is bit-identical to one that was left alone."""
 
+import errno
+import io
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 import torch
 from problems import augmentation, chain_net, shards
 
-from fedpart import Federation, LocalSettings, Protocol, Task, federate
+from fedpart import ClipSettings, Federation, LocalSettings, PrivacySettings, Protocol, Task, federate
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 ROUNDS = 5
@@ -51,7 +54,8 @@ def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
     resumed = run(ROUNDS, checkpoint=path, checkpoint_every=2, resume=True)
     assert_same_state(resumed, undisturbed)
     assert_same_reports(resumed.metrics, undisturbed.metrics[stop:])
-    assert [p.name for p in path.parent.iterdir()] == ["run.pt"], "no temporary file is left"
+    left = {p.name for p in path.parent.iterdir()}
+    assert left == {"run.pt", "run.previous.pt"}, "no temporary file is left"
 
 
 def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
@@ -159,6 +163,51 @@ def test_a_torn_checkpoint_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ValueError, match=r"run\.pt cannot be read"):
         run(ROUNDS, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", None], ids=["torn", "gone"])
+def test_the_checkpoint_before_the_last_stands_in_for_it(tmp_path, undisturbed, content):
+    """A disk that lost the last one, or a death between the two renames of saving."""
+    path = tmp_path / "run.pt"
+    run(3, checkpoint=path, checkpoint_every=1)
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.pt exists already; pass resume=True"):
+        run(ROUNDS, checkpoint=path)
+    with nullcontext() if content is None else pytest.warns(RuntimeWarning, match="from run.previous.pt"):
+        resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert_same_state(resumed, undisturbed)
+
+
+def test_a_round_that_spent_privacy_is_not_computed_again(tmp_path):
+    """The system's noise would be drawn anew, and what the last checkpoint has spent be forgotten."""
+    path, private = tmp_path / "run.pt", {"weighting": "uniform", "clip": ClipSettings(1.0, psi=1.0)}
+    run(2, checkpoint=path, checkpoint_every=1, privacy=PrivacySettings(1.0), **private)
+    path.write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read .*start the run anew"):
+        run(3, checkpoint=path, checkpoint_every=1, privacy=PrivacySettings(1.0), **private, resume=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, undisturbed, monkeypatch):
+    """Simulated: nothing more can be written into new files."""
+
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill_the_disk(report):
+        if report.round == 3:
+            monkeypatch.setattr(Path, "open", lambda self, mode: Full(self, mode))
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(OSError, match="No space left") as raised:
+        run(ROUNDS, checkpoint=path, checkpoint_every=1, on_round=fill_the_disk)
+    monkeypatch.undo()
+    assert raised.value.errno == errno.ENOSPC
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.previous.pt"}
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [4, 5]
+    assert_same_state(resumed, undisturbed)
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):

@@ -1,5 +1,7 @@
 """Runs on the disk: what a folder holds, and that nothing is lost, whenever a run dies."""
 
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -16,10 +18,17 @@ from tiny import same_run, tiny, tiny_file
 
 from fedpart import RoundReport
 from simulations.config import ConfigError
-from simulations.experiment import build
+from simulations.experiment import RunError, build
 from simulations.progress import Progress
 from simulations.resume import resumed_config
-from simulations.run_directory import RunDirectory, read_metrics, read_summary, saved_config
+from simulations.run_directory import (
+    CHECKPOINT,
+    SUMMARY,
+    RunDirectory,
+    read_metrics,
+    read_summary,
+    saved_config,
+)
 from simulations.runner import run_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +61,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_holds_everything(undisturbed: Path) -> None:
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
+        "checkpoint.previous.pt",
     }  # fmt: skip
     assert saved_config(undisturbed) == tiny()
     assert yaml.safe_load((undisturbed / "config.yaml").read_text())["seed"] == 0
@@ -218,6 +228,29 @@ def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
     same_run(undisturbed, folder)
 
 
+@pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])
+def test_resuming_after_a_full_disk(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """Simulated: from round 4 on, nothing more can be written into one of the files."""
+    open_file, full = Path.open, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class Full(io.StringIO):
+        def write(self, content: Any) -> int:
+            raise full
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name.startswith(written) and len(read_metrics(tmp_path)) >= 4:
+            return Full()
+        return open_file(path, *arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match=r"is full .*room.*--resume"):
+        patch.setattr(Path, "open", refuse)
+        run_experiment(tiny(), tmp_path)
+    run_experiment(tiny(), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
 def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
     run_experiment(tiny(rounds=3), tmp_path)
     first = read_metrics(tmp_path)
@@ -252,6 +285,7 @@ def test_a_checkpoint_without_its_metrics_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(ConfigError, match="does not hold the rounds 1 to 4"):
         run_experiment(tiny(), tmp_path, resume=True)
-    (tmp_path / "checkpoint.pt").write_bytes(b"torn")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        (tmp_path / name).write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt cannot be read .*previous\.pt cannot be read"):
         run_experiment(tiny(), tmp_path, resume=True)

@@ -43,6 +43,7 @@ def psi_of(folder: Path) -> list[float]:
 def test_a_folder_holds_everything(undisturbed: Path) -> None:
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
+        "checkpoint.previous.pt",
     }  # fmt: skip
     assert saved_config(undisturbed) == tiny_training(keep_best=True)
     lines = read_metrics(undisturbed)
