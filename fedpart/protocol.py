@@ -121,4 +121,4 @@ class Protocol:
 
 
 # Where and how carefully a run is computed, not what: the server may change it on resuming.
-_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout")
+_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout")

@@ -88,6 +88,8 @@ def check_safeguards(settings: FederationSettings) -> None:
         )
     if not 0 < settings.round_timeout < math.inf:
         raise ValueError(f"round_timeout is a number of seconds above 0, got {settings.round_timeout}.")
+    if not 0 <= settings.node_timeout < math.inf:
+        raise ValueError(f"node_timeout is a number of seconds from 0 on, got {settings.node_timeout}.")
     if settings.trim is not None:
         if not 0 < settings.trim < 0.5:
             raise ValueError(f"trim is a share of the clients between 0 and 0.5, got {settings.trim}.")

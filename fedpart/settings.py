@@ -74,6 +74,7 @@ class FederationSettings:
         max_examples: that a client may claim to have.
         min_replies: updates without which a round does not step.
         round_timeout: seconds that clients on other machines have for a round.
+        node_timeout: seconds for which clients that are not connected are waited for.
         clip: norms to which updates are clipped, by the client and again by the server.
         trim: share of the clients whose values are left out at each end of every coordinate of the mean
             (Yin et al. 2018); None: the mean of all.
@@ -100,6 +101,7 @@ class FederationSettings:
     max_examples: int = LARGEST_COUNT
     min_replies: int = 1
     round_timeout: float = 3600.0
+    node_timeout: float = 600.0
     clip: ClipSettings | None = None
     trim: float | None = None
     privacy: PrivacySettings | None = None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from logging import INFO, WARNING, getLogger
-from typing import cast
+from typing import NamedTuple, cast
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedpart.wire import VERSION
-from server.messages import cause
+from server.messages import GRACE, cause
 
 log = getLogger("flwr").log
-POLL_SECONDS, PROGRESS_SECONDS = 0.5, 10.0
-NODE_UNAVAILABLE = 5
+FIRST_POLL_SECONDS, POLL_SECONDS, PROGRESS_SECONDS = 0.02, 0.5, 10.0
+LOST = (3, 4, 5, 8)  # Flower's codes of answers that a node cannot be blamed for, see NAMES
 
 
 class NodesError(RuntimeError):
@@ -29,6 +29,14 @@ class RegistrationError(NodesError):
 def node_name(client: int) -> str:
     """The name under which the key of a client's SuperNode is registered."""
     return f"client-{client}"
+
+
+class _Question(NamedTuple):
+    """To whom it went; the name its key is registered under, where that binds it; when it was asked."""
+
+    node: int
+    name: str | None
+    turn: int
 
 
 class Nodes:
@@ -48,9 +56,14 @@ class Nodes:
         self.clients, self.wait, self.lenient = clients, wait, lenient
         self._client_of: dict[int, int | None] = {}  # by node id; None: refused
         self._node_of: dict[int, int] = {}  # by client number: its latest node
+        self._turn_of: dict[int, int] = {}  # by node id: when it was asked last
+        self._open: dict[str, _Question] = {}  # by the message's id
+        self._turn = 0
 
     def present(self, grid: Grid) -> dict[int, int]:
-        """Node ids by client number, of the clients that are connected now.
+        """Node ids by client number, of the clients that are connected and have said who they are.
+
+        New nodes are asked, and not waited for: they are there once they have answered.
 
         Raises:
             NodesError: a node does not belong to the run.
@@ -58,8 +71,10 @@ class Nodes:
         names = {node.node_id: node.name for node in grid.get_nodes()}
         online = names.keys()
         bound = not {node_name(client) for client in range(self.clients)}.isdisjoint(names.values())
-        unknown = sorted(online - self._client_of.keys())
+        asked = {question.node for question in self._open.values()}
+        unknown = sorted(online - self._client_of.keys() - asked)
         self._ask(grid, {node: names[node] if bound else None for node in unknown})
+        self._listen(grid)
         return {client: node for client, node in sorted(self._node_of.items()) if node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int]) -> dict[int, int]:
@@ -70,7 +85,7 @@ class Nodes:
                 the run.
         """
         wanted, start = set(wanted), time.monotonic()
-        shown = start
+        shown, pause = start, FIRST_POLL_SECONDS
         while True:
             nodes = self.present(grid)
             if wanted <= nodes.keys():
@@ -84,13 +99,14 @@ class Nodes:
             if now - shown >= PROGRESS_SECONDS:
                 log(INFO, "Waiting for clients: %s of %s are connected", len(nodes), self.clients)
                 shown = now
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(1.5 * pause, POLL_SECONDS)
 
     def _missing(self, missing: list[int], connected: int) -> str:
         names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         return (
-            f"After {self.wait:g} seconds {connected} of the {self.clients} configured clients are connected "
-            f"(missing: {names}). {self._switch()}"
+            f"After {self.wait:g} seconds (node_timeout) {connected} of the {self.clients} configured "
+            f"clients are connected (missing: {names}). {self._switch()}"
         )
 
     def _switch(self) -> str:
@@ -104,27 +120,33 @@ class Nodes:
         """Ask nodes; by id, the names under which their keys are registered, where that binds them."""
         if not unknown:
             return
-        content = RecordDict({"config": ConfigRecord({"version": VERSION})})
-        questions = [Message(content, node, MessageType.QUERY) for node in unknown]
-        answers = list(grid.send_and_receive(questions, timeout=self.wait))
-        asked = {question.metadata.message_id: question.metadata.dst_node_id for question in questions}
-        learned: dict[int, int] = {}
-        answers = [answer for answer in answers if answer.metadata.reply_to_message_id in asked]
-        answers.sort(key=lambda answer: asked[answer.metadata.reply_to_message_id])
-        for answer in answers:
-            node = asked[answer.metadata.reply_to_message_id]
-            if answer.has_error() and answer.error.code == NODE_UNAVAILABLE:
-                continue  # it left; should it come back, it is asked again
+        content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
+        questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
+        self._turn += 1
+        for id, (node, name) in zip(grid.push_messages(questions), unknown.items(), strict=False):
+            self._open[id] = _Question(node, name, self._turn)
+
+    def _listen(self, grid: Grid) -> None:
+        """Take in the answers that have come."""
+        if not self._open:
+            return
+        answers = [one for one in grid.pull_messages(list(self._open)) if _question(one) in self._open]
+        for answer in sorted(answers, key=lambda answer: self._open[_question(answer)].node):
+            node, name, turn = self._open.pop(_question(answer))
+            if answer.has_error() and answer.error.code in LOST:
+                log(WARNING, "Node %s has not answered: %s; it is asked again", node, cause(answer.error))
+                continue
             try:
                 client = self._read(answer)
-                if unknown[node] not in (None, node_name(client)):
+                if name not in (None, node_name(client)):
                     raise RegistrationError(
                         f"It says that it is client {client}, but its key is registered as "
-                        f"{unknown[node]!r}: start it with the partition-id of its key."
+                        f"{name!r}: start it with the partition-id of its key."
                     )
-                if client in learned:
+                other = self._node_of.get(client)
+                if other is not None and self._turn_of[other] == turn:  # they were there at the same time
                     raise NodesError(
-                        f"Nodes {learned[client]} and {node} both say that they are client {client}; "
+                        f"Nodes {other} and {node} both say that they are client {client}; "
                         f"give every node a partition-id of its own."
                     )
             except NodesError as error:
@@ -133,10 +155,9 @@ class Nodes:
                 log(WARNING, "Node %s is refused: %s", node, error)
                 self._client_of[node] = None
                 continue
-            learned[client] = node
-            if client in self._node_of:
-                log(WARNING, "Client %s is now node %s, it was %s", client, node, self._node_of[client])
-            self._client_of[node], self._node_of[client] = client, node
+            if other is not None:
+                log(WARNING, "Client %s is now node %s, it was %s", client, node, other)
+            self._client_of[node], self._node_of[client], self._turn_of[node] = client, node, turn
 
     def _read(self, answer: Message) -> int:
         """The client number in the answer of a node."""
@@ -162,3 +183,7 @@ class Nodes:
                 f"correct its partition-id."
             )
         return client
+
+
+def _question(answer: Message) -> str:
+    return str(answer.metadata.reply_to_message_id)

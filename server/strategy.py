@@ -36,7 +36,6 @@ class FedPart(Strategy):
     Args:
         federation: the state; continued from where it is.
         on_round: called with the report of every round; bytes are those of the serialised messages.
-        wait: seconds to wait for clients that are not connected.
 
     Raises (from :meth:`run` and :meth:`start`):
         ClientError: a client failed, did not answer in time or sent an update that was refused, and the
@@ -49,12 +48,11 @@ class FedPart(Strategy):
         federation: Federation,
         *,
         on_round: Callable[[RoundReport], None] | None = None,
-        wait: float = 120.0,
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
         self._skip = settings.on_client_error == "skip"
-        self._nodes = Nodes(settings.clients, wait, lenient=self._skip)
+        self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip)
         self._met_all = False
         self._state: ArrayRecord | None = None
         self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
@@ -64,7 +62,8 @@ class FedPart(Strategy):
         """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
 
         A client that has not answered after the settings' ``round_timeout`` is missing in that round; it is
-        drawn again in later ones like any other.
+        drawn again in later ones like any other. A round begins when there are nodes to write to: those that
+        are missing are waited for before the first one, and later only if nobody is there.
 
         Args:
             grid: Flower's, or any other.
@@ -90,7 +89,6 @@ class FedPart(Strategy):
                 "FedPart starts from the state of its federation; pass strategy.initial_arrays() to start(), "
                 "and load other values into the federation."
             )
-        self._started = time.perf_counter()
         protocol, round = self.federation.protocol, self.federation.round + 1
         everyone, nodes = range(protocol.settings.clients), dict[int, int]()
         if not self._met_all:
@@ -102,6 +100,7 @@ class FedPart(Strategy):
         cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
         if not nodes:
             nodes = self._nodes.wait_for(grid, cohort)
+        self._started = time.perf_counter()  # the round begins when there are nodes to write to
         state = self.initial_arrays()
         self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
         return list(self._sent.values())

@@ -33,6 +33,7 @@ class ExperimentConfig(Config):
         "ray_address",
         "published",
         "round_timeout",
+        "node_timeout",
     )
 
     method: str = Field(
@@ -88,6 +89,9 @@ class ExperimentConfig(Config):
     )
     round_timeout: float = Field(
         default=3600.0, gt=0, description="seconds that clients on other machines have for a round"
+    )
+    node_timeout: float = Field(
+        default=600.0, ge=0, description="seconds for which clients that are not connected are waited for"
     )
     clip: ClipSection | None = Field(
         default=None, description="norms to which clients' updates are clipped; null: none"
@@ -181,6 +185,7 @@ class ExperimentConfig(Config):
             max_examples=self.max_examples,
             min_replies=self.min_replies,
             round_timeout=self.round_timeout,
+            node_timeout=self.node_timeout,
             clip=None if self.clip is None else ClipSettings(**self.clip.model_dump()),
             trim=self.trim,
             privacy=None if self.privacy is None else PrivacySettings(**self.privacy.model_dump()),

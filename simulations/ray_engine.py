@@ -74,7 +74,7 @@ class RayEngine:
             RunError: the actors are not the configuration's clients.
         """
         try:
-            FedPart(self.federation, on_round=on_round, wait=600.0).run(self.grid, rounds)
+            FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
         except NodesError as error:
             raise RunError(str(error)) from error
 

@@ -205,8 +205,9 @@ class RayGrid(Grid):
             self._busy[result] = (actor, tasks)
 
     def _collect(self, timeout: float | None) -> None:
-        """Take in finished calls, waiting for at least one."""
-        ready, _ = ray.wait(list(self._busy), num_returns=1, timeout=timeout) if self._busy else ([], [])
+        """Take in finished calls, waiting for at least one; without a wait, all that are finished."""
+        count = len(self._busy) if timeout == 0.0 else 1
+        ready, _ = ray.wait(list(self._busy), num_returns=count, timeout=timeout) if self._busy else ([], [])
         for result in ready:
             actor, tasks = self._busy.pop(result)
             try:

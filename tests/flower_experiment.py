@@ -27,9 +27,15 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 
 CLIENTS = 12
-DEFAULTS: dict[str, Any] = {"method": "partitioned", "seed": 0, "on_client_error": "fail", "width": 8}
+DEFAULTS: dict[str, Any] = {
+    "method": "partitioned",
+    "seed": 0,
+    "on_client_error": "fail",
+    "node_timeout": 0.0,
+    "width": 8,
+}
 SAFEGUARDS = (
-    *("weighting", "max_examples", "min_replies", "round_timeout"),
+    *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
     *("clip", "trim", "privacy"),
 )
 

@@ -52,7 +52,7 @@ class Server:
         self.old = None  # a valid reply of the round before
         self.grid = InProcessGrid(self.client, CLIENTS, tamper=self.tamper)
         self.pull, self.grid.pull_messages = self.grid.pull_messages, self.with_more
-        self.strategy = FedPart(self.federation, on_round=self.reports.append, wait=0.0)
+        self.strategy = FedPart(self.federation, on_round=self.reports.append)
 
     def client(self, message, context):
         number = context.node_config["partition-id"]

@@ -1,6 +1,8 @@
 """Nodes whose keys are registered: a key is one client's, whatever its node says."""
 
 import pytest
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 
 from server.nodes import Nodes, NodesError
@@ -48,6 +50,39 @@ def test_its_own_number_is_missing_then():
     grid = RegisteredGrid([(0, "client-0"), (0, "client-1"), (2, "client-2")])
     with pytest.raises(NodesError, match=r"2 of the 3 configured clients are connected \(missing: 1\)"):
         Nodes(CLIENTS, wait=0.0, lenient=False).wait_for(grid, range(CLIENTS))
+
+
+def test_a_node_that_does_not_answer_holds_nothing_up_and_is_in_once_it_has_answered():
+    grid = RegisteredGrid(honest())
+    silent, pull, held = grid.named("client-1"), grid.pull_messages, []
+
+    def hold(ids):
+        answers = pull(ids)
+        held.extend(one for one in answers if one.metadata.src_node_id == silent)
+        return [one for one in answers if one.metadata.src_node_id != silent]
+
+    grid.pull_messages = hold
+    nodes = Nodes(CLIENTS, wait=1000.0, lenient=True)
+    assert list(nodes.present(grid)) == list(nodes.present(grid)) == [0, 2]
+    grid.pull_messages = lambda ids: held
+    assert list(nodes.present(grid)) == [0, 1, 2]
+    assert len(grid.sent) == CLIENTS, "nobody is asked twice"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED])
+def test_a_node_whose_answer_got_lost_is_asked_again(code):
+    grid = RegisteredGrid(honest())
+    answer, killed = grid._answer, grid.named("client-1")
+
+    def once(message):
+        if message.metadata.dst_node_id == killed and len(grid.sent) <= CLIENTS:
+            return Message(Error(code=code), reply_to=message)
+        return answer(message)
+
+    grid._answer = once
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=False)
+    assert list(nodes.present(grid)) == [0, 2]
+    assert list(nodes.present(grid)) == [0, 1, 2]
 
 
 def test_names_that_are_no_clients_bind_nothing():

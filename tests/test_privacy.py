@@ -160,7 +160,7 @@ def test_rounds_without_clients_over_flower():
     }
     federation, reports = Federation(build(config).protocol), []
     federation.privacy.rate = 0.0
-    FedPart(federation, on_round=reports.append, wait=0.0).run(InProcessGrid(app, CLIENTS, config), 2)
+    FedPart(federation, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 2)
     assert [report.cohort for report in reports] == [[], []]
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
 

@@ -37,7 +37,7 @@ def grid(cluster):
 
 
 def run(grid, rounds, **config):
-    federation, reports = Federation(build(config).protocol), []
+    federation, reports = Federation(build({"node_timeout": 60.0, **config}).protocol), []
     FedPart(federation, on_round=reports.append).run(grid, rounds)
     return federation, reports
 

@@ -32,7 +32,7 @@ def one_thread():
 def run(rounds, config, grid=None, **options):
     federation, reports = Federation(build(config).protocol), []
     grid = grid or InProcessGrid(app, CLIENTS, config, **options)
-    FedPart(federation, on_round=reports.append, wait=0.0).run(grid, rounds)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
     return federation, reports
 
 
@@ -87,7 +87,7 @@ def test_the_server_clips_whatever_it_is_sent():
 
     protocol = build(config).protocol
     federation = Recorder(protocol)
-    FedPart(federation, wait=0.0).run(InProcessGrid(app, CLIENTS, config, tamper=enlarge), 1)
+    FedPart(federation).run(InProcessGrid(app, CLIENTS, config, tamper=enlarge), 1)
     total = federation.totals[0]
     for j, norm in enumerate((0.03, 0.02, 0.01), start=1):
         if j in total["deltas"]:
@@ -213,7 +213,7 @@ def test_half_of_the_nodes_die_in_mid_round_and_come_back():
     federation = Federation(build(config).protocol)
     protocol = federation.protocol
     chunks = [protocol.chunk(client) for client in range(CLIENTS)]
-    FedPart(federation, on_round=restart, wait=0.0).run(grid, rounds)
+    FedPart(federation, on_round=restart).run(grid, rounds)
     assert federation.round == rounds
     lost = [client for client in protocol.cohort(2) if client in dead]
     assert [one["client"] for one in reports[1].skipped] == lost and reports[1].stepped
@@ -241,7 +241,7 @@ def test_the_timeout_of_a_round_reaches_grid_and_messages():
     grid.send_and_receive = send
     run(2, config, grid)
     trained = [message for message in grid.sent if message.metadata.message_type == "train"]
-    assert set(timeouts[1:]) == {7.5}  # the first is of the question who is who
+    assert set(timeouts) == {7.5}
     assert {message.metadata.ttl for message in trained} == {67.5}
 
 
@@ -275,6 +275,7 @@ def test_what_clients_say_is_quoted_in_brief():
         ({"min_replies": 0}, r"min_replies is between 1 and the cohort \(8\), got 0"),
         ({"min_replies": 9}, r"min_replies is between 1 and the cohort \(8\), got 9"),
         ({"round_timeout": 0.0}, "round_timeout is a number of seconds above 0"),
+        ({"node_timeout": -1.0}, "node_timeout is a number of seconds from 0 on"),
         ({"trim": 0.5, "weighting": "uniform"}, "trim is a share of the clients between 0 and 0.5, got 0.5"),
         ({"trim": 0.1}, "A trimmed mean counts clients, not examples; set weighting: uniform"),
         (

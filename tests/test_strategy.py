@@ -29,7 +29,7 @@ def run(rounds, config=None, grid=None, **options):
     config = config or {}
     federation, reports = Federation(build(config).protocol), []
     grid = grid or grid_of(config, **options)
-    FedPart(federation, on_round=reports.append, wait=0.0).run(grid, rounds)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
     return federation, reports
 
 
@@ -308,7 +308,7 @@ def test_node_that_does_not_belong(node_config, reason):
 def test_node_that_comes_back_under_a_new_id_keeps_its_chunk():
     grid = grid_of({})
     federation, reports = Federation(build({}).protocol), []
-    strategy = FedPart(federation, on_round=reports.append, wait=0.0)
+    strategy = FedPart(federation, on_round=reports.append)
     strategy.run(grid, 2)
     for client in range(CLIENTS):
         old = grid.leave(client)
@@ -321,7 +321,7 @@ def test_node_that_comes_back_under_a_new_id_keeps_its_chunk():
 def test_absent_clients():
     grid = grid_of({"on_client_error": "skip"})
     federation, reports = Federation(build({"on_client_error": "skip"}).protocol), []
-    strategy = FedPart(federation, on_round=reports.append, wait=0.0)
+    strategy = FedPart(federation, on_round=reports.append)
     strategy.run(grid, 1)
     gone = federation.protocol.cohort(2)[0]
     grid.leave(gone)
@@ -331,7 +331,7 @@ def test_absent_clients():
 
     grid = grid_of({})
     federation = Federation(build({}).protocol)
-    strategy = FedPart(federation, wait=0.0)
+    strategy = FedPart(federation)
     strategy.run(grid, 1)
     grid.leave(gone)
     with pytest.raises(NodesError, match=f"missing: {gone}"):  # a strict one waits for its cohort
@@ -345,7 +345,7 @@ def test_skip_goes_on_without_missing_clients_and_takes_in_late_ones():
     grid.leave(gone)
     late = grid.join({"partition-id": CLIENTS, "num-partitions": CLIENTS + 1})
     federation, reports = Federation(build(config).protocol), []
-    FedPart(federation, on_round=reports.append, wait=0.0).run(grid, 3)
+    FedPart(federation, on_round=reports.append).run(grid, 3)
     there = [*(client for client in range(CLIENTS) if client != gone), CLIENTS]
     for report in reports:
         assert report.cohort == federation.protocol.cohort(report.round, there)
@@ -365,8 +365,8 @@ def test_late_nodes_are_waited_for(monkeypatch):
         return online()
 
     monkeypatch.setattr(grid, "get_node_ids", one_more_each_time)
-    federation, reports = Federation(build({}).protocol), []
-    FedPart(federation, on_round=reports.append, wait=60.0).run(grid, 1)
+    federation, reports = Federation(build({"node_timeout": 60.0}).protocol), []
+    FedPart(federation, on_round=reports.append).run(grid, 1)
     assert_equal_runs((federation, reports), local(1))
 
 
