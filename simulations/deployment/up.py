@@ -31,7 +31,7 @@ from simulations.experiment import RunError
 from simulations.flower_config import deployed_run_config
 from simulations.run_directory import read_metrics
 
-START_SECONDS, POLL_SECONDS = 120.0, 0.5
+POLL_SECONDS = 0.5
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -47,14 +47,15 @@ class Federation:
         nodes: SuperNodes, for clients 0 to nodes - 1.
         private: folder for keys and state, on a disk; empty.
         logs: folder for what the processes print.
+        patience: seconds that they may take to start.
 
     Attributes:
         control: the operator's connection.
         processes: ``superlink``, ``serverapp``, and ``supernode-<k>`` and ``clientapp-<k>`` for client k.
     """
 
-    def __init__(self, nodes: int, private: Path, logs: Path) -> None:
-        self.nodes, self.private, self.keys = nodes, private, private / "keys"
+    def __init__(self, nodes: int, private: Path, logs: Path, patience: float = 600.0) -> None:
+        self.nodes, self.private, self.keys, self.patience = nodes, private, private / "keys", patience
         make_keys(self.keys, nodes)
         self._port, *self._ports = free_ports(1 + nodes)
         self.address = f"127.0.0.1:{self._port}"
@@ -101,7 +102,7 @@ class Federation:
             *_server(keys),
         ]
         self.processes.start("superlink", [*command, "--database", str(self.private / "state.db")])
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.patience
         while True:
             try:
                 self.control.nodes()
@@ -117,9 +118,9 @@ class Federation:
         """Wait until the SuperNodes of these names are online.
 
         Raises:
-            RunError: one is not after two minutes; with what its process printed last.
+            RunError: one is not before the federation's patience is over; with what its process printed last.
         """
-        wanted, deadline = set(names), time.monotonic() + START_SECONDS
+        wanted, deadline = set(names), time.monotonic() + self.patience
         while missing := {name for name in wanted if self.control.nodes().get(name) != "online"}:
             self.processes.mend()
             if time.monotonic() > deadline:
@@ -181,7 +182,7 @@ def run_deployed(
     with (
         tempfile.TemporaryDirectory(prefix="fedpart-") as private,
         _signals() as stopped,
-        Federation(config.clients, Path(private), out / "logs") as federation,
+        Federation(config.clients, Path(private), out / "logs", config.node_timeout) as federation,
     ):
         id = federation.control.start(deployed_run_config(config, out, resume))
         run = watch(federation, id, show, stopped)
