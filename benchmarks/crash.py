@@ -171,7 +171,7 @@ def kill_superlink(federation: Federation) -> None:
 
 def nodes(folder: Path, kills: int, moments: random.Random) -> int:
     """Kill half of the SuperNodes and their executors in a round; they are started again."""
-    case = Case(folder, 10, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
+    case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
     with deployed(case, folder / "private") as (federation, run):
         for kill in range(kills):
             out, struck = folder / f"run-{kill}", threading.Event()

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from flwr.app import Context, RecordDict
+from inprocess_grid import InProcessGrid
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+import server.app
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
 from simulations.cli import app
-from simulations.config import ExperimentConfig
+from simulations.config import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.executor import children
 from simulations.deployment.keys import CA, TOKEN, make_keys
@@ -21,7 +24,7 @@ from simulations.deployment.processes import free_ports
 from simulations.deployment.up import Federation, supernode, watch
 from simulations.experiment import RunError
 from simulations.flower_config import deployed_run_config
-from simulations.run_directory import STATE
+from simulations.run_directory import STATE, RunDirectory
 from simulations.runner import run_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -41,8 +44,15 @@ CONFIG = {
 }
 
 
+PATIENCE = 600  # seconds, for what takes a few where nothing else runs
+
+
 class Reached(Exception):
     pass
+
+
+def started(command):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def assert_same_weights(folder, other):
@@ -66,37 +76,35 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
             if "round 1/3:" in text:
                 raise Reached
 
-        first = control.start(deployed_run_config(config, out, False))
-        with pytest.raises(Reached):
-            control.follow(first, until_round_1)
-        (executor,) = children(federation.processes.pid("serverapp"))
-        for server in children(executor):
-            os.kill(server, signal.SIGKILL)
-
         authority, ports = keys / "superlink" / CA, free_ports(3)
         # a key that nobody has registered, and a federation's node that trusts another authority
         stranger = supernode(link, tmp_path / "elsewhere" / "supernode-0", authority, ports[0], 0, 2)
         deceived = supernode(
             link, keys / "supernode-0", tmp_path / "elsewhere" / "superlink" / CA, ports[1], 0, 2
         )
-        refused = [
-            subprocess.run(command, capture_output=True, text=True, timeout=200)
-            for command in (stranger, [*deceived, "--max-retries", "1"])
-        ]
+        refused = [started(command) for command in (stranger, [*deceived, "--max-retries", "1"])]
         # a third key, registered as client 2, whose node says that it is client 1
         make_keys(keys, 3)
         assert control.register() == 3
         liar = supernode(link, keys / "supernode-2", authority, ports[2], 1, 2)
         federation.processes.start("supernode-2", liar)
         federation.start_executor("clientapp-2", f"127.0.0.1:{ports[2]}")
-        federation.wait_for(["client-2"])
+
+        first = control.start(deployed_run_config(config, out, False))
+        with pytest.raises(Reached):
+            control.follow(first, until_round_1)
+        (executor,) = children(federation.processes.pid("serverapp"))
+        for process in children(executor):
+            os.kill(process, signal.SIGKILL)
+
         # somebody who knows the authority, but not the operator's token
         (keys / "guest").mkdir()
         (keys / "guest" / CA).write_bytes(authority.read_bytes())
         (keys / "guest" / TOKEN).write_text("guessed")
         with pytest.raises(RunError, match="refuses"):
             Control(link, keys / "guest").start({})
-
+        federation.wait_for(["client-2"])
+        fails = control.start(deployed_run_config(missing, tmp_path / "failed", False))
         second = control.start(deployed_run_config(config, out, True))
 
         def kill_the_superlink_after_round_2(text):
@@ -106,15 +114,15 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
 
         run = watch(federation, second, kill_the_superlink_after_round_2)
         assert run.status == "finished:completed", "".join(said)
-        fails = control.start(deployed_run_config(missing, tmp_path / "failed", False))
         arguments = ["--link", link, "--keys", str(keys / "operator"), "--run", str(fails)]
         shown = CliRunner().invoke(app, ["results", *arguments])
         assert shown.exit_code == 1
         assert "finished and failed" in shown.output and "nowhere" in shown.output
+        unregistered, distrusting = (process.communicate(timeout=PATIENCE)[0] for process in refused)
 
     assert all(process.returncode for process in refused)
-    assert "Failed to activate SuperNode" in refused[0].stdout + refused[0].stderr
-    assert "CERTIFICATE_VERIFY_FAILED" in refused[1].stdout + refused[1].stderr
+    assert "Failed to activate SuperNode" in unregistered
+    assert "CERTIFICATE_VERIFY_FAILED" in distrusting
     assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said)
     run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
@@ -136,7 +144,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         if line.startswith("round 1/8:"):
             process.send_signal(signal.SIGTERM)
             break
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM, errors
     assert f"fedpart up --resume {out}" in " ".join(errors.split())
     rounds = len((out / "metrics.jsonl").read_text().splitlines())
@@ -147,6 +155,28 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert resumed.exit_code == 0, resumed.output
     run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
+
+
+@pytest.mark.parametrize("command", ["up", "submit"])
+def test_resuming_with_another_configuration_names_the_difference(tmp_path, command):
+    run = RunDirectory.create(tmp_path, ExperimentConfig.from_dict({**CONFIG, "engine": "flower"}))
+    run.close()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    where = ["--link", "127.0.0.1:1", "--keys", str(tmp_path)] if command == "submit" else []
+    for setting, says in (("seed=7", "has seed = 0, not 7"), ("rounds=2", r"has rounds = 3, not 2")):
+        shown = CliRunner().invoke(app, [command, *where, "--resume", str(tmp_path), "--set", setting])
+        assert shown.exit_code == 2
+        assert says in " ".join(shown.output.split())
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_serverapp_refuses_to_continue_with_another_configuration(tmp_path):
+    """Whoever submitted it: a run config may come without the checks of the command line."""
+    RunDirectory.create(tmp_path, ExperimentConfig.from_dict({**CONFIG, "engine": "flower"})).close()
+    other = ExperimentConfig.from_dict({**CONFIG, "chunks": [0.7, 0.3]})
+    context = Context(0, 0, {}, RecordDict(), deployed_run_config(other, tmp_path, True))
+    with pytest.raises(ConfigError, match=r"has chunks = .*0\.5.*, not .*0\.7.*resume it as it is"):
+        server.app.main(InProcessGrid(None, 0), context)
 
 
 def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
@@ -173,6 +203,11 @@ def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
         "print(sorted(heavy & sys.modules.keys()))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     )
     assert found.stdout.strip() == "[]"
