@@ -123,7 +123,7 @@ def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[
 
 
 def kill_deployed(
-    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Federation], None]
+    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Federation], bool]
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or is resumed."""
     case, private = Case(folder, 3), folder / "private"
@@ -134,39 +134,46 @@ def kill_deployed(
         case.check(folder / "timed", f"deployed run left alone for {seconds:.0f} s")
         for kill in range(kills):
             out, moment = folder / f"run-{kill}", moments.uniform(0.0, 0.9) * seconds
-            reached: list[int] = []
+            over, reached = threading.Event(), list[int]()
 
-            def strike(out: Path = out, reached: list[int] = reached) -> None:
-                kill_one(federation)
-                reached.append(len(read_metrics(out)))
+            def strike(
+                out: Path = out,
+                moment: float = moment,
+                over: threading.Event = over,
+                into: list[int] = reached,
+            ) -> None:
+                over.wait(moment)
+                while not over.is_set() and not into:
+                    if kill_one(federation):
+                        into.append(len(read_metrics(out)) + 1)
+                    over.wait(0.05)
 
-            timer = threading.Timer(moment, strike)
-            timer.start()
+            thread = threading.Thread(target=strike)
+            thread.start()
             ended = run(out)
-            timer.join()
+            over.set()
+            thread.join()
             again = ended.status != "finished:completed"
             if again:
                 run(out)
             how = "resumed" if again else "went on by itself"
-            case.check(out, f"{victim} killed after {moment:.1f} s, in round {reached[0] + 1}, {how}")
+            when = f"killed after {moment:.1f} s, in round {reached[0]}" if reached else "NOT KILLED IN TIME"
+            case.check(out, f"{victim} {when}, {how}", bool(reached))
     return case.failures
 
 
-def kill_serverapp(federation: Federation) -> None:
-    """Kill the process that Flower has started for the run, as soon as there is one."""
-    while True:
-        for executor in children(federation.processes.pid("serverapp")):
-            apps = children(executor)
-            for app in apps:
-                os.kill(app, signal.SIGKILL)
-            if apps:
-                return
-        time.sleep(0.05)
+def kill_serverapp(federation: Federation) -> bool:
+    """Kill the process that Flower has started for the run, if there is one yet."""
+    apps = [app for executor in children(federation.processes.pid("serverapp")) for app in children(executor)]
+    for app in apps:
+        os.kill(app, signal.SIGKILL)
+    return bool(apps)
 
 
-def kill_superlink(federation: Federation) -> None:
+def kill_superlink(federation: Federation) -> bool:
     """Kill the SuperLink, which is started again."""
     os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
+    return True
 
 
 def nodes(folder: Path, kills: int, moments: random.Random) -> int:
