@@ -141,7 +141,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         text=True,
     )
     for line in process.stdout:
-        if "[ROUND 1/8]" in line:
+        if line.startswith("round 1/8:"):
             process.send_signal(signal.SIGTERM)
             break
     _, errors = process.communicate(timeout=PATIENCE)
