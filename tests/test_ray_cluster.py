@@ -27,7 +27,7 @@ def address():
 
 
 def test_actors_are_on_all_machines_and_give_the_same_bits(address):
-    federation, reports = Federation(build({}).protocol), []
+    federation, reports = Federation(build({"node_timeout": 60.0}).protocol), []
     with RayGrid(load, CLIENTS, {}, workers=5, address=address) as grid:
         assert grid.workers == 2, "no more than the cluster has cores, or some would never start"
         assert len(ray.nodes()) == 2
