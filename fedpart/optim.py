@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpart.compiled import load
+
 _PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
+_LARGE = _PIECE  # numbers from which on a compiled kernel is worth its import
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
@@ -155,41 +158,56 @@ class LocalSGD:
             self.values = self._origin + self._change
 
     def change(self, total: Tensor | None = None, weight: float = 1.0) -> Tensor:
-        """What all steps have added to the vector, times ``weight``.
-
-        In pieces that stay in the cache, for memory is what the step of a small shard waits for. Call it
-        once, at the end.
+        """What all steps have added to the vector, times ``weight``. Call it once, at the end.
 
         Args:
             total: ``[N]``, to which the result is added in place; None: a new vector.
             weight: of the result.
         """
         result = torch.empty_like(self._origin) if total is None else total
+        vectors, factor = ([self._change], 1.0) if self._sgd is not None else (self._only, -self._rate)
         done = 0
-        for part in self._parts():
-            here = slice(done, done + len(part))
+        for vector in vectors:
+            here = slice(done, done + len(vector))
             if self._sgd is None:  # torch's step, whose momentum begins with the second
-                self._decayed(part, self._origin[here]).mul_(-self._rate)
-            if weight != 1:
-                part.mul_(weight)
-            if total is None:
-                result[here] = part
-            else:
-                total[here].add_(part)
+                self._decayed(vector, self._origin[here])
+            _scale(vector, factor, weight, result[here], total is not None)
             done = here.stop
         return result
 
     def _decayed(self, gradient: Tensor, values: Tensor) -> Tensor:
         return gradient.add_(values, alpha=self._decay) if self._decay else gradient
 
-    def _parts(self) -> Iterator[Tensor]:
-        """Pieces of the change, or of the gradient of an only step."""
-        for vector in self._only if self._sgd is None else [self._change]:
-            yield from torch.split(vector, _piece(vector))
 
+def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool) -> None:
+    """``vector`` times two numbers, to the bit as one product after the other; it may be used up.
 
-def _piece(vector: Tensor) -> int:
-    return _PIECE if vector.device.type == "cpu" else max(1, len(vector))
+    Memory is what the step of a small shard waits for: a large vector is read once where there is a compiled
+    kernel, and else taken in pieces that stay in the cache.
+
+    Args:
+        vector: ``[N]``.
+        first, second: the numbers.
+        result: ``[N]``, written.
+        add: to what it holds, or in place of it.
+    """
+    large = add and vector.device.type == "cpu" and len(vector) >= _LARGE
+    fits = large and vector.is_contiguous() and vector.dtype == result.dtype in (torch.float32, torch.float64)
+    kernels = load("fedpart.optim_kernels") if fits else None
+    if kernels is not None:
+        total = result.numpy()
+        number = total.dtype.type
+        kernels.add_scaled(total, vector.detach().numpy(), number(first), number(second))
+        return
+    piece = _PIECE if vector.device.type == "cpu" else max(1, len(vector))
+    for part, here in zip(torch.split(vector, piece), torch.split(result, piece), strict=True):
+        for scalar in (first, second):
+            if scalar != 1:
+                part.mul_(scalar)
+        if add:
+            here.add_(part)
+        else:
+            here.copy_(part)
 
 
 def joined(pieces: Sequence[Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from fedpart.executor import Executor
 from fedpart.jobs import Job
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
+from fedpart.optim import LocalSGD, SGDSettings
 from fedpart.update import sum_updates
 
 CLIENT, ROUND = 2, 5
@@ -326,3 +327,23 @@ def test_labels_outside_the_classes_name_the_client(average):
 def test_inputs_of_the_wrong_shape_name_the_client():
     data = Dataset(torch.rand(4, 1, 5, 5), torch.zeros(4).long())
     assert re.match(r"Client 2 failed in round 5: RuntimeError: .*shapes", error(Task(smooth_net()), data))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_compiled_kernel_adds_the_bits_of_torch(monkeypatch, dtype, momentum):
+    """Of long vectors; steps of several pieces, several steps, and numbers that are none."""
+    rng = torch.Generator().manual_seed(0)
+    origin, sums = torch.randn(1003, generator=rng, dtype=dtype), {}
+    start = torch.randn(1003, generator=rng, dtype=dtype)
+    gradients = torch.randn(2, 1003, generator=rng, dtype=dtype)
+    gradients[:, 7], gradients[:, 8] = torch.nan, torch.inf
+    for steps in (1, 2):
+        for name, large in (("torch", 10**9), ("compiled", 1)):
+            monkeypatch.setattr("fedpart.optim._LARGE", large)
+            local = LocalSGD(origin, SGDSettings(0.05, momentum), 0.01, steps)
+            for gradient in gradients[:steps]:
+                local.step([gradient[:400].clone(), gradient[400:].clone()])
+            sums[name] = local.change(start.clone(), 12.0)
+        assert torch.equal(sums["torch"].nan_to_num(1.5), sums["compiled"].nan_to_num(1.5))
+        assert sums["torch"].isnan().sum() == sums["compiled"].isnan().sum() > 0

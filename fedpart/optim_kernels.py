@@ -1,0 +1,20 @@
+"""The kernel of :class:`fedpart.optim.LocalSGD`: one pass over memory, for which torch takes three."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedpart.compiled import jit
+
+
+@jit
+def add_scaled(total: Any, vector: Any, first: Any, second: Any) -> None:
+    """``total += vector * first * second``, each product and the sum rounded, as torch does one by one.
+
+    Args:
+        total: ``[N]``, written.
+        vector: ``[N]``.
+        first, second: scalars of the arrays' type.
+    """
+    for i in range(total.size):
+        total[i] += (vector[i] * first) * second
