@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedpart.batches import count_held_out, divided, local_batches
+from fedpart.batches import count_batches, count_held_out, divided, local_batches
 from fedpart.data.dataset import Dataset
 from fedpart.gradients import MISFIT, Point, gradients, psi_mask
 from fedpart.held_out import score
@@ -153,7 +153,7 @@ class Executor:
         psi, asked = method.local_psi(protocol, self.psi, client, self.round), differentiated(protocol, job)
         if j is not None:
             origin, decay = partition.take(start, j), self.decays[j - 1]
-            steps = len(local_batches(protocol, client, self.round, len(shard), job))
+            steps = count_batches(protocol, len(shard), job)
             trained[j] = LocalSGD(origin, self._sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(client, shard, job)):

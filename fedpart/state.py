@@ -138,12 +138,12 @@ class ModelState:
             )
         nll, correct = 0.0, 0
         classes = self.task.likelihood_name == "classification"
-        targets = torch.split(dataset.targets, self._evaluation_batch(self._evaluation_task(samples)))
-        outputs = self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples)
-        for index, (out, y) in enumerate(zip(outputs, targets, strict=True)):
-            if classes and index == 0:
+        seen = 0
+        for out in self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples):
+            if classes and seen == 0:
                 check_labels(dataset, out.shape[1], "evaluation")
-            y = y.to(out.device)
+            y = dataset.targets[seen : seen + len(out)].to(out.device)
+            seen += len(out)
             nll += self.task.likelihood(out, y).sum().item()
             correct += int((out.argmax(1) == y).sum()) if classes else 0
         scores = {"nll": nll / len(dataset)}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import server.app
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
+from benchmarks.crash import EXPERIMENT
 from simulations.cli import app
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -28,22 +29,7 @@ from simulations.run_directory import STATE, RunDirectory
 from simulations.runner import run_experiment
 
 ROOT = Path(__file__).parent.parent
-CONFIG = {
-    "data": "digits",
-    "training_points": 60,
-    "validation_points": 20,
-    "test_points": 20,
-    "model": "digits_cnn",
-    "clients": 2,
-    "cohort": 2,
-    "chunks": [0.5, 0.5],
-    "samples": 2,
-    "rounds": 3,
-    "evaluate_every": 1,
-    "checkpoint_every": 1,
-}
-
-
+CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
 PATIENCE = 600  # seconds, for what takes a few where nothing else runs
 
 
