@@ -1,11 +1,13 @@
 """Whether memory stays flat over many rounds, in every process that lives for all of them.
 
 A run of the digits as `fedpart run` makes it, with evaluations, checkpoints and metrics, in a process tree of
-its own. Every hundred rounds, between two of them, each process is measured: its proportional set size,
-without files. What counts is the slope of a line through the sizes after the warm-up: 1% or more of the first
-of them per hundred rounds is a leak, and the exit status 1.
+its own. Every so many rounds each process is measured: its proportional set size, without files. What counts
+is the slope of a line through the sizes after the warm-up: 1% or more of the first of them per hundred rounds
+is a leak, and the exit status 1. Processes that live for a part of the run only, such as deployed ClientApps,
+are not looked at.
 
     python benchmarks/soak.py --engines local ray --rounds 1000
+    python benchmarks/soak.py --engines deployed --rounds 60 --every 4 --warmup 20
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,14 @@ import torch
 from aggregation_memory import QUIET, processes
 
 from simulations.config import ExperimentConfig
+from simulations.deployment.up import Federation, watch
+from simulations.flower_config import deployed_run_config
 from simulations.progress import Progress
+from simulations.run_directory import read_metrics
 from simulations.runner import run_experiment
 
-LEAK = 0.01  # of a process's memory, per step of the soak
+LEAK = 0.01  # of a process's memory, per hundred rounds
+NODES = 2  # of a deployed federation
 EXPERIMENT: dict[str, Any] = {
     "data": "digits",
     "clients": 20,
@@ -58,6 +65,14 @@ class Sampler(Progress):
             sizes = {self._names[pid]: round(size, 2) for pid, size in sorted(sizes.items())}
             print(json.dumps({"round": count, "mb": sizes}), flush=True)
 
+    def follow(self, out: Path, over: threading.Event) -> None:
+        """Look at the run that other processes make in ``out``, until it is over."""
+        seen = 0
+        while not over.wait(0.2):
+            if (count := len(read_metrics(out))) > seen:
+                seen = count
+                self.completed(count)
+
 
 def _name(pid: int) -> str:
     try:
@@ -71,11 +86,32 @@ def _name(pid: int) -> str:
 
 def run(engine: str, rounds: int, every: int) -> None:
     """In a process of its own."""
-    workers = {"local": None, "workers": 2, "ray": 2}[engine]
-    kind = "ray" if engine == "ray" else "local"
-    config = {**EXPERIMENT, "rounds": rounds, "engine": kind, "workers": workers}
+    sampler = Sampler(every)
     with tempfile.TemporaryDirectory() as folder:
-        run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=Sampler(every))
+        if engine == "deployed":
+            run_deployed(Path(folder), rounds, sampler)
+            return
+        workers = {"local": None, "workers": 2, "ray": 2}[engine]
+        kind = "ray" if engine == "ray" else "local"
+        config = {**EXPERIMENT, "rounds": rounds, "engine": kind, "workers": workers}
+        run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=sampler)
+
+
+def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
+    """On a federation of processes, each with half of the data."""
+    config = {**EXPERIMENT, "rounds": rounds, "clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
+    over, out = threading.Event(), folder / "run"
+    thread = threading.Thread(target=sampler.follow, args=(out, over))
+    with Federation(NODES, folder / "private", folder / "logs") as federation:
+        start = deployed_run_config(ExperimentConfig.from_dict(config), out, False)
+        thread.start()
+        try:
+            ended = watch(federation, federation.control.start(start), lambda text: None)
+        finally:
+            over.set()
+            thread.join()
+    if ended.status != "finished:completed":
+        raise SystemExit(f"The run has {ended.status}: {ended.details}")
 
 
 def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
@@ -96,10 +132,10 @@ def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
     flat = True
     for process in sorted(set.intersection(*(set(row["mb"]) for row in warm))):
         sizes = [row["mb"][process] for row in warm]
-        slope = statistics.linear_regression(range(len(sizes)), sizes).slope
-        growth = slope / sizes[0] if sizes[0] else 0.0
+        slope = statistics.linear_regression([row["round"] for row in warm], sizes).slope
+        growth = 100 * slope / sizes[0] if sizes[0] else 0.0
         flat &= growth < LEAK
-        summary = {"first_mb": sizes[0], "last_mb": sizes[-1], "growth_per_sample": round(growth, 5)}
+        summary = {"first_mb": sizes[0], "last_mb": sizes[-1], "growth_per_100_rounds": round(growth, 5)}
         print(
             json.dumps({"engine": engine, "process": process, **summary, "flat": growth < LEAK}), flush=True
         )
@@ -108,7 +144,8 @@ def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--engines", nargs="+", choices=("local", "workers", "ray"), default=["local", "ray"])
+    engines = ("local", "workers", "ray", "deployed")
+    parser.add_argument("--engines", nargs="+", choices=engines, default=["local", "ray"])
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--every", type=int, default=100, help="rounds between samples")
     parser.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")
