@@ -269,6 +269,44 @@ def test_a_run_of_another_version_is_left_out(tmp_path):
     assert "unknown key 'moon'" in found.notes[0]
 
 
+def test_runs_with_other_settings_are_left_out(tmp_path):
+    fake(tmp_path, seeds=(0, 1, 2))
+    fake(tmp_path, ["fedavg"], [0], rounds=2)
+    fake(tmp_path, ["fedavg"], [2], checkpoint_every=3)  # which changes no number
+    fake(tmp_path, ["partitioned"], [1], method_options={"partitioned": {}})  # the same as none
+    fake(tmp_path, ["augerino"], [0])
+    fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
+    (found,) = find(tmp_path)
+    cells = [
+        "augerino, seed 0",
+        *(f"fedavg, seed {i}" for i in (1, 2)),
+        *(f"partitioned, seed {i}" for i in range(3)),
+    ]
+    assert [cell.name for cell in found.cells] == cells
+    short, optional = found.notes
+    assert re.search(r"fedavg/seed0 has other settings than .*seed\d \(rounds: 2 there, 12 here\)", short)
+    assert "augerino/seed1 has other settings than" in optional and "safe" in optional
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "[]", "summary.json is damaged"),
+        ("metrics.jsonl", '{"round": 1}\n\x00\n{"round": 3}\n', "Line 2 of .*metrics.jsonl is damaged"),
+        ("metrics.jsonl", "", "metrics.jsonl ends before the finished run does"),
+    ],
+)
+def test_damaged_runs_are_left_out(tmp_path, file, content, says):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed0" / file).write_text(content)
+    (tmp_path / "comparison.json").write_text("[]")
+    page = Page(write_report(tmp_path))
+    assert re.search(rf"A run is left out: .*{says}", page.text) and "fedavg (1/2 seeds)" in page.text
+    with pytest.raises(ConfigError, match=says):
+        find(tmp_path / "fedavg" / "seed0")
+
+
 def test_methods_stand_as_they_were_compared_and_names_are_escaped(tmp_path):
     fake(tmp_path)
     failure = {"method": "augerino", "seed": 0, "error": "a < b & c"}
