@@ -108,7 +108,7 @@ class FedPart(Strategy):
             nodes = self._nodes.wait_for(grid, everyone)
             self._met_all = True
         elif self._skip:
-            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid, protocol.cohort(round))
+            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid)
         lacking = self._skip and nodes.keys() != set(everyone)
         cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
         if not nodes:
