@@ -65,7 +65,7 @@ def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
 
 def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
     """Flower's stream of a run's log is silent until the run begins."""
-    statuses = ["pending", "pending", "starting", "pending", "running", "finished:completed"]
+    statuses = ["starting", "pending", "pending", "starting", "running", "finished:completed"]
     reached.run = lambda id: Run(id, statuses.pop(0), "", "")
     reached._client.StreamLogs = lambda request: [
         SimpleNamespace(latest_timestamp=1.0, log_output="round 1\n")

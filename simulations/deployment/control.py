@@ -37,7 +37,7 @@ from server.nodes import node_name
 from simulations.deployment.keys import CA, TOKEN
 from simulations.experiment import RunError
 
-PENDING_SECONDS = 10.0  # a ServerApp may take so long to start before anything is said
+PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
 _APP = """\
 [project]
 name = "fedpart"
@@ -173,11 +173,9 @@ class Control:
                 run = self.run(id)
                 contact = time.monotonic()
                 if run.status in ("pending", "starting"):  # its log would be waited for without a word
-                    if not told and contact - start >= PENDING_SECONDS:
-                        show(
-                            f"Run {id} is {run.status}: no ServerApp runs it yet. This waits until one does; "
-                            f"see that the executor of ServerApps is up.\n"
-                        )
+                    late = contact - start >= PENDING_SECONDS
+                    if late and not told and run.status == "pending":
+                        show(f"Run {id} is pending: no executor has taken it yet; see that one is up.\n")
                         told = True
                 else:
                     with self._calls():
