@@ -11,7 +11,7 @@ from typing import overload
 import torch
 
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
-from fedpart.data import SPLITS, angle_bins, random_subset
+from fedpart.data import SPLITS, angle_bins, check_shards, random_subset
 from fedpart.laplace import check_laplace, laplace_evidence
 from fedpart.methods.partitioned import Partitioned
 from fedpart.training import Training, TrainingSettings
@@ -139,7 +139,11 @@ def build(config: Config) -> Experiment | TrainingExperiment:
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
-    """One shard per client, by label or by angle bin."""
+    """One shard per client, by label or by angle bin.
+
+    Raises:
+        ValueError: the targets are not labels, or see ``check_shards``.
+    """
     split = config.split
     if split.by == "angle" and train.groups is not None:
         groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
@@ -152,8 +156,6 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
     else:
         raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
     shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
-    if len(shards) != config.clients:
-        raise ValueError(
-            f"The split {split.recipe!r} made {len(shards)} shards for {config.clients} clients."
-        )
-    return [train.subset(indices) for indices in shards]
+    return [
+        train.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
+    ]

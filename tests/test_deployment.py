@@ -23,7 +23,8 @@ from simulations.deployment.control import Control
 from simulations.deployment.executor import children
 from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
-from simulations.deployment.up import Federation, supernode, watch
+from simulations.deployment.programs import supernode
+from simulations.deployment.up import Federation, watch
 from simulations.experiment import RunError
 from simulations.flower_config import deployed_run_config
 from simulations.run_directory import STATE, RunDirectory

@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -110,13 +112,83 @@ def test_images_are_decoded_when_they_are_needed():
     assert len(images.subset([]).targets) == 0
 
 
-@pytest.mark.parametrize("broken", [b"no image at all", None])
-def test_damaged_images_are_named(divided, broken):
-    path = divided / "train" / "green" / "03.png"
-    path.write_bytes(path.read_bytes()[:300] if broken is None else broken)
+def refusal(source):
     with pytest.raises(ValueError, match=r"green/03\.png cannot be read as an image \(.*remove it") as caught:
-        _ = load_image_folder(str(divided), validation=0).train.inputs
-    assert "\n" not in str(caught.value)
+        _ = load_image_folder(str(source), validation=0).train.inputs
+    assert "\n" not in str(caught.value) and " at 0x" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda good: b"no image at all", "not an image"),
+        (lambda good: good[:300], "truncated"),
+        (lambda good: b"P6 65536 65536 255 ", "exceeds limit"),
+    ],
+)
+def test_damaged_images_are_named(divided, damage, reason):
+    path = divided / "train" / "green" / "03.png"
+    path.write_bytes(damage(path.read_bytes()))
+    assert reason in refusal(divided)
+
+
+def test_damaged_zip_files_are_refused_in_a_sentence(divided, tmp_path):
+    name = "train/green/03.png"
+    with zipfile.ZipFile(tmp_path / "data.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for other in sorted(divided.rglob("*.png")):
+            file.write(other, other.relative_to(divided))
+        entry, directory = file.getinfo(name), file.start_dir
+    whole = (tmp_path / "data.zip").read_bytes()
+    start = entry.header_offset + 30 + len(name)
+    central = whole.index(name.encode(), directory) - 46
+    for at, bits, reason in (
+        (start, b"\xff" * 40, "damaged in the zip file: Error -3 while decompressing"),
+        (start + entry.compress_size - 3, b"\x00", "damaged in the zip file"),
+        (entry.header_offset, b"XXXX", "damaged in the zip file: Bad magic number"),
+        (central + 8, b"\x01", f"unpack the zip file: File '{name}' is encrypted"),
+        (central + 10, b"\x63", "unpack the zip file: That compression method is not supported"),
+    ):
+        (tmp_path / "data.zip").write_bytes(whole[:at] + bits + whole[at + len(bits) :])
+        assert reason in refusal(tmp_path / "data.zip")
+    (tmp_path / "data.zip").write_bytes(whole[:directory] + b"XXXX" + whole[directory + 4 :])
+    with pytest.raises(ValueError, match="neither a folder nor a complete zip file"):
+        load_image_folder(str(tmp_path / "data.zip"))
+
+
+@pytest.mark.parametrize("folder", ["train/owl", "test/owl", "owl"])
+@pytest.mark.parametrize("zip_it", [False, True])
+@pytest.mark.parametrize("holds", [(), ("moving.gif",), ("notes.txt", ".hidden.png")])
+def test_a_class_without_readable_images_is_refused(divided, tmp_path, folder, zip_it, holds):
+    root = divided if "/" in folder else divided / "test"
+    load_image_folder(str(root))
+    (root / folder).mkdir()
+    for name in holds:
+        Image.new("RGB", (4, 4)).save(root / folder / name, "gif")
+    source, place = root, f"{root}/{folder}"
+    if zip_it:
+        source = zipped(root, tmp_path / "data.zip", "above")
+        place = f"{source}/above/{folder}"
+        with zipfile.ZipFile(source, "a") as file:
+            file.mkdir(f"above/{folder}")
+    with pytest.raises(ValueError, match=rf"no readable images in {re.escape(place)} \(\.bmp, .*remove"):
+        load_image_folder(str(source))
+
+
+def test_an_empty_part_is_not_held_out_without_a_word(divided):
+    shutil.rmtree(divided / "test")
+    (divided / "test").mkdir()
+    with pytest.raises(ValueError, match=r"no readable images in .*/test \("):
+        load_image_folder(str(divided))
+
+
+def test_images_may_lie_deeper_in_a_class(divided):
+    before = load_image_folder(str(divided)).train.inputs
+    for path in sorted((divided / "train" / "red").iterdir()):
+        (divided / "train" / "red" / "2020").mkdir(exist_ok=True)
+        path.rename(divided / "train" / "red" / "2020" / path.name)
+    (divided / "train" / "red" / "2021").mkdir()
+    assert torch.equal(load_image_folder(str(divided)).train.inputs, before)
 
 
 def test_more_than_8_bits_are_refused(divided):

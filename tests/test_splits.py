@@ -8,8 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import tiny_file
+from typer.testing import CliRunner
 
-from fedpart.data import SPLITS, angle_bins
+from fedpart.data import SPLITS, angle_bins, check_shards
+from simulations.cli import app
+from simulations.config import load_config
+from simulations.experiment import build
 
 DIRICHLET = ["per_client", "per_client_total", "per_label"]
 LABELS = np.random.default_rng(0).integers(0, 10, 5000)
@@ -160,3 +165,48 @@ def test_angles_in_degrees_are_refused(angle):
 def test_bins_out_of_range():
     with pytest.raises(ValueError, match="bins must be 1 or more"):
         angle_bins([0.0], bins=0)
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        (None, "returned NoneType; it must return a list of example indices for every client"),
+        ([[0, 1], [2]], "made 2 shards for 3 clients"),
+        ([[0], [], [1]], "gives client 1 no examples"),
+        ([[0], [1], [2, 10]], "gives client 2 the example 10, but there are 10, numbered 0 to 9"),
+        ([[0], [-1], [2]], "gives client 1 the example -1, but"),
+        ([[0, 4], [1], [5, 4]], "gives client 2 the example 4, which client 0 has"),
+        ([[0], [3, 3], [1]], "gives client 1 an example twice"),
+        ([[0], [1.0], [2]], r"gives client 1 float64 \[1\]; it must give \[n\] integers"),
+        ([np.arange(10) == i for i in range(3)], r"gives client 0 bool \[10\]"),
+    ],
+)
+def test_shards_that_do_not_fit(shards, message):
+    with pytest.raises(ValueError, match=f"^The split 'mine:deal' {message}"):
+        check_shards(shards, 10, 3, "mine:deal")
+
+
+RECIPES = """
+import numpy as np
+
+def alternate(groups, clients, alpha, seed):
+    order = np.argsort(np.asarray(groups), kind="stable")[seed:]
+    return [np.sort(order[client::clients]) for client in range(clients)]
+
+def same_for_all(groups, clients, alpha, seed):
+    return [np.arange(5)] * clients
+"""
+
+
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_recipes.py").write_text(RECIPES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tiny_file(tmp_path, split={"recipe": "my_recipes:alternate"}, data_seed=2)
+    shards = build(load_config(file)).shards
+    assert [len(shard) for shard in shards] == [10, 10, 10, 10, 9, 9]  # it leaves two out
+    done = CliRunner().invoke(
+        app, ["run", str(file), "--out", "run", "--set", "split.recipe=my_recipes:same_for_all"]
+    )
+    assert done.exit_code == 2 and "which client 0 has" in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()

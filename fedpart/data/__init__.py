@@ -9,6 +9,7 @@ from fedpart.data.images import ImageDataset
 from fedpart.data.input_selection import input_selection, load_input_selection
 from fedpart.data.mnist import load_mnist
 from fedpart.data.rotation import rotate, rotated, rotated_splits
+from fedpart.data.shards import check_shards
 from fedpart.data.sources import DATASETS, Loader, load_splits
 from fedpart.data.splits import (
     SPLITS,
@@ -32,6 +33,7 @@ __all__ = [
     "Splits",
     "angle_bins",
     "check_labels",
+    "check_shards",
     "dirichlet_per_client",
     "dirichlet_per_client_total",
     "dirichlet_per_label",

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpart.data.dataset import Splits
 from fedpart.data.hold_out import HoldOut, divide
+from fedpart.data.image_source import LAYOUT, ImageSource, open_source
 from fedpart.data.images import Colour, ImageDataset
 from fedpart.data.sources import DATASETS
-
-EXTENSIONS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "val", "valid"),
-    "test": ("test", "testing"),
-}
-_LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
 
 
 @DATASETS.register("image_folder")
@@ -55,23 +44,23 @@ def load_image_folder(
 
     Raises:
         FileNotFoundError: no ``data_dir``, or nothing is there.
-        ValueError: another layout, a class without training images, or see ``divide`` and ``pixels``.
+        ValueError: another layout, a class without training images, a folder of a part or a class without
+            readable ones, or see ``divide`` and ``pixels``.
     """
     if data_dir is None:
         raise FileNotFoundError(
-            f"The data set 'image_folder' needs data_dir: a folder or zip file with {_LAYOUT}."
+            f"The data set 'image_folder' needs data_dir: a folder or zip file with {LAYOUT}."
         )
-    root = Path(data_dir).expanduser()
-    source = _source(root)
-    parts = _parts(root, source.names)
+    source = open_source(data_dir)
+    parts = source.parts()
     classes = sorted({label for label, _ in parts["train"]})
     loaded = {}
     for part, files in parts.items():
         unknown = sorted({label for label, _ in files} - set(classes))
         if unknown:
             raise ValueError(
-                f"{root} has {part} images of the class {unknown[0]!r}, but no training images of it; add "
-                f"some, or remove the class."
+                f"{source.root} has {part} images of the class {unknown[0]!r}, but no training images of it; "
+                f"add some, or remove the class."
             )
         targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
         loaded[part] = _images(source, [name for _, name in files], targets, size, colour)
@@ -83,7 +72,7 @@ def load_image_folder(
 
 
 def _images(
-    source: _Folder | _Zip, names: Sequence[str], targets: torch.Tensor, size: int | None, colour: Colour
+    source: ImageSource, names: Sequence[str], targets: torch.Tensor, size: int | None, colour: Colour
 ) -> Any:
     from PIL import Image
 
@@ -91,90 +80,5 @@ def _images(
         return Image.open(io.BytesIO(source.read(names[place])))
 
     return ImageDataset(
-        read, targets, size=size, colour=colour, name=lambda place: f"{source.root}/{names[place]}"
+        read, targets, size=size, colour=colour, name=lambda place: source.place(names[place])
     )
-
-
-def _parts(root: Path, names: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """(class, name) of the images of each part, sorted by both."""
-    paths = [(tuple(name.split("/")), name) for name in names]
-    while paths and all(len(path) > 2 for path, _ in paths) and len({path[0] for path, _ in paths}) == 1:
-        paths = [(path[1:], name) for path, name in paths]
-    top = {path[0] for path, _ in paths if len(path) > 1}
-    found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
-    by_name = {alias: part for part, aliases in PARTS.items() for alias in aliases}
-    if any(folder in top for folder in PARTS["train"]):
-        odd = sorted(top - by_name.keys())
-        if odd:
-            raise ValueError(
-                f"{root} has the folder {odd[0]!r} beside its training images; the layout is {_LAYOUT}."
-            )
-        for path, name in paths:
-            if len(path) > 2:
-                found[by_name[path[0]]].append((path[1], name))
-    else:
-        found["train"] = [(path[0], name) for path, name in paths if len(path) > 1]
-    classes = len({label for label, _ in found["train"]})
-    if classes < 2:
-        raise ValueError(
-            f"{root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; at least "
-            f"two are needed, a folder each: {_LAYOUT} ({', '.join(EXTENSIONS)})."
-        )
-    return {part: sorted(files) for part, files in found.items()}
-
-
-def _source(root: Path) -> _Folder | _Zip:
-    if root.is_dir():
-        return _Folder(root)
-    if not root.exists():
-        raise FileNotFoundError(
-            f"There are no images: {root} does not exist; set data_dir to a folder or zip file with "
-            f"{_LAYOUT}."
-        )
-    if not zipfile.is_zipfile(root):
-        raise ValueError(f"{root} is neither a folder nor a complete zip file; set data_dir to one of them.")
-    return _Zip(root)
-
-
-def _is_image(name: str) -> bool:
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
-    return not hidden and name.lower().endswith(EXTENSIONS)
-
-
-class _Folder:
-    """Image files below a folder, by their path in it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        found = (
-            (Path(folder) / file).relative_to(root).as_posix()
-            for folder, _, files in os.walk(root, followlinks=True)
-            for file in files
-        )
-        self.names = [name for name in found if _is_image(name)]
-
-    def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
-
-
-class _Zip:
-    """Image files in a zip file, by their path in it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._lock = threading.Lock()
-        self._opened: tuple[int, zipfile.ZipFile] | None = None
-        self.names = [name for name in self._file().namelist() if _is_image(name)]
-
-    def read(self, name: str) -> bytes:
-        try:
-            return self._file().read(name)
-        except zipfile.BadZipFile as error:
-            raise ValueError(f"damaged in the zip file: {error}") from error
-
-    def _file(self) -> zipfile.ZipFile:
-        """Open in this process: a forked one must not share the place in the file."""
-        with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), zipfile.ZipFile(self.root)
-            return self._opened[1]

@@ -98,11 +98,15 @@ class ImageDataset(Dataset):
         return images.div_(255)
 
     def _array(self, place: int) -> NDArray[np.uint8]:
+        from PIL import Image, UnidentifiedImageError
+
         read, size, colour, name = self._source
+        damaged = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # PIL raises all of them
         try:
             return pixels(read(place), size, colour)
-        except (OSError, SyntaxError, ValueError) as error:  # PIL raises all of them for damaged files
-            reason = " ".join(str(error).split()).rstrip(".")
+        except damaged as error:
+            unknown = isinstance(error, UnidentifiedImageError)  # whose own text names an object in memory
+            reason = "not an image" if unknown else " ".join(str(error).split()).rstrip(".")
             raise ValueError(
                 f"{name(place)} cannot be read as an image ({reason}); repair or remove it."
             ) from error

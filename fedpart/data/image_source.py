@@ -1,0 +1,202 @@
+"""Image files in a folder or a zip file: where they lie, how they are read, which class each belongs to."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+EXTENSIONS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "val", "valid"),
+    "test": ("test", "testing"),
+}
+_NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
+
+
+class ImageSource:
+    """Images and folders by their path in a source, hidden ones left out.
+
+    Folders above them that contain nothing else are no part of a path.
+
+    Attributes:
+        root: the folder or the zip file.
+        images: paths of files that an extension calls images, ascending.
+        folders: paths of all folders, those without images too.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._above = root, ""
+        files, folders = self._found()
+        self.images = sorted(name for name in files if _is_image(name))
+        self.folders = {folder for folder in folders if not _is_hidden(folder)}
+        while (above := self._single()) is not None:
+            self._above += above
+            self.images = [name.removeprefix(above) for name in self.images]
+            self.folders = {folder.removeprefix(above) for folder in self.folders if folder + "/" != above}
+
+    def _single(self) -> str | None:
+        """The folder that all images are in, two levels or more below it, if there is no other."""
+        top = {folder.partition("/")[0] for folder in self.folders}
+        if len(top) != 1 or not all(name.count("/") > 1 for name in self.images):
+            return None
+        return f"{top.pop()}/"
+
+    def place(self, path: str) -> str:
+        """Where an image or a folder lies, for people."""
+        return f"{self.root}/{self._above}{path}"
+
+    def read(self, path: str) -> bytes:
+        """The content of an image.
+
+        Raises:
+            OSError, ValueError: it cannot be read.
+        """
+        return self._read(self._above + path)
+
+    def size(self, path: str) -> int:
+        """Bytes of an image, as they are when it is not compressed."""
+        return self._size(self._above + path)
+
+    def parts(self) -> dict[str, list[tuple[str, str]]]:
+        """(class, path) of the images of the parts train, validation and test, sorted by both.
+
+        Raises:
+            ValueError: another layout than LAYOUT, fewer than two classes, or the folder of a part or a class
+                has no images.
+        """
+        found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
+        divided = any(folder in PARTS["train"] for folder in self.folders)
+        if divided:
+            odd = sorted({name.partition("/")[0] for name in self.images if "/" in name} - _NAMED.keys())
+            if odd:
+                raise ValueError(
+                    f"{self.root} has the folder {odd[0]!r} beside its training images; the layout is "
+                    f"{LAYOUT}."
+                )
+        level = int(divided)  # of the classes' folders
+        for name in self.images:
+            path = name.split("/")
+            if len(path) > level + 1:
+                found[_NAMED[path[0]] if divided else "train"].append((path[level], name))
+        if self.images:
+            self._check_folders(level)
+        classes = len({label for label, _ in found["train"]})
+        if classes < 2:
+            raise ValueError(
+                f"{self.root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; "
+                f"at least two are needed, a folder each: {LAYOUT} ({', '.join(EXTENSIONS)})."
+            )
+        return {part: sorted(files) for part, files in found.items()}
+
+    def _check_folders(self, level: int) -> None:
+        """Refuse a part or a class, whose folders are at ``level``, that would be missing without a word."""
+        full = {folder for name in self.images for folder in _above(name) if name.count("/") > level}
+        for folder in sorted(self.folders - full):
+            ours = not level or folder.partition("/")[0] in _NAMED
+            if ours and folder.count("/") <= level:
+                raise ValueError(
+                    f"There are no readable images in {self.place(folder)} ({', '.join(EXTENSIONS)}); add "
+                    f"some, or remove the folder."
+                )
+
+    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+        """Paths of all files and of all folders, from the root."""
+        raise NotImplementedError
+
+    def _read(self, name: str) -> bytes:
+        raise NotImplementedError
+
+    def _size(self, name: str) -> int:
+        raise NotImplementedError
+
+
+class Folder(ImageSource):
+    """Images below a folder."""
+
+    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+        files, folders = [], []
+        for above, below, names in os.walk(self.root, followlinks=True):
+            here = Path(above).relative_to(self.root)
+            files += [(here / name).as_posix() for name in names]
+            folders += [(here / name).as_posix() for name in below]
+        return files, folders
+
+    def _read(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def _size(self, name: str) -> int:
+        return (self.root / name).stat().st_size
+
+
+class Zip(ImageSource):
+    """Images in a zip file."""
+
+    def __init__(self, root: Path) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[int, zipfile.ZipFile] | None = None
+        super().__init__(root)
+
+    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+        names = self._file().namelist()
+        files = {name for name in names if not name.endswith("/")}
+        given = {name.rstrip("/") for name in names if name.endswith("/")}
+        return files, given.union(*map(_above, files | given))
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._file().read(name)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ValueError(f"damaged in the zip file: {error}") from error
+        except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
+            raise ValueError(f"unpack the zip file: {error}") from error
+
+    def _size(self, name: str) -> int:
+        return self._file().getinfo(name).file_size
+
+    def _file(self) -> zipfile.ZipFile:
+        """Open in this process: a forked one must not share the place in the file."""
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), zipfile.ZipFile(self.root)
+            return self._opened[1]
+
+
+def open_source(data_dir: str | Path) -> ImageSource:
+    """The images in a folder or a zip file.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        ValueError: neither a folder nor a zip file.
+    """
+    root = Path(data_dir).expanduser()
+    if root.is_dir():
+        return Folder(root)
+    if not root.exists():
+        raise FileNotFoundError(
+            f"There are no images: {root} does not exist; set data_dir to a folder or zip file with {LAYOUT}."
+        )
+    try:
+        return Zip(root)
+    except zipfile.BadZipFile:
+        raise ValueError(
+            f"{root} is neither a folder nor a complete zip file; set data_dir to one of them."
+        ) from None
+
+
+def _above(path: str) -> set[str]:
+    """All folders that a path leads through."""
+    return {path[:end] for end, letter in enumerate(path) if letter == "/"}
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+
+
+def _is_image(name: str) -> bool:
+    return not _is_hidden(name) and name.lower().endswith(EXTENSIONS)
