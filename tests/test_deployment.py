@@ -17,6 +17,7 @@ import server.app
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
 from benchmarks.crash import EXPERIMENT
 from simulations.cli import app
+from simulations.client_data import FILE
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.executor import children
@@ -111,6 +112,8 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert "Failed to activate SuperNode" in unregistered
     assert "CERTIFICATE_VERIFY_FAILED" in distrusting
     assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said)
+    for client in range(2):  # its data, for the process of the next message
+        assert (tmp_path / "homes" / f"clientapp-{client}" / "fedpart" / FILE).exists()
     run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 
