@@ -21,7 +21,7 @@ from flwr.supercore.run import Run
 from server.objects import read_objects
 from simulations.ray_grid import RUN_ID, claim_identity
 
-LIMIT = 2**20  # bytes of a reply
+LIMIT = 2**23  # bytes of a reply
 Tamper = Callable[[Message], Message | None]
 
 

@@ -114,7 +114,7 @@ def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path)
         folder, config = tmp_path / str(len(more)), tiny(rounds=2, **nobody, **more)
         for resume in (False, True):
             with pytest.raises(
-                RunError, match=r"none of 2 rounds had .* \(5 times\) because of examples, .* client"
+                RunError, match=r"none of 2 rounds had .* \(\d times\) because of examples, .* client"
             ):
                 run_experiment(config, folder, resume=resume)
         assert not (folder / SUMMARY).exists()
