@@ -17,17 +17,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fedpart.files import kept
 from simulations.config import ExperimentConfig
 from simulations.deployment.control import Run
 from simulations.deployment.executor import children
 from simulations.deployment.up import Federation, watch
+from simulations.experiment import build
 from simulations.flower_config import deployed_run_config
 from simulations.run_directory import CHECKPOINT, CONFIG, STATE, read_metrics
 from simulations.runner import run_experiment
@@ -69,6 +71,16 @@ class Case:
         same = (out / STATE).exists() and (out / STATE).read_bytes() == (self.calm / STATE).read_bytes()
         self.tell(what, "bit-identical" if same else "DIFFERENT", same and fits)
 
+    def saved(self, out: Path) -> int:
+        """Rounds in what a run is resumed from: one that has lost it has the same weights in the end."""
+        state = build(self.config).start()
+        try:
+            if kept(out / CHECKPOINT):
+                state.load(out / CHECKPOINT)
+        except ValueError as error:
+            print(error)
+        return state.completed
+
     def tell(self, what: str, outcome: str, fits: bool) -> None:
         """A line of the report."""
         self.failures += not fits
@@ -101,10 +113,11 @@ def local(folder: Path, kills: int, moments: random.Random) -> int:
         time.sleep(moment)
         process.kill()
         process.communicate()
-        reached = len(read_metrics(out))
+        reached, saved = len(read_metrics(out)), case.saved(out)
         go_on(case, out)
-        killed = process.returncode == -signal.SIGKILL
-        case.check(out, f"fedpart run killed after {moment:.1f} s, in round {reached + 1}", killed)
+        fits = process.returncode == -signal.SIGKILL and saved >= reached - 1
+        what = f"fedpart run killed after {moment:.1f} s, in round {reached + 1}, resumed after {saved}"
+        case.check(out, what, fits)
     return case.failures
 
 
@@ -153,12 +166,14 @@ def kill_deployed(
             ended = run(out)
             over.set()
             thread.join()
-            again = ended.status != "finished:completed"
-            if again:
+            how, fits = "went on by itself", bool(reached)
+            if not ended.completed:
+                saved = case.saved(out)
+                fits &= saved >= len(read_metrics(out)) - 1
+                how = f"resumed after round {saved}"
                 run(out)
-            how = "resumed" if again else "went on by itself"
             when = f"killed after {moment:.1f} s, in round {reached[0]}" if reached else "NOT KILLED IN TIME"
-            case.check(out, f"{victim} {when}, {how}", bool(reached))
+            case.check(out, f"{victim} {when}, {how}", fits)
     return case.failures
 
 
@@ -179,33 +194,47 @@ def kill_superlink(federation: Federation) -> bool:
 def nodes(folder: Path, kills: int, moments: random.Random) -> int:
     """Kill half of the SuperNodes and their executors in a round; they are started again."""
     case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
+    victims = range(case.config.clients // 2)
     with deployed(case, folder / "private") as (federation, run):
         for kill in range(kills):
-            out, struck = folder / f"run-{kill}", threading.Event()
+            out, over, struck = folder / f"run-{kill}", threading.Event(), list[int]()
 
-            def strike(out: Path = out, struck: threading.Event = struck) -> None:
-                while not read_metrics(out):
-                    time.sleep(0.1)
-                time.sleep(moments.uniform(0.0, 10.0))
-                for client in range(case.config.clients // 2):
+            def strike(out: Path = out, over: threading.Event = over, struck: list[int] = struck) -> None:
+                while not read_metrics(out) and not over.wait(0.1):
+                    pass
+                over.wait(moments.uniform(0.0, 10.0))
+                for client in [] if over.is_set() else victims:
                     for name in (f"supernode-{client}", f"clientapp-{client}"):
                         os.killpg(federation.processes.pid(name), signal.SIGKILL)
-                struck.set()
+                    struck.append(client)
 
             thread = threading.Thread(target=strike)
             thread.start()
             ended = run(out)
+            over.set()
             thread.join()
-            lines = read_metrics(out)
-            longest = max(line["seconds"] for line in lines)
-            refused = {category for line in lines for category in line["refused"]}
-            without = sum(0 not in line["cohort"] or bool(line["skipped"]) for line in lines)
-            what = f"half of the SuperNodes killed: {without} of {len(lines)} rounds without them, "
-            what += f"the longest took {longest:.0f} s, refused for {sorted(refused) or 'nothing'}"
-            fits = len(lines) == case.config.rounds and longest < ROUND_TIMEOUT + SLACK
-            fits &= refused <= {"client_error", "no_answer"}  # 'chunk' would be another chunk than before
-            case.tell(what, ended.status, fits and ended.status == "finished:completed")
+            fits, what = survived(read_metrics(out), victims, case.config.rounds)
+            what = f"half of the SuperNodes killed: {what}"
+            case.tell(what, ended.status, fits and ended.completed and struck == list(victims))
     return case.failures
+
+
+def survived(lines: list[dict[str, Any]], victims: Iterable[int], rounds: int) -> tuple[bool, str]:
+    """Whether a run's metrics are those of one that missed the victims for a while and then had them back."""
+    longest = max((line["seconds"] for line in lines), default=0.0)
+    refused = {category for line in lines for category in line["refused"]}
+    fits = len(lines) == rounds and longest < ROUND_TIMEOUT + SLACK
+    fits &= refused <= {"client_error", "no_answer"}  # 'chunk' would be another chunk than before
+    what = f"the longest of {len(lines)} rounds took {longest:.0f} s, refused for {sorted(refused)}"
+    for client in victims:
+        there = [
+            client in line["cohort"] and client not in {skip["client"] for skip in line["skipped"]}
+            for line in lines
+        ]
+        back = False in there and True in there[there.index(False) :]
+        fits &= back
+        what += f", {there.count(False)} without client {client}, which {'was' if back else 'NEVER'} back"
+    return fits, what
 
 
 def disk(folder: Path, kills: int, moments: random.Random) -> int:
@@ -219,12 +248,14 @@ def disk(folder: Path, kills: int, moments: random.Random) -> int:
     try:
         out = small / "run"
         status, said = go_on(case, out)
-        reached, sentence = len(read_metrics(out)), " ".join(said.split())
+        reached, saved, sentence = len(read_metrics(out)), case.saved(out), " ".join(said.split())
         print(f"disk full in round {reached}, exit status {status}: {sentence}")
         fits = status == 1 and "is full" in sentence and not list(out.glob("*.tmp"))
+        fits &= saved >= max(1, reached - 1)
         subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
         status, _ = go_on(case, out)
-        case.check(out, f"disk full in round {reached}, then resumed", fits and status == 0)
+        what = f"disk full in round {reached}, then resumed after {saved}"
+        case.check(out, what, fits and status == 0)
     finally:
         subprocess.run(["umount", small], check=True)
     return case.failures

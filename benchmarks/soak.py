@@ -3,8 +3,8 @@
 A run of the digits as `fedpart run` makes it, with evaluations, checkpoints and metrics, in a process tree of
 its own. Every so many rounds each process is measured: its proportional set size, without files. What counts
 is the slope of a line through the sizes after the warm-up: 1% or more of the first of them per hundred rounds
-is a leak, and the exit status 1. Processes that live for a part of the run only, such as deployed ClientApps,
-are not looked at.
+is a leak, and the exit status 1, as it is if fewer processes than the engine has live for the whole run.
+Others that live for a part of it, such as deployed ClientApps, are not looked at.
 
     python benchmarks/soak.py --engines local ray --rounds 1000
     python benchmarks/soak.py --engines deployed --rounds 60 --every 4 --warmup 20
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ from simulations.runner import run_experiment
 
 LEAK = 0.01  # of a process's memory, per hundred rounds
 NODES = 2  # of a deployed federation
+LASTING = {  # how many processes of which names live for a whole run: fewer have died, whatever came after
+    "local": {"soak.py": 1},
+    "workers": {"soak.py": 3},
+    "ray": {"soak.py": 1, "raylet": 1, "gcs_server": 1, "ray::": 2},
+    "deployed": {
+        "soak.py": 1,
+        "deployment.superlink": 1,
+        "flower-supernode": NODES,
+        "deployment.executor": 1 + NODES,
+        "flower-superexec": 1 + NODES,
+        "flwr-serverapp": 1,
+    },
+}
 EXPERIMENT: dict[str, Any] = {
     "data": "digits",
     "clients": 20,
@@ -115,7 +129,7 @@ def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
 
 
 def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
-    """Print the rows of one engine; whether no process has grown."""
+    """Print the rows of one engine; whether no process has grown, and none is missing."""
     command = [sys.executable, __file__, "--child", engine, str(rounds), str(every)]
     samples = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as child:
@@ -128,18 +142,27 @@ def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
             print(json.dumps({"engine": engine, **row}), flush=True)
     if child.returncode:
         raise SystemExit(f"The run of {engine} has failed.")
-    warm = [row for row in samples if row["round"] >= warmup]
-    flat = True
-    for process in sorted(set.intersection(*(set(row["mb"]) for row in warm))):
-        sizes = [row["mb"][process] for row in warm]
-        slope = statistics.linear_regression([row["round"] for row in warm], sizes).slope
+    found = judged(engine, [row for row in samples if row["round"] >= warmup])
+    for summary in found:
+        print(json.dumps({"engine": engine, **summary}), flush=True)
+    return all(summary["flat"] for summary in found)
+
+
+def judged(engine: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What became of every process that was there all the time, and of those of ``LASTING`` that were not."""
+    found: list[dict[str, Any]] = []
+    lasting = sorted(set.intersection(*(set(row["mb"]) for row in samples)))
+    for process in lasting:
+        sizes = [row["mb"][process] for row in samples]
+        slope = statistics.linear_regression([row["round"] for row in samples], sizes).slope
         growth = 100 * slope / sizes[0] if sizes[0] else 0.0
-        flat &= growth < LEAK
         summary = {"first_mb": sizes[0], "last_mb": sizes[-1], "growth_per_100_rounds": round(growth, 5)}
-        print(
-            json.dumps({"engine": engine, "process": process, **summary, "flat": growth < LEAK}), flush=True
-        )
-    return flat
+        found.append({"process": process, **summary, "flat": growth < LEAK})
+    for name, count in LASTING[engine].items():
+        there = sum(name in process for process in lasting)
+        if there < count:
+            found.append({"process": name, "expected": count, "lasted": there, "flat": False})
+    return found
 
 
 def main() -> int:

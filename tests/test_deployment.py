@@ -1,9 +1,11 @@
 """A federation of real processes on this machine: its keys, whom it refuses, and what it survives."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,11 @@ from typer.testing import CliRunner
 
 import server.app
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
-from benchmarks.crash import EXPERIMENT
+from benchmarks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
 from simulations.cli import app
 from simulations.client_data import FILE
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
-from simulations.deployment.executor import children
 from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
 from simulations.deployment.programs import supernode
@@ -43,6 +44,12 @@ def started(command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def commands_with(path):
+    """Command lines of all processes that name it."""
+    shown = subprocess.run(["ps", "-axww", "-o", "command="], capture_output=True, text=True, check=True)
+    return [line for line in shown.stdout.splitlines() if str(path) in line]
+
+
 def assert_same_weights(folder, other):
     one, two = load_file(folder / STATE), load_file(other / STATE)
     assert one.keys() == two.keys()
@@ -58,6 +65,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     with Federation(2, tmp_path, tmp_path / "logs") as federation:
         control, keys, link = federation.control, federation.keys, federation.address
         said: list[str] = []
+        kills = threading.Semaphore(1)
 
         def until_round_1(text):
             said.append(text)
@@ -81,9 +89,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         first = control.start(deployed_run_config(config, out, False))
         with pytest.raises(Reached):
             control.follow(first, until_round_1)
-        (executor,) = children(federation.processes.pid("serverapp"))
-        for process in children(executor):
-            os.kill(process, signal.SIGKILL)
+        assert kill_serverapp(federation)
 
         # somebody who knows the authority, but not the operator's token
         (keys / "guest").mkdir()
@@ -95,13 +101,18 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         fails = control.start(deployed_run_config(missing, tmp_path / "failed", False))
         second = control.start(deployed_run_config(config, out, True))
 
-        def kill_the_superlink_after_round_2(text):
-            said.append(text)
-            if "round 2/3:" in text:
-                os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
+        resumed: list[str] = []
 
-        run = watch(federation, second, kill_the_superlink_after_round_2)
-        assert run.status == "finished:completed", "".join(said)
+        def kill_the_superlink_after_a_round(text):
+            resumed.append(text)
+            if re.search(r"round \d/3:", text) and kills.acquire(blocking=False):
+                kill_superlink(federation)
+
+        run = watch(federation, second, kill_the_superlink_after_a_round)
+        assert run.status == "finished:completed", "".join(said + resumed)
+        assert "round 1/3:" not in "".join(resumed)  # the killed run's checkpoint has been read
+        assert "superlink has ended; it is started again.\n" in resumed
+        assert watch(federation, first, lambda text: None).status == "finished:failed"
         arguments = ["--link", link, "--keys", str(keys / "operator"), "--run", str(fails)]
         shown = CliRunner().invoke(app, ["results", *arguments])
         assert shown.exit_code == 1
@@ -111,7 +122,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert all(process.returncode for process in refused)
     assert "Failed to activate SuperNode" in unregistered
     assert "CERTIFICATE_VERIFY_FAILED" in distrusting
-    assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said)
+    assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said + resumed)
     for client in range(2):  # its data, for the process of the next message
         assert (tmp_path / "homes" / f"clientapp-{client}" / "fedpart" / FILE).exists()
     run_experiment(config, tmp_path / "local")
@@ -123,15 +134,19 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     file, out = tmp_path / "one.yaml", tmp_path / "out"
     keys = {**CONFIG, "clients": 1, "cohort": 1, "method": "fedavg", "chunks": [1.0], "rounds": 8}
     file.write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
+    private = tmp_path / "private"  # of the federation: keys and state, which its processes are given
+    private.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", "from simulations.cli import main; main()", "up", file, "--out", out],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(private)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    running: list[str] = []
     for line in process.stdout:
         if line.startswith("round 1/8:"):
+            running = commands_with(private)
             process.send_signal(signal.SIGTERM)
             break
     _, errors = process.communicate(timeout=PATIENCE)
@@ -139,12 +154,37 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert f"fedpart up --resume {out}" in " ".join(errors.split())
     rounds = len((out / "metrics.jsonl").read_text().splitlines())
     assert 1 <= rounds < 8
-    left = subprocess.run(["ps", "-axww", "-o", "command="], capture_output=True, text=True).stdout
-    assert str(out) not in left
+    for program in ("deployment.superlink", "deployment.executor", "flower-supernode", "flower-superexec"):
+        assert any(program in command for command in running)
+    assert commands_with(private) == []
+    assert list(private.glob("fedpart-*")) == []
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
     assert resumed.exit_code == 0, resumed.output
     run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "fits"),
+    [
+        (["both", "one", "skipped", "both"], True),
+        (["both", "both", "both", "both"], False),  # nobody was killed, or nobody noticed
+        (["both", "skipped", "one", "one"], False),  # it has not come back
+        (["one", "both", "both"], False),  # a round is missing
+        (["both", "slow", "one", "both"], False),
+        (["both", "chunk", "one", "both"], False),  # back with another chunk
+    ],
+)
+def test_what_the_crash_benchmark_takes_for_survival(rounds, fits):
+    line = {"cohort": [0, 1], "skipped": [], "refused": {}, "seconds": 12.0}
+    lines = {
+        "both": line,
+        "one": {**line, "cohort": [1]},
+        "skipped": {**line, "skipped": [{"client": 0}], "refused": {"client_error": 1}},
+        "slow": {**line, "seconds": 400.0},
+        "chunk": {**line, "refused": {"chunk": 1}},
+    }
+    assert survived([lines[round] for round in rounds], [0], 4)[0] == fits
 
 
 @pytest.mark.parametrize("command", ["up", "submit"])
