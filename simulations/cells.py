@@ -16,6 +16,7 @@ from simulations.evidence import NAMES
 from simulations.experiment import RunError
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
+from simulations.run_images import KnownImages, changed_images, in_brief
 from simulations.runner import Interrupted, run_experiment
 
 Runner = Callable[..., dict[str, Any]]
@@ -29,20 +30,23 @@ class Cell:
     config: Config
     folder: Path
 
-    def state(self) -> Literal["new", "started", "finished"]:
+    def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
         """What its folder holds.
 
+        Args:
+            known: images that have been listed for other cells.
+
         Raises:
-            ConfigError: a run with another configuration; the message names the keys that differ.
+            ConfigError: a run with another configuration, or on other images; the message names what differs.
         """
         if not holds_run(self.folder):
             return "new"
         differing = _differences(saved_config(self.folder).resolved(), self.config)
+        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
         if differing:
-            more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
             raise ConfigError(
-                f"{self.folder} holds a run with other settings ({', '.join(differing[:3])}{more}); "
-                f"choose another folder with --out, or delete this one."
+                f"{self.folder} holds a run with other settings ({in_brief(differing)}); choose another "
+                f"folder with --out, or delete this one."
             )
         return "finished" if self.finished() else "started"
 
@@ -83,7 +87,8 @@ def complete(
         ConfigError: see :meth:`Cell.state`; or the first run of all could not be set up.
         Interrupted, OSError: it stopped; finished cells stay, and started ones can be continued.
     """
-    todo = [(cell, state) for cell in cells if (state := cell.state()) != "finished"]
+    known = KnownImages()
+    todo = [(cell, state) for cell in cells if (state := cell.state(known)) != "finished"]
     before = len(cells) - len(todo)
     if before:
         say(console, f"{before} of {len(cells)} runs were finished before and are not run again.")
