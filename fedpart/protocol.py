@@ -16,6 +16,7 @@ from fedpart.jobs import Job
 from fedpart.methods.base import build_method
 from fedpart.partition import expected_upload_ratio
 from fedpart.rng import generator
+from fedpart.safeguards import check_feedback
 from fedpart.settings import FederationSettings
 from fedpart.task import Task
 from fedpart.update import Update, validate
@@ -35,12 +36,14 @@ class Protocol:
         fingerprint: short hash of the agreement; uploads echo it.
 
     Raises:
-        ValueError: see FederationSettings, Partition and ChunkAssignment.
+        ValueError: see FederationSettings, Partition and ChunkAssignment; or safeguards that do not fit the
+            method.
     """
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
+        check_feedback(settings, self.method)
         self.task = self.method.prepare(task)
         self.chunks = self.method.proportions(settings.chunks)
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from fedpart.methods.base import Method
     from fedpart.settings import FederationSettings
 
 LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
@@ -105,6 +106,21 @@ def check_safeguards(settings: FederationSettings) -> None:
                 f"Privacy steps in every round, whoever has answered, but min_replies is "
                 f"{settings.min_replies}; leave it at 1."
             )
+
+
+def check_feedback(settings: FederationSettings, method: Method) -> None:
+    """Refuse safeguards for a mean over clients where clients add feedback to a sum, counts included.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    used = [name for name in ("trim", "privacy") if getattr(settings, name) is not None]
+    if method.held_out and used:
+        raise ValueError(
+            f"The method {settings.method!r} scores by examples that clients hold out and needs the sums of "
+            f"their scores and counts, which {used[0]} does not leave as they are; leave {used[0]} out, or "
+            f"use another method."
+        )
 
 
 def check_checkpoints(settings: FederationSettings, every: int) -> None:

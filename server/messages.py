@@ -29,6 +29,8 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
     8: "its process died",
 }
 
+UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
+
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from logging import INFO, WARNING, getLogger
@@ -10,11 +11,13 @@ from typing import NamedTuple, cast
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedpart.refusal import brief
 from fedpart.wire import VERSION
 from server.messages import GRACE, cause
 
 log = getLogger("flwr").log
 FIRST_POLL_SECONDS, POLL_SECONDS, PROGRESS_SECONDS = 0.02, 0.5, 10.0
+MOST_LATE = 10_000  # numbers of clients that join late; a byte each
 LOST = (3, 4, 5, 8)  # Flower's codes of answers that a node cannot be blamed for, see NAMES
 
 
@@ -31,11 +34,14 @@ def node_name(client: int) -> str:
     return f"client-{client}"
 
 
+_NODE_NAME = re.compile(r"client-\d+")
+
+
 class _Question(NamedTuple):
-    """To whom it went; the name its key is registered under, where that binds it; when it was asked."""
+    """To whom it went; the name its key is registered under; when it was asked."""
 
     node: int
-    name: str | None
+    name: str
     turn: int
 
 
@@ -43,13 +49,15 @@ class Nodes:
     """Asks every new node once which client it is, and remembers the answer.
 
     Where SuperNodes have registered keys, a key registered under :func:`node_name` is that client's and no
-    other's: a node that says otherwise is refused, and so is one without such a name; the run goes on.
+    other's: from the first such name on, a node that says otherwise is refused, and so is one without such a
+    name; the run goes on.
 
     Args:
         clients: N of the configuration.
         wait: seconds to wait for clients that are missing.
-        lenient: go on without clients that are missing and nodes that do not belong to the run, and take in
-            clients with numbers of N or more, instead of ending the run.
+        lenient: go on without clients that are missing and nodes that do not belong to the run, instead of
+            ending the run; and take in clients that join late, with numbers of N or more, once one of the N
+            is there: without any, the nodes are those of another federation.
     """
 
     def __init__(self, clients: int, wait: float, lenient: bool) -> None:
@@ -59,6 +67,8 @@ class Nodes:
         self._turn_of: dict[int, int] = {}  # by node id: when it was asked last
         self._open: dict[str, _Question] = {}  # by the message's id
         self._turn = 0
+        self._bound = False  # whether names bind
+        self._refusal = ""  # the last one
 
     def present(self, grid: Grid) -> dict[int, int]:
         """Node ids by client number, of the clients that are connected and have said who they are.
@@ -70,32 +80,41 @@ class Nodes:
         """
         names = {node.node_id: node.name for node in grid.get_nodes()}
         online = names.keys()
-        bound = not {node_name(client) for client in range(self.clients)}.isdisjoint(names.values())
+        if not self._bound and any(map(_NODE_NAME.fullmatch, names.values())):
+            self._bound = True
+            self._client_of.clear()  # those that have been taken in have no such name
+            self._node_of.clear()
         asked = {question.node for question in self._open.values()}
         unknown = sorted(online - self._client_of.keys() - asked)
-        self._ask(grid, {node: names[node] if bound else None for node in unknown})
+        self._ask(grid, {node: names[node] for node in unknown})
         self._listen(grid)
+        if self._node_of.keys().isdisjoint(range(self.clients)):
+            return {}
         return {client: node for client, node in sorted(self._node_of.items()) if node in online}
 
-    def wait_for(self, grid: Grid, wanted: Iterable[int]) -> dict[int, int]:
+    def wait_for(self, grid: Grid, wanted: Iterable[int] | None = None) -> dict[int, int]:
         """As :meth:`present`, once all ``wanted`` clients are there; lenient: after ``wait`` seconds anyway.
+
+        Args:
+            grid: to ask.
+            wanted: client numbers; None: any one client.
 
         Raises:
             NodesError: they are not after ``wait`` seconds (lenient: none is), or a node does not belong to
                 the run.
         """
-        wanted, start = set(wanted), time.monotonic()
+        clients, start = set(range(self.clients) if wanted is None else wanted), time.monotonic()
         shown, pause = start, FIRST_POLL_SECONDS
         while True:
             nodes = self.present(grid)
-            if wanted <= nodes.keys():
+            if clients <= nodes.keys() or (wanted is None and nodes):
                 return nodes
             now = time.monotonic()
             if now - start >= self.wait:
                 if self.lenient and nodes:
                     log(WARNING, "Going on with %s of %s clients", len(nodes), self.clients)
                     return nodes
-                raise NodesError(self._missing(sorted(wanted - nodes.keys()), len(nodes)))
+                raise NodesError(self._missing(sorted(clients - nodes.keys()), len(nodes)))
             if now - shown >= PROGRESS_SECONDS:
                 log(INFO, "Waiting for clients: %s of %s are connected", len(nodes), self.clients)
                 shown = now
@@ -106,7 +125,7 @@ class Nodes:
         names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         return (
             f"After {self.wait:g} seconds (node_timeout) {connected} of the {self.clients} configured "
-            f"clients are connected (missing: {names}). {self._switch()}"
+            f"clients are connected (missing: {names}). {self._refusal}{self._switch()}"
         )
 
     def _switch(self) -> str:
@@ -116,8 +135,8 @@ class Nodes:
             f"num-partitions={self.clients}' and so on; or set clients to the number of nodes."
         )
 
-    def _ask(self, grid: Grid, unknown: dict[int, str | None]) -> None:
-        """Ask nodes; by id, the names under which their keys are registered, where that binds them."""
+    def _ask(self, grid: Grid, unknown: dict[int, str]) -> None:
+        """Ask nodes; by id, the names under which their keys are registered."""
         if not unknown:
             return
         content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
@@ -138,7 +157,7 @@ class Nodes:
                 continue
             try:
                 client = self._read(answer)
-                if name not in (None, node_name(client)):
+                if self._bound and name != node_name(client):
                     raise RegistrationError(
                         f"It says that it is client {client}, but its key is registered as "
                         f"{name!r}: start it with the partition-id of its key."
@@ -152,6 +171,7 @@ class Nodes:
             except NodesError as error:
                 if not self.lenient and not isinstance(error, RegistrationError):
                     raise
+                self._refusal = f"Refused: {str(error).removesuffix(self._switch()).strip()} "
                 log(WARNING, "Node %s is refused: %s", node, error)
                 self._client_of[node] = None
                 continue
@@ -167,17 +187,19 @@ class Nodes:
         version, client, clients = (config.get(key) for key in ("version", "client", "clients"))
         if version != VERSION:
             raise NodesError(
-                f"A node speaks version {version} of the wire form, this server {VERSION}; "
+                f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}; "
                 f"install the same version of fedpart on both."
             )
-        if self.lenient and type(client) is type(clients) is int and self.clients <= client < clients:
+        if type(client) is not int or type(clients) is not int:
+            raise NodesError("A node answers without a number; install the same version of fedpart on both.")
+        if self.lenient and self.clients <= client < min(clients, self.clients + MOST_LATE):
             return client  # it joins late, in a larger federation; the assignment keeps the chunks balanced
         if clients != self.clients:
             raise NodesError(
                 f"A node was started for {clients} clients, the configuration has {self.clients}. "
                 f"{self._switch()}"
             )
-        if not (isinstance(client, int) and 0 <= client < self.clients):
+        if not 0 <= client < self.clients:
             raise NodesError(
                 f"A node says that it is client {client}; clients are numbered 0 to {self.clients - 1}: "
                 f"correct its partition-id."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING, getLogger
@@ -9,18 +10,19 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from fedpart import ClientError, Federation, RoundReport
 from fedpart.refusal import Refusal, skipped
 from fedpart.robust import aggregate
 from fedpart.update import Update
 from server.incoming import Incoming
-from server.messages import cause, instruction, read_reply, state_record
+from server.messages import UNREADABLE, cause, instruction, read_reply, state_record
 from server.nodes import Nodes
 from server.traffic import message_bytes
 
 log = getLogger("flwr").log
+REST_OF_REPLY = 2**20  # bytes, beyond its numbers; ours have about 2,000, and an error quotes a traceback
 
 
 class FedPart(Strategy):
@@ -74,6 +76,17 @@ class FedPart(Strategy):
             timeout = self.federation.protocol.settings.round_timeout
             self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
 
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
+        if (
+            "flwr.superlink.grid.http_grid" in sys.modules
+        ):  # in ServerApps; elsewhere that import takes seconds
+            from server.grid import GuardedGrid, HttpGrid
+
+            if isinstance(grid, HttpGrid):
+                grid = GuardedGrid(grid, self._largest_reply())
+        return super().start(grid, *args, **options)
+
     def initial_arrays(self) -> ArrayRecord:
         """w and psi of the federation, for :meth:`start`."""
         if self._state is None:
@@ -95,7 +108,7 @@ class FedPart(Strategy):
             nodes = self._nodes.wait_for(grid, everyone)
             self._met_all = True
         elif self._skip:
-            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid, protocol.cohort(round))
+            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid)
         lacking = self._skip and nodes.keys() != set(everyone)
         cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
         if not nodes:
@@ -158,6 +171,11 @@ class FedPart(Strategy):
         log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
+    def _largest_reply(self) -> int:
+        """Bytes that a reply may have: w_1..w_C, psi, and whatever is said about them."""
+        w, psi = self.federation.w, self.federation.psi
+        return w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
+
     def _refuse_repeated(self, clients: list[int]) -> None:
         """Of clients that have answered again the first answers are in the sum, which is not used yet."""
         for client in clients:
@@ -175,6 +193,8 @@ class FedPart(Strategy):
             raise error
         if answer.has_error():
             why = cause(answer.error)
+            if answer.error.code == UNREADABLE:
+                raise ClientError.refused(client, round, Refusal("malformed", why))
             named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
             raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
         try:

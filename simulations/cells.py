@@ -16,7 +16,7 @@ from simulations.evidence import NAMES
 from simulations.experiment import RunError
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
-from simulations.run_images import KnownImages, changed_images, in_brief
+from simulations.run_images import KnownImages, changed_images, in_short
 from simulations.runner import Interrupted, run_experiment
 
 Runner = Callable[..., dict[str, Any]]
@@ -41,11 +41,11 @@ class Cell:
         """
         if not holds_run(self.folder):
             return "new"
-        differing = _differences(saved_config(self.folder).resolved(), self.config)
+        differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
         differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
         if differing:
             raise ConfigError(
-                f"{self.folder} holds a run with other settings ({in_brief(differing)}); choose another "
+                f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
                 f"folder with --out, or delete this one."
             )
         return "finished" if self.finished() else "started"
@@ -157,18 +157,19 @@ def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _differences(there: dict[str, Any], config: Config) -> list[str]:
-    """What differs, as ``rounds: 6 there, 8 here``; not the keys that cannot change a number of the table."""
+def deciding(config: Config) -> dict[str, Any]:
+    """The keys that can change a number of a comparison's table, the seconds among them."""
     idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
-    return _changed(there, {key: value for key, value in config.resolved().items() if key not in idle})
+    return {key: value for key, value in config.resolved().items() if key not in idle}
 
 
-def _changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """What differs between two configurations, as ``rounds: 6 there, 8 here``, for every key of ``here``."""
     found = []
     for key, value in here.items():
         before = there.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
-            found += [f"{key}.{rest}" for rest in _changed(before, {**dict.fromkeys(before), **value})]
+            found += [f"{key}.{rest}" for rest in changed(before, {**dict.fromkeys(before), **value})]
         elif before != value:
             found.append(f"{key}: {before} there, {value} here")
     return found

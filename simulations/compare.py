@@ -92,7 +92,7 @@ def run_comparison(
 
     Raises:
         ComparisonIncomplete: some cells failed; raised at the end, when everything else is written.
-        ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`.
+        ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`; or a finished run is damaged.
         Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
     """
     found = run_comparisons(
@@ -129,6 +129,7 @@ def run_comparisons(
         for name, own in plans.items()
         for cell in own[i * len(methods) : (i + 1) * len(methods)]
     ]
+    finished_runs(methods, cells)  # one that cannot be read is found before the others are run
     failed = complete(cells, run=run, jobs=jobs, progress=progress, console=console)
     comparisons = {}
     for name, config in configs.items():

@@ -16,7 +16,15 @@ from simulations.psi_parts import PsiParts
 from simulations.published import Published
 from simulations.score import Score
 from simulations.scores import MethodScores
-from simulations.tables import DIFFERENCE, LF, markdown_table, terminal_row, terminal_table, write_csv
+from simulations.tables import (
+    DIFFERENCE,
+    LF,
+    counted,
+    markdown_table,
+    terminal_row,
+    terminal_table,
+    write_csv,
+)
 
 DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
@@ -76,7 +84,7 @@ class Comparison:
 
     def title(self) -> str:
         """What the rows have in common."""
-        counts = f"{_count(len(self.seeds), 'seed')}, {_count(self.rounds, 'round')}"
+        counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
         shared = "data and clients" if self.notes else "data, clients and cohorts"
         return f"{counts}; the same {shared}"
 
@@ -203,7 +211,3 @@ def _psi(psi: Mapping[str, Score]) -> list[str]:
     if parts.rates:
         lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
     return lines or [f"{name} {score.mean:.4g}" for name, score in list(psi.items())[:3]]
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"

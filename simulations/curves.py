@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulations.config_file import ConfigError
 from simulations.psi_parts import PsiParts
-from simulations.run_directory import CONFIG, read_metrics, read_summary, saved_config
+from simulations.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
 
 Array = NDArray[np.float64]
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
@@ -42,11 +43,17 @@ class Run:
 
         Raises:
             FileNotFoundError: the folder holds no run.
+            ConfigError: a file is damaged, or the metrics end before the run does.
         """
         folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
-        return cls(folder, read_metrics(folder), read_summary(folder) or {})
+        run = cls(folder, read_metrics(folder), read_summary(folder) or {})
+        if run.summary and not (run.metrics and run.metrics[-1][run.clock] >= run.summary[f"{run.clock}s"]):
+            raise ConfigError(
+                f"{folder / METRICS} ends before the finished run does; delete {folder} and run it again."
+            )
+        return run
 
     @property
     def clock(self) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedpart import AdamSettings, ClipSettings, FederationSettings, LocalSettings, PrivacySettings
 from fedpart.data import SPLITS
-from fedpart.safeguards import LARGEST_COUNT, check_checkpoints
+from fedpart.safeguards import LARGEST_COUNT, check_checkpoints, check_feedback
 from simulations.config_base import Clock, Config, Proportion
 from simulations.config_errors import check_name
 from simulations.published import Published
@@ -140,6 +140,7 @@ class ExperimentConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
         check_checkpoints(self.settings(), self.checkpoint_every)
+        check_feedback(self.settings(), self.build_method())
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "

@@ -59,7 +59,8 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
     ax.tick_params(labelsize=11)
     ax.grid(alpha=0.3, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=x in ("", "round", "iteration"), steps=[1, 2, 5, 10]))
+    counts = x in ("", "round", "iteration")
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=counts, min_n_ticks=1, steps=[1, 2, 5, 10]))
     if limits is not None:
         low, high = limits
         room = 0.02 * (high - low) or 0.5

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from simulations.client_data import ClientExperiment, build_client
 from simulations.config import ExperimentConfig, load_config
 from simulations.experiment import Experiment, build
 
@@ -44,8 +45,16 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     )
 
 
-def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
-    """The experiment that a run config stands for, with its number of torch threads set in this process."""
+def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:
+    """The experiment that a run config stands for, with its number of torch threads set in this process.
+
+    Where every message has a process of its own, with :func:`deployed_run_config`, a client's data are kept
+    on the disk, in Flower's home folder.
+    """
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
-    return build(config)
+    if not {"experiment", "out"} <= run_config.keys():
+        return build(config)
+    from flwr.supercore.utils import get_flwr_home  # reads the environment; whoever is a client has it
+
+    return build_client(config, get_flwr_home() / "fedpart")

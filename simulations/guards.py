@@ -18,16 +18,20 @@ BAD_INPUT, FAILED = 2, 1
 @contextmanager
 def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
+    from simulations.run_directory import CONFIG
     from simulations.runner import Interrupted
 
     try:
         yield
     except Interrupted as stop:
-        say(f"Stopped after {stop.after}; {remedy}", "yellow")
-        raise typer.Exit(128 + stop.signal_number) from None
+        number, after = stop.signal_number, f" after {stop.after}"
     except KeyboardInterrupt:
-        say(f"Stopped; {remedy}" if folder.exists() else "Stopped before anything was run.", "yellow")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        number, after = signal.SIGINT, ""
+    else:
+        return
+    begun = any(folder.glob(f"**/{CONFIG}"))  # what is there to continue
+    say(f"Stopped{after}; {remedy}" if begun else "Stopped before anything was run.", "yellow")
+    raise typer.Exit(128 + number)
 
 
 def guarded(work: Callable[[], Any], out: Path | None) -> None:

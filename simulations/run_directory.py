@@ -217,24 +217,42 @@ def saved_config(path: str | Path) -> Config:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out."""
+    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out.
+
+    Raises:
+        ConfigError: another line is damaged.
+    """
     file = Path(path) / METRICS
     if not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is empty, or torn
+    lines = file.read_bytes().split(b"\n")[:-1]  # what follows the last newline is empty, or torn
+    remedy = f"delete {path} and run it again"
+    return [_object(line, f"Line {number} of {file}", remedy) for number, line in enumerate(lines, start=1)]
 
 
 def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
     """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
 
     A run that is being extended keeps the summary of its earlier end until it is through.
+
+    Raises:
+        ConfigError: the file is damaged.
     """
     file = Path(path) / SUMMARY
     if not file.exists():
         return None
-    summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return summary if config is None or summary[config.clock.total] >= config.length else None
+    summary = _object(file.read_bytes(), str(file), "delete it and continue the run")
+    return summary if config is None or summary.get(config.clock.total, 0) >= config.length else None
+
+
+def _object(text: bytes, source: str, remedy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{source} is damaged (it holds no JSON object); {remedy}.")
+    return found
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -91,12 +91,12 @@ def refuse_changed_images(folder: str | Path, now: Images | None) -> None:
     found = changed_images(Path(folder), now)
     if found:
         raise ConfigError(
-            f"The images are not those that the run in {folder} started with ({in_brief(found)}); bring them "
+            f"The images are not those that the run in {folder} started with ({in_short(found)}); bring them "
             f"back, or start a new run with --out."
         )
 
 
-def in_brief(differing: Sequence[str]) -> str:
+def in_short(differing: Sequence[str]) -> str:
     """The first three of some differences, and how many more there are."""
     more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
     return f"{', '.join(differing[:3])}{more}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,7 +61,8 @@ def run_experiment(
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
         TrainingError: centralised training failed, for instance because its loss was not finite.
-        RunError: the held-out data do not fit the model, or the engine's nodes are not the clients.
+        RunError: the held-out data do not fit the model, the engine's nodes are not the clients, or not one
+            round has taken an update.
         Interrupted: SIGINT or SIGTERM came; the run can be resumed.
     """
     if resume:
@@ -124,6 +126,21 @@ def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_eng
         if federation.round == len(desk.lines):  # the failed round has not touched the state
             desk.save()
         raise
+    if not any(line.get("stepped", True) and line.get("replies", 1) for line in desk.lines):
+        raise RunError(_nothing_learnt(desk.lines, config.min_replies))
+
+
+def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
+    """Why no round has stepped on an update: the commonest category of refusal, and its last example."""
+    skips = [skip for line in lines for skip in line["skipped"]]
+    said = (
+        f"Nothing is learnt: none of {len(lines)} rounds had the updates that a step takes, {needed} or more."
+    )
+    if not skips:
+        return f"{said} There were too few clients; start more of them, or lower min_replies."
+    category, count = Counter(skip["category"] for skip in skips).most_common(1)[0]
+    reasons = {skip["category"]: skip["reason"] for skip in skips}
+    return f"{said} Most often ({count} times) because of {category}, for instance: {reasons[category]}"
 
 
 def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) -> None:

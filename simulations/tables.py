@@ -43,6 +43,11 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return lines
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 round``, ``2,000 rounds``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows that need not have the same columns."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -1,4 +1,4 @@
-"""A Grid that calls the ClientApp in this process, through the serialised form of every message."""
+"""A Grid that calls the ClientApp in this process, through the form in which every message travels."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 from flwr.supercore.run import Run
 
+from server.objects import read_objects
 from simulations.ray_grid import RUN_ID, claim_identity
 
+LIMIT = 2**20  # bytes of a reply
 Tamper = Callable[[Message], Message | None]
+
+
+def travelled(reply: Message) -> tuple[Metadata, dict[str, bytes]]:
+    """A reply as it comes out of a SuperLink: its metadata, and the contents of its objects."""
+    with no_object_id_recompute():
+        contents = {id: part.deflate() for id, part in get_all_nested_objects(reply).items()}
+    for content in contents.values():
+        validate_object_content(content)
+    metadata = metadata_from_proto(metadata_to_proto(reply.metadata))
+    metadata.__dict__["_message_id"] = list(contents)[-1]
+    return metadata, contents
 
 
 class InProcessGrid(Grid):
@@ -88,10 +104,11 @@ class InProcessGrid(Grid):
                 if tampered is None:
                     continue
                 reply = tampered
-            data = message_to_proto(reply).SerializeToString()
             if message.metadata.message_type == "train":
-                self.bytes_up += len(data)
-            self._replies[uid] = message_from_proto(ProtoMessage.FromString(data))
+                self.bytes_up += len(message_to_proto(reply).SerializeToString())
+            received = read_objects(*travelled(reply), LIMIT)
+            received.metadata.__dict__["_message_id"] = reply.metadata.message_id
+            self._replies[uid] = received
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:

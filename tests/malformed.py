@@ -1,12 +1,14 @@
 """Uploads that do not fit, drawn by hypothesis: each with the categories that may refuse it."""
 
 import io
+import json
 import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body, get_object_body
 from hypothesis import strategies as st
 
 from fedpart.wire import npy_bytes
@@ -124,6 +126,35 @@ def foreign(stype):
     return Malformed("form", with_data(lambda data: data, stype or "?"), {"malformed"})
 
 
+def forge(thing, body):
+    """Change, in place, the body with which an object of Flower's travels; its head and hash stay right."""
+    kind = type(thing)
+
+    class Forged(kind):
+        def deflate(self):
+            return add_header_to_object_body(body(get_object_body(kind.deflate(self), kind)), self)
+
+    Forged.__qualname__ = kind.__qualname__
+    thing.__class__ = Forged
+
+
+def forged(name, body):
+    """Another body of the object at a path; the content's own is empty."""
+
+    def apply(content):
+        thing = content
+        for part in name:
+            thing = thing[part]
+        forge(thing, body)
+
+    return Malformed(f"object {'/'.join(name)}", apply, {"malformed"})
+
+
+def metadata(**changes):
+    """Other values of what the object of an array says of it."""
+    return forged(("arrays", "w"), lambda body: json.dumps({**json.loads(body), **changes}).encode())
+
+
 def renamed(name):
     def apply(content):
         held = content["arrays"]
@@ -156,11 +187,29 @@ FIXED = [
     Malformed("pickle by its name", with_data(lambda _: pickle.dumps(Bomb()), "pickle"), {"malformed"}),
     Malformed("huge", with_data(huge), {"size"}),
     Malformed("two dimensions", with_values(lambda values: values[None]), {"size", "malformed"}),
+    metadata(arraychunk_ids=[0] * 10**5),  # a reply of a few hundred kilobytes becomes one of many megabytes
+    metadata(arraychunk_ids=[1]),
+    metadata(shape=[2**70]),
+    metadata(dtype="\ud800"),
+    forged(
+        ("arrays",),
+        lambda body: json.dumps(
+            {str(i): one for i in range(99) for one in json.loads(body).values()}
+        ).encode(),
+    ),
+    forged((), lambda body: json.dumps({**json.loads(body), "more": "0" * 64}).encode()),
     Malformed("longer", with_data(lambda data: data + b"\0"), {"size"}),
 ]
 TOO_LARGE = st.floats(2e15, 1e30) | st.sampled_from([np.nan, np.inf, -np.inf, -1e38])
 WRONG_EXAMPLES = NUMBER.filter(lambda value: not (type(value) is int and 1 <= value <= 1000))
 WRONG_LOSS = NUMBER.filter(lambda value: not (type(value) is float and abs(value) <= 1e15))
+
+OBJECTS = [(), ("arrays",), ("arrays", "w"), ("config",), ("metrics",)]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=5,
+)
 
 MALFORMED = st.one_of(
     st.sampled_from(FIXED),
@@ -174,6 +223,12 @@ MALFORMED = st.one_of(
     st.builds(truncated, st.integers(0, 10**6)),
     st.builds(junk, st.binary(max_size=60)),
     st.builds(foreign, st.text(max_size=10).filter(lambda text: text != "numpy.ndarray")),
+    st.builds(
+        lambda name, body: forged(name, lambda _: body), st.sampled_from(OBJECTS), st.binary(max_size=60)
+    ),
+    st.builds(
+        lambda name, value: forged(name, lambda _: json.dumps(value).encode()), st.sampled_from(OBJECTS), JSON
+    ),
     st.builds(renamed, st.text(max_size=10)),
     st.builds(extra, st.text(max_size=10)),
     st.builds(

@@ -178,6 +178,16 @@ def test_a_changed_configuration_is_refused_before_anything_runs(tmp_path):
     assert runner.calls == []
 
 
+def test_damaged_files_are_found_before_anything_runs(tmp_path):
+    compare(tmp_path, FakeRunner(), seeds=1)
+    runner = FakeRunner()
+    for file, content in (("metrics.jsonl", "{}\nnot a line\n"), ("summary.json", "null")):
+        (tmp_path / "partitioned" / "seed3" / file).write_text(content)
+        with pytest.raises(ConfigError, match=rf"{file} is damaged .*run"):
+            compare(tmp_path, runner, seeds=2)
+    assert runner.calls == []
+
+
 def test_what_cannot_change_the_numbers_does_not_count_as_changed(tmp_path):
     compare(tmp_path, FakeRunner())
     runner = FakeRunner()

@@ -17,12 +17,14 @@ import server.app
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
 from benchmarks.crash import EXPERIMENT
 from simulations.cli import app
+from simulations.client_data import FILE
 from simulations.config import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.executor import children
 from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
-from simulations.deployment.up import Federation, supernode, watch
+from simulations.deployment.programs import supernode
+from simulations.deployment.up import Federation, watch
 from simulations.experiment import RunError
 from simulations.flower_config import deployed_run_config
 from simulations.run_directory import STATE, RunDirectory
@@ -110,6 +112,8 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert "Failed to activate SuperNode" in unregistered
     assert "CERTIFICATE_VERIFY_FAILED" in distrusting
     assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said)
+    for client in range(2):  # its data, for the process of the next message
+        assert (tmp_path / "homes" / f"clientapp-{client}" / "fedpart" / FILE).exists()
     run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 

@@ -1,5 +1,6 @@
 """FedEx: the published step on theta, what a client holds out, and one engine for all."""
 
+import dataclasses
 import json
 import math
 import re
@@ -18,6 +19,7 @@ from fedpart.engines import LocalEngine
 from fedpart.executor import Executor
 from fedpart.held_out import Score
 from fedpart.wire import decode_update, encode_update
+from simulations.config import ConfigError
 from simulations.runner import run_experiment
 
 SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
@@ -240,6 +242,19 @@ def test_options_are_refused_in_one_sentence(options, message):
     with pytest.raises(ValueError, match=message) as refused:
         protocol(**options)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "safeguard", [{"trim": 0.3}, {"clip": {"weights": 1.0, "psi": 1.0}, "privacy": {"noise_multiplier": 1.0}}]
+)
+def test_what_turns_sums_of_scores_and_counts_into_something_else_is_refused(safeguard):
+    """Everybody votes for one arm: the trimmed mean of ten such uploads over four arms is zero."""
+    changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
+    tiny(**changes)  # fits other methods
+    with pytest.raises(ConfigError, match=r"'fedex' scores .*; leave (trim|privacy) out, or"):
+        tiny(method="fedex", **changes)
+    with pytest.raises(ValueError, match=r"which (trim|privacy) does not leave"):
+        Protocol(task(), dataclasses.replace(tiny(**changes).settings(), method="fedex"))
 
 
 def test_a_network_without_drop_rates_or_classes_is_refused():

@@ -86,7 +86,7 @@ class Server:
         return replies
 
     def is_valid(self, reply):
-        config = reply.content.get("config")
+        config = reply.content.get("config") if reply.has_content() else None
         return isinstance(config, ConfigRecord) and config.get("client") in self.valid
 
     def round(self, malformed, first):

@@ -6,6 +6,8 @@ The real ones are read where they exist, and replaced by the embedded digits, wi
 import os
 import socket
 import struct
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -15,7 +17,8 @@ import torch
 
 from fedpart.data import load_mnist, load_splits, random_subset
 
-MNIST_FOLDER = Path(os.environ.get("FEDPART_DATA_DIR", Path(__file__).parents[2] / "shared" / "data"))
+ROOT = Path(__file__).parents[1]
+MNIST_FOLDER = Path(os.environ.get("FEDPART_DATA_DIR", ROOT.parent / "shared" / "data"))
 
 
 def write_idx(path, array, shape=None):
@@ -42,6 +45,17 @@ def test_mnist_files_are_read_and_split(small_mnist):
         assert part.inputs.shape[1:] == (1, 28, 28)
         assert torch.allclose(part.inputs[:, 0, 3, 4], part.targets * 20 / 255)
     assert splits.train.targets.tolist() == [i % 10 for i in range(30)]  # the first; validation is the last
+
+
+def test_files_that_are_there_are_read_without_torchvision(small_mnist):
+    """Its import takes seconds, and a deployed client is a process for every message."""
+    program = (
+        "import sys; from fedpart.data import load_mnist; load_mnist(sys.argv[1]); "
+        "print(sorted({'torchvision', 'torch._dynamo', 'PIL'} & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program, str(small_mnist)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("keep", [0, 7, 16, 500_000])

@@ -1,7 +1,7 @@
 """Nodes whose keys are registered: a key is one client's, whatever its node says."""
 
 import pytest
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 
@@ -23,11 +23,18 @@ class RegisteredGrid(InProcessGrid):
         super().__init__(app, 0)
         self.names = {}
         for client, name in names:
-            node = self.join({"partition-id": client, "num-partitions": CLIENTS})
-            self.names[node] = name
+            self.register(client, name)
+
+    def register(self, client, name="", of=CLIENTS):
+        node = self.join({"partition-id": client, "num-partitions": of})
+        self.names[node] = name
+        return node
 
     def get_nodes(self):
         return [NodeInfo(node_id=node, name=self.names[node]) for node in self.get_node_ids()]
+
+    def client(self, client):
+        return next(node for node, config in self.nodes.items() if config["partition-id"] == client)
 
     def named(self, name):
         return next(node for node, its in self.names.items() if its == name)
@@ -88,3 +95,71 @@ def test_a_node_whose_answer_got_lost_is_asked_again(code):
 def test_names_that_are_no_clients_bind_nothing():
     grid = RegisteredGrid([(client, f"machine {client}") for client in range(CLIENTS)])
     assert list(Nodes(CLIENTS, wait=0.0, lenient=False).present(grid)) == [0, 1, 2]
+
+
+def test_any_name_of_a_client_binds_and_goes_on_binding():
+    grid = RegisteredGrid([(0, "client-7")])
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    assert nodes.present(grid) == {}
+    grid.leave(0)
+    grid.register(0, "machine")
+    assert nodes.present(grid) == {}
+    mine = grid.register(0, "client-0")
+    assert nodes.present(grid) == {0: mine}
+
+
+def test_nodes_without_such_names_leave_when_the_first_one_comes():
+    grid = RegisteredGrid([(0, "machine"), (1, "")])
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    assert list(nodes.present(grid)) == [0, 1]
+    mine = grid.register(2, "client-2")
+    assert nodes.present(grid) == nodes.present(grid) == {2: mine}
+
+
+def test_late_joiners_without_any_of_the_run_are_of_another_federation():
+    grid = RegisteredGrid([])
+    for client in range(2 * CLIENTS):
+        grid.register(client, of=2 * CLIENTS)
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    with pytest.raises(
+        NodesError, match=r"^After 0 .* 0 of the 3 .* Refused: A node was started for 6 clients"
+    ):
+        nodes.wait_for(grid, range(CLIENTS))
+    mine = grid.register(1)
+    assert nodes.present(grid) == {1: mine, **{client: grid.client(client) for client in (3, 4, 5)}}
+    grid.leave(1)
+    grid.leave(1)
+    assert list(nodes.present(grid)) == [3, 4, 5], "the run has been seen"
+
+
+@pytest.mark.parametrize(
+    ("client", "taken"), [(CLIENTS + 9_999, True), (CLIENTS + 10_000, False), (10**12, False)]
+)
+def test_late_joiners_have_numbers_that_chunks_can_be_kept_for(client, taken):
+    grid = RegisteredGrid(honest())
+    grid.register(client, f"client-{client}", of=10**13)
+    assert (client in Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) is taken
+
+
+def test_any_one_client_is_enough_where_anybody_is_waited_for():
+    grid = RegisteredGrid([(2, "client-2")])
+    assert list(Nodes(CLIENTS, wait=1000.0, lenient=True).wait_for(grid)) == [2]
+    with pytest.raises(NodesError, match="missing: 0, 1, 2"):
+        Nodes(CLIENTS, wait=0.0, lenient=True).wait_for(RegisteredGrid([]))
+
+
+@pytest.mark.parametrize("answer", [{}, {"client": True}, {"client": 1.0}, {"client": [1]}, {"clients": "3"}])
+def test_answers_that_are_no_numbers_are_refused(answer, monkeypatch):
+    grid = RegisteredGrid(honest())
+    ask = grid._answer
+
+    def odd(message):
+        reply = ask(message)
+        if reply.metadata.src_node_id == grid.named("client-1"):
+            reply.content["config"] = ConfigRecord(
+                {"version": 1, "client": 1, "clients": 3, **answer} if answer else {}
+            )
+        return reply
+
+    monkeypatch.setattr(grid, "_answer", odd)
+    assert list(Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) == [0, 2]

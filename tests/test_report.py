@@ -35,12 +35,13 @@ VOID = {"meta", "img", "br", "path", "use"}
 
 
 class Page(HTMLParser):
-    """Headings, charts (title, texts), attributes by name, and whether every tag is closed."""
+    """Headings, charts (their titles and texts), attributes by name, and whether every tag is closed."""
 
     def __init__(self, path):
         super().__init__()
         self.html, self.open = Path(path).read_text(), []
         self.headings, self.charts, self.attributes, self.texts = [], [], [], []
+        self.titles = re.findall(r"<figure class=.chart.[^>]*>\s*<h4>(.*?)</h4>", self.html)
         self.feed(self.html)
         assert self.open == []
 
@@ -87,7 +88,7 @@ def compared(tmp_path_factory):
 
 def test_every_section_is_there(compared):
     assert compared.headings == SECTIONS
-    titles = re.findall(r"<figure class=.chart.[^>]*>\s*<h4>(.*?)</h4>", compared.html)
+    titles = compared.titles
     assert titles[:3] == [f"Validation accuracy over {x}" for x in ("rounds", "upload", "download")]
     assert {"Rotation range", "Scale range", "Shift range", "Dropout rate"} <= set(titles)
     assert titles[-2:] == ["Examples by client and label", "Examples by client and rotation"]
@@ -101,9 +102,20 @@ def test_every_chart_has_axes_with_units_and_a_legend(compared):
     assert any(re.fullmatch(r"download, all clients \[[kM]B\]", text) for text in compared.charts[2])
     labels, angles = compared.charts[-2:]
     assert {"label", "clients, sorted by chunk", "examples", "chunk", "chunk 1 (3 clients)"} <= set(labels)
-    assert "rotation [degrees]" in angles
-    for texts in compared.charts[3:-2]:
-        assert "round" in texts and {"augerino", "partitioned"} & set(texts)
+    assert "chunk 3 (1 client)" in labels and "rotation [degrees]" in angles
+    assert not any(re.fullmatch(r"\W?\d+\.\d+", text) for text in labels)  # of six clients and ten labels
+    axes = {
+        "Rotation range": "rotation [degrees]",
+        "Scale range": "scale [factor]",
+        "Shear range": "shear [factor]",
+        "Shift range": "shift [% of the image]",
+        "Stretch range": "stretch [log factor]",
+        "Dropout rate": "drop rate [%]",
+    }
+    learned = dict(zip(compared.titles[3:-2], compared.charts[3:-2], strict=True))
+    assert learned.keys() <= axes.keys()
+    for title, texts in learned.items():
+        assert {"round", axes[title]} <= set(texts) and {"augerino", "partitioned"} & set(texts)
 
 
 def test_it_needs_no_network_and_no_other_file(compared):
@@ -181,6 +193,15 @@ def test_runs_in_progress(tmp_path):
     assert "augerino, seed 0: not finished; drawn as far as it is." in page.text
     assert "round 0 of 12" in page.text and "(1/2 seeds)" in page.text
     assert "partitioned, seed 0 cannot be drawn" in page.text  # its state is missing
+
+
+def test_costs_are_those_of_whole_runs(tmp_path):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed1" / "summary.json").unlink()
+    fake(tmp_path, ["augerino"], [0], finished=False)
+    (cost,) = re.findall(r'<section id="cost">.*?</section>', write_report(tmp_path).read_text(), re.DOTALL)
+    for column, wanted in (("upload", ["—", "9.6 kB", "9.6 kB"]), ("measured time", ["—", "6.0 s", "6.0 s"])):
+        assert re.findall(rf'data-label="{column}">(.*?)<', cost) == wanted
 
 
 def test_nothing_yet(tmp_path):
@@ -261,6 +282,44 @@ def test_a_run_of_another_version_is_left_out(tmp_path):
         "partitioned, seed 1",
     ]
     assert "unknown key 'moon'" in found.notes[0]
+
+
+def test_runs_with_other_settings_are_left_out(tmp_path):
+    fake(tmp_path, seeds=(0, 1, 2))
+    fake(tmp_path, ["fedavg"], [0], rounds=2)
+    fake(tmp_path, ["fedavg"], [2], checkpoint_every=3)  # which changes no number
+    fake(tmp_path, ["partitioned"], [1], method_options={"partitioned": {}})  # the same as none
+    fake(tmp_path, ["augerino"], [0])
+    fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
+    (found,) = find(tmp_path)
+    cells = [
+        "augerino, seed 0",
+        *(f"fedavg, seed {i}" for i in (1, 2)),
+        *(f"partitioned, seed {i}" for i in range(3)),
+    ]
+    assert [cell.name for cell in found.cells] == cells
+    short, optional = found.notes
+    assert re.search(r"fedavg/seed0 has other settings than .*seed\d \(rounds: 2 there, 12 here\)", short)
+    assert "augerino/seed1 has other settings than" in optional and "safe" in optional
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "[]", "summary.json is damaged"),
+        ("metrics.jsonl", '{"round": 1}\n\x00\n{"round": 3}\n', "Line 2 of .*metrics.jsonl is damaged"),
+        ("metrics.jsonl", "", "metrics.jsonl ends before the finished run does"),
+    ],
+)
+def test_damaged_runs_are_left_out(tmp_path, file, content, says):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed0" / file).write_text(content)
+    (tmp_path / "comparison.json").write_text("[]")
+    page = Page(write_report(tmp_path))
+    assert re.search(rf"A run is left out: .*{says}", page.text) and "fedavg (1/2 seeds)" in page.text
+    with pytest.raises(ConfigError, match=says):
+        find(tmp_path / "fedavg" / "seed0")
 
 
 def test_methods_stand_as_they_were_compared_and_names_are_escaped(tmp_path):

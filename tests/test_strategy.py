@@ -338,6 +338,27 @@ def test_absent_clients():
         strategy.run(grid, 2)
 
 
+def test_anybody_who_comes_back_first_is_enough_when_all_have_gone():
+    config = {"on_client_error": "skip", "node_timeout": 1000.0}
+    grid = grid_of(config)
+    federation, reports = Federation(build(config).protocol), []
+    strategy = FedPart(federation, on_round=reports.append)
+    strategy.run(grid, 1)
+    for client in range(CLIENTS):
+        grid.leave(client)
+    outsider = next(client for client in range(CLIENTS) if client not in federation.protocol.cohort(2))
+    online = grid.get_node_ids
+
+    def back_at_the_second_look():
+        grid.get_node_ids = online
+        grid.join({"partition-id": outsider, "num-partitions": CLIENTS})
+        return set()
+
+    grid.get_node_ids = back_at_the_second_look
+    strategy.run(grid, 2)
+    assert reports[1].cohort == [outsider]
+
+
 def test_skip_goes_on_without_missing_clients_and_takes_in_late_ones():
     config = {"on_client_error": "skip"}
     grid = grid_of(config)

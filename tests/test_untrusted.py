@@ -12,7 +12,8 @@ from tiny import tiny
 
 import fedpart
 from simulations.config import ConfigError
-from simulations.run_directory import read_metrics
+from simulations.experiment import RunError
+from simulations.run_directory import SUMMARY, read_metrics
 from simulations.runner import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
@@ -97,9 +98,34 @@ def test_a_run_tells_what_it_refused_and_spent(tmp_path):
     assert {one["category"] for line in lines for one in line["skipped"]} == {"examples"}
     assert 0 < lines[0]["epsilon"] < lines[1]["epsilon"] == summary["epsilon"]
     assert summary["delta"] == 1e-3 and summary["rounds_without_step"] == 0
-    few = run_experiment(
-        tiny(rounds=1, on_client_error="skip", max_examples=1, min_replies=2), tmp_path / "few"
-    )
-    assert few["rounds_without_step"] == 1 and "epsilon" not in few
-    (line,) = read_metrics(tmp_path / "few")
-    assert line["stepped"] is False and line["replies"] == 0 and line["train_loss"] is None
+
+
+def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path):
+    """Its summary would be one of untrained weights."""
+    nobody = {"on_client_error": "skip", "max_examples": 1}
+    for more in (
+        {"min_replies": 2},
+        {  # with privacy every round steps, if only by noise
+            "weighting": "uniform",
+            "clip": {"weights": 1.0, "psi": 1.0},
+            "privacy": {"noise_multiplier": 2.0, "randomness": "seed"},
+        },
+    ):
+        folder, config = tmp_path / str(len(more)), tiny(rounds=2, **nobody, **more)
+        for resume in (False, True):
+            with pytest.raises(
+                RunError, match=r"none of 2 rounds had .* \(5 times\) because of examples, .* client"
+            ):
+                run_experiment(config, folder, resume=resume)
+        assert not (folder / SUMMARY).exists()
+    lines = read_metrics(tmp_path / "1")
+    assert [(line["stepped"], line["replies"], line["train_loss"]) for line in lines] == [
+        (False, 0, None)
+    ] * 2
+
+
+def test_a_run_in_which_some_rounds_do_not_step_says_how_many(tmp_path):
+    config = tiny(rounds=3, on_client_error="skip", max_examples=10, min_replies=2)
+    summary, lines = run_experiment(config, tmp_path), read_metrics(tmp_path)
+    assert [line["stepped"] for line in lines] == [line["replies"] >= 2 for line in lines]
+    assert 0 < summary["rounds_without_step"] == sum(not line["stepped"] for line in lines) < 3

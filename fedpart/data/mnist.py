@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.download import download as download_files
@@ -58,24 +60,21 @@ def load_mnist(
     Raises:
         FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
         ValueError: a file is truncated or not what its name says.
-        ImportError: torchvision is not installed.
+        ImportError: files are to be downloaded, and torchvision is not installed.
     """
     if data_dir is None:
         raise FileNotFoundError(
             "MNIST needs data_dir: the folder that contains MNIST/raw/, or an empty one to download into."
         )
     root = Path(data_dir).expanduser()
-    reader = _reader()
     missing = _missing(root)
     if missing and download:
         folders = (_raw(root), _raw(root).parent, root)
-        fetch = partial(reader, str(root), download=True)
+        fetch = partial(_downloader(), str(root), download=True)
         download_files(fetch, folders, _absence(root, missing), _REMEDY)
     elif missing:
         raise FileNotFoundError(f"{_absence(root, missing)}, and downloading is switched off; {_REMEDY}")
-    for name, magic in _FILES.items():
-        _check_idx(_raw(root) / name, magic)
-    train, test = (_read(reader, root, train=train) for train in (True, False))
+    train, test = (_read(root, part) for part in ("train", "t10k"))
     if len(train) <= validation:
         raise ValueError(
             f"The MNIST training file in {_raw(root)} holds {len(train)} images, of which {validation:g} are "
@@ -85,12 +84,12 @@ def load_mnist(
     return Splits(train.subset(kept), train.subset(out), test, num_classes=10)
 
 
-def _reader() -> Any:
+def _downloader() -> Any:
     try:
-        from torchvision.datasets import MNIST
+        from torchvision.datasets import MNIST  # whose import takes longer than a client's round
     except ImportError as error:
         raise ImportError(
-            "The data set 'mnist' is read with torchvision: pip install torchvision."
+            "The data set 'mnist' is downloaded with torchvision: pip install torchvision."
         ) from error
     return MNIST
 
@@ -109,35 +108,36 @@ def _absence(root: Path, missing: list[str]) -> str:
     return f"MNIST is not there: {_raw(root)} has no {', '.join(missing)}"
 
 
-def _check_idx(path: Path, magic: int) -> None:
-    """Compare the size that the IDX header promises with the size of the file."""
+def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
+    """The array in an IDX file, whose size is what its header promises."""
     dimensions = magic & 0xFF
     length = 4 * (1 + dimensions)
-    with path.open("rb") as file:
-        header = file.read(length)
+    content = np.fromfile(path, dtype=np.uint8)
     remedy = "delete it and let it be downloaded again, or set data_dir to a complete copy"
-    if len(header) < length:
-        raise ValueError(f"{path} is truncated: {len(header)} bytes are not even its header; {remedy}.")
-    found, *shape = struct.unpack(f">{1 + dimensions}I", header)
+    if len(content) < length:
+        raise ValueError(f"{path} is truncated: {len(content)} bytes are not even its header; {remedy}.")
+    found, *shape = struct.unpack(f">{1 + dimensions}I", content[:length].tobytes())
     if found != magic:
         raise ValueError(
             f"{path} is not the IDX file that its name says (its first four bytes are {found:#010x}, "
             f"not {magic:#010x}); {remedy}."
         )
-    expected, size = length + math.prod(shape), path.stat().st_size
+    expected, size = length + math.prod(shape), len(content)
     if size != expected:
         state = "truncated" if size < expected else "longer than its header says"
         raise ValueError(
             f"{path} is {state}: {size:,} bytes, where its header promises {expected:,}; {remedy}."
         )
+    return content[length:].reshape(shape)
 
 
-def _read(reader: Any, root: Path, *, train: bool) -> Dataset:
-    source = reader(str(root), train=train, download=False)
-    images = source.data.unsqueeze(1).to(torch.float32) / 255
-    if len(images) != len(source.targets):
+def _read(root: Path, part: str) -> Dataset:
+    pixels, classes = (_idx(_raw(root) / name, magic) for name, magic in _FILES.items() if part in name)
+    images = torch.from_numpy(pixels).unsqueeze(1).to(torch.float32).div_(255)
+    targets = torch.from_numpy(classes).to(torch.int64)
+    if len(images) != len(targets):
         raise ValueError(
-            f"MNIST in {_raw(root)} has {len(images)} images but {len(source.targets)} labels in the "
-            f"{'training' if train else 'test'} files; set data_dir to a complete copy."
+            f"MNIST in {_raw(root)} has {len(images)} images but {len(targets)} labels in the "
+            f"{'training' if part == 'train' else 'test'} files; set data_dir to a complete copy."
         )
-    return Dataset(images, source.targets)
+    return Dataset(images, targets)

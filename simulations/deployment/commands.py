@@ -19,8 +19,8 @@ from simulations.flower_config import deployed_run_config
 from simulations.guards import interruptible
 from simulations.panel import panel
 from simulations.plots import plot_run
-from simulations.resume import resumed_config
-from simulations.run_directory import holds_run, read_summary, refuse_existing
+from simulations.resume import continued_config, resumed_config
+from simulations.run_directory import holds_run, read_summary, refuse_existing, saved_config
 
 
 def up(
@@ -74,13 +74,19 @@ def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
     run = control.follow(id, _show)
+    failure = ""
+    if not run.completed:
+        become, why = run.status.replace(":", " and "), run.details or "no reason is known"
+        failure = f"Run {run.id} has {become}: {why}; continue it with fedpart submit --resume {run.out}."
     if to is not None:
-        typer.echo(f"Results are in {_fetch(run, to)}.")
-    if run.status != "finished:completed":
-        raise RunError(
-            f"Run {run.id} has {run.status.replace(':', ' and ')}: {run.details or 'no reason is known'}; "
-            f"continue it with fedpart submit --resume {run.out}."
-        )
+        try:
+            typer.echo(f"Results are in {_fetch(run, to)}.")
+        except (ConfigError, RunError, OSError) as error:
+            if not failure:
+                raise
+            failure += f" It is not copied: {error}"
+    if failure:
+        raise RunError(failure)
 
 
 def _config(file: str | None, overrides: list[str], resume: Path | None) -> ExperimentConfig:
@@ -100,21 +106,45 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
 
 
 def _fetch(run: Run, to: Path) -> Path:
-    """Copy the folder of a run into ``to``; the copy belongs to whom ``to`` belongs to."""
-    source = Path(run.out)
-    if not holds_run(source):
+    """Copy the folder of a run into ``to``, over an earlier copy; it belongs to whom ``to`` belongs to.
+
+    Raises:
+        ConfigError: another run is where the copy goes.
+        RunError: there is nothing to copy here.
+    """
+    source, copy = Path(run.out), to / Path(run.out).name
+    try:
+        readable = holds_run(source)
+    except OSError:  # it belongs to the ServerApp's user
+        readable = False
+    if not readable:
         raise RunError(
-            f"The results of run {run.id} cannot be read here; they are in {source} of the ServerApp."
+            f"The results of run {run.id} cannot be read here; look into {source} where the ServerApp runs."
         )
+    if copy.exists() and copy.samefile(source):
+        return copy
+    if holds_run(copy) and not _is_earlier(copy, source):
+        raise ConfigError(f"{copy} holds another run than run {run.id}; give another folder for the copy.")
     to.mkdir(parents=True, exist_ok=True)
-    copy, owner = to / source.name, to.stat()
-    refuse_existing(copy)
-    shutil.copytree(source, copy, dirs_exist_ok=True)
-    if os.geteuid() == 0:
-        for place, _, files in os.walk(copy):
-            for path in (place, *(os.path.join(place, file) for file in files)):
+    owner = to.stat()
+    for place, _, files in os.walk(source):
+        folder = copy / Path(place).relative_to(source)
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            shutil.copyfile(Path(place, file), folder / file)
+        if os.geteuid() == 0:
+            for path in (folder, *(folder / file for file in files)):
                 os.chown(path, owner.st_uid, owner.st_gid)
     return copy
+
+
+def _is_earlier(copy: Path, source: Path) -> bool:
+    """Whether the run in ``copy`` is the one in ``source``, and no further."""
+    try:
+        continued_config(copy, saved_config(source))
+    except ConfigError:
+        return False
+    return read_summary(copy) is None or read_summary(source) is not None
 
 
 def _show(text: str) -> None:

@@ -37,6 +37,7 @@ from server.nodes import node_name
 from simulations.deployment.keys import CA, TOKEN
 from simulations.experiment import RunError
 
+PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
 _APP = """\
 [project]
 name = "fedpart"
@@ -74,6 +75,10 @@ class Run:
     def finished(self) -> bool:
         return self.status.startswith("finished")
 
+    @property
+    def completed(self) -> bool:
+        return self.status == "finished:completed"
+
 
 class Control:
     """The operator's connection to a SuperLink.
@@ -107,14 +112,14 @@ class Control:
 
     def register(self) -> int:
         """Register the public keys of the folder, each as the client that its file names; their number."""
-        files = sorted(self.keys.glob("node-*.pub"), key=lambda file: int(file.stem.partition("-")[2]))
+        files = {int(file.stem.partition("-")[2]): file for file in self.keys.glob("node-*.pub")}
         with self._calls():
             known = {
                 bytes(node.public_key): node.name
                 for node in self._client.ListNodes(ListNodesRequest()).nodes_info
                 if node.status != "unregistered"
             }
-            for client, file in enumerate(files):
+            for client, file in sorted(files.items()):
                 key = cast(ec.EllipticCurvePublicKey, serialization.load_ssh_public_key(file.read_bytes()))
                 public = public_key_to_bytes(key)
                 if public not in known:
@@ -154,24 +159,33 @@ class Control:
             return _run(self._client.ListRuns(ListRunsRequest(run_id=id)).run_dict[id])
 
     def follow(self, id: int, show: Callable[[str], None], patience: float = 120.0) -> Run:
-        """Hand over the run's log as it grows, until the run has ended.
+        """Hand over the run's log as it grows, until the run has ended; say so if it does not begin.
 
         Args:
             id: of the run.
             show: receives text, lines with their ends.
             patience: seconds that the SuperLink may be away, for it may be restarted.
         """
-        seen, contact = 0.0, time.monotonic()
+        start = contact = time.monotonic()
+        seen, told = 0.0, False
         while True:
             try:
-                with self._calls():
-                    for part in self._client.StreamLogs(StreamLogsRequest(run_id=id, after_timestamp=seen)):
-                        seen, contact = max(seen, part.latest_timestamp), time.monotonic()
-                        show(part.log_output)
                 run = self.run(id)
-                if run.finished:
-                    return run
                 contact = time.monotonic()
+                if run.status in ("pending", "starting"):  # its log would be waited for without a word
+                    late = contact - start >= PENDING_SECONDS
+                    if late and not told and run.status == "pending":
+                        show(f"Run {id} is pending: no executor has taken it yet; see that one is up.\n")
+                        told = True
+                else:
+                    with self._calls():
+                        request = StreamLogsRequest(run_id=id, after_timestamp=seen)
+                        for part in self._client.StreamLogs(request):
+                            seen, contact = max(seen, part.latest_timestamp), time.monotonic()
+                            show(part.log_output)
+                    run = self.run(id)
+                    if run.finished:
+                        return run
             except Unreachable:
                 if time.monotonic() - contact > patience:
                     raise

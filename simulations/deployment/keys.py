@@ -59,7 +59,8 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
         )
         _copy(folder / "operator", f"node-{client}.pub", public)
     for place in (path for path in folder.iterdir() if path.is_dir()):
-        place.chmod(0o700)  # a new volume is open to all
+        if place.stat().st_mode & 0o777 != 0o700:  # a new volume is open to all; later it is another's
+            place.chmod(0o700)
         if owner is not None:
             for path in (place, *place.iterdir()):
                 os.chown(path, owner, owner)

@@ -56,6 +56,7 @@ class Processes:
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process; ``command`` begins with a path."""
         self._commands[name] = command
+        self._ended.pop(name, None)
         with (self.logs / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-c", _TIED, *command],
@@ -70,16 +71,21 @@ class Processes:
         """Of the process of that name, as it runs now."""
         return self._running[name].pid
 
+    def ended(self, name: str) -> bool:
+        """Whether the process of that name has ended, and has not been started again."""
+        return self._running[name].poll() is not None
+
     def mend(self) -> list[str]:
         """Start again what ended some seconds ago; names of what has ended since the last call."""
         now, new = time.monotonic(), []
-        for name, process in self._running.items():
-            if name in self._commands and name not in self._ended and process.poll() is not None:
+        for name, command in list(self._commands.items()):
+            if not self.ended(name):
+                continue
+            if name not in self._ended:
                 self._ended[name] = now
                 new.append(name)
-        for name in [name for name, when in self._ended.items() if now - when >= RESTART_SECONDS]:
-            del self._ended[name]
-            self.start(name, self._commands[name])
+            elif now - self._ended[name] >= RESTART_SECONDS:
+                self.start(name, command)
         return new
 
     def finish(self, name: str) -> None:

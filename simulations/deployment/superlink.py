@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hmac
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ def main() -> None:
     if not token:
         parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
     sys.argv[1:] = rest
+    os.umask(0o077)  # its database holds uploads and the tokens of tasks
     flower: Any = importlib.import_module(
         "flwr.superlink.cli.flower_superlink"
     )  # its package hides it by a function

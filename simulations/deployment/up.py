@@ -9,29 +9,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from server.nodes import node_name
 from simulations.config import ExperimentConfig
 from simulations.deployment.control import Control, Run, Unreachable
-from simulations.deployment.keys import (
-    CA,
-    CERTIFICATE,
-    CERTIFICATE_KEY,
-    NODE_KEY,
-    SECRET,
-    TOKEN,
-    make_keys,
-)
-from simulations.deployment.processes import Processes, free_ports, tool
+from simulations.deployment.keys import CA, make_keys
+from simulations.deployment.processes import Processes, free_ports
+from simulations.deployment.programs import executor, superlink, supernode
 from simulations.desk import Interrupted
 from simulations.experiment import RunError
 from simulations.flower_config import deployed_run_config
 from simulations.run_directory import read_metrics
 
 POLL_SECONDS = 0.5
+START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -47,15 +41,17 @@ class Federation:
         nodes: SuperNodes, for clients 0 to nodes - 1.
         private: folder for keys and state, on a disk; empty.
         logs: folder for what the processes print.
-        patience: seconds that they may take to start.
+        check: called again and again while they start; what it raises ends them.
 
     Attributes:
         control: the operator's connection.
         processes: ``superlink``, ``serverapp``, and ``supernode-<k>`` and ``clientapp-<k>`` for client k.
     """
 
-    def __init__(self, nodes: int, private: Path, logs: Path, patience: float = 600.0) -> None:
-        self.nodes, self.private, self.keys, self.patience = nodes, private, private / "keys", patience
+    def __init__(
+        self, nodes: int, private: Path, logs: Path, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.nodes, self.private, self.keys, self._check = nodes, private, private / "keys", check
         make_keys(self.keys, nodes)
         self._port, *self._ports = free_ports(1 + nodes)
         self.address = f"127.0.0.1:{self._port}"
@@ -90,19 +86,9 @@ class Federation:
         self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
 
     def _start_superlink(self) -> None:
-        keys = self.keys / "superlink"
-        command = [tool("python"), "-m", "simulations.deployment.superlink"]
-        command += ["--operator-token-file", str(keys / TOKEN), "--isolation", "process"]
-        command += [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self._port),
-            "--enable-supernode-auth",
-            *_server(keys),
-        ]
-        self.processes.start("superlink", [*command, "--database", str(self.private / "state.db")])
-        deadline = time.monotonic() + self.patience
+        command = superlink(self.keys / "superlink", self._port, self.private / "state.db")
+        self.processes.start("superlink", command)
+        deadline = time.monotonic() + START_SECONDS
         while True:
             try:
                 self.control.nodes()
@@ -112,53 +98,29 @@ class Federation:
                     raise RunError(
                         f"The SuperLink does not start:\n{self.processes.log('superlink')}"
                     ) from None
-                time.sleep(POLL_SECONDS)
+                self._pause()
 
     def wait_for(self, names: Iterable[str]) -> None:
         """Wait until the SuperNodes of these names are online.
 
         Raises:
-            RunError: one is not before the federation's patience is over; with what its process printed last.
+            RunError: one is not after ten minutes; with what its process printed last.
         """
-        wanted, deadline = set(names), time.monotonic() + self.patience
+        wanted, deadline = set(names), time.monotonic() + START_SECONDS
         while missing := {name for name in wanted if self.control.nodes().get(name) != "online"}:
             self.processes.mend()
             if time.monotonic() > deadline:
                 name = min(missing).replace(node_name(0)[:-1], "supernode-")
                 raise RunError(f"The SuperNode of {min(missing)} is not online:\n{self.processes.log(name)}")
-            time.sleep(POLL_SECONDS)
+            self._pause()
+
+    def _pause(self) -> None:
+        self._check()
+        time.sleep(POLL_SECONDS)
 
     def start_executor(self, name: str, address: str) -> None:
         """Start the executor with the keys of that name, for the apps of the server at an address."""
-        keys = self.keys / name
-        command = [tool("python"), "-m", "simulations.deployment.executor"]
-        command += ["--runtime-api-address", address, "--root-certificates", str(keys / CA)]
-        self.processes.start(name, [*command, "--superexec-auth-secret-file", str(keys / SECRET)])
-
-
-def supernode(address: str, keys: Path, authority: Path, port: int, client: int, clients: int) -> list[str]:
-    """The command of a SuperNode on this machine.
-
-    Args:
-        address: of the SuperLink.
-        keys: the folder of the node's keys.
-        authority: the CA's certificate, by which it knows the SuperLink.
-        port: for its executor.
-        client, clients: which client it says that it is, of how many.
-    """
-    return [
-        *(tool("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),
-        *("--auth-supernode-private-key", str(keys / NODE_KEY), "--isolation", "process"),
-        *("--host", "127.0.0.1", "--port", str(port), *_server(keys)),
-        *("--node-config", f"partition-id={client} num-partitions={clients}"),
-    ]
-
-
-def _server(keys: Path) -> list[str]:
-    """How a server of Flower is told its certificate and the secret of its executor."""
-    files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": CERTIFICATE_KEY}
-    options = [part for option, name in files.items() for part in (f"--ssl-{option}", str(keys / name))]
-    return [*options, "--superexec-auth-secret-file", str(keys / SECRET)]
+        self.processes.start(name, executor(address, self.keys / name))
 
 
 def run_deployed(
@@ -179,31 +141,40 @@ def run_deployed(
         Interrupted: SIGINT or SIGTERM came; a checkpoint is saved if a round was complete.
     """
     out = out.absolute()
+
+    def unless_stopped() -> None:
+        if stopped:
+            raise Interrupted(stopped[0], f"round {len(read_metrics(out))}")
+
     with (
         tempfile.TemporaryDirectory(prefix="fedpart-") as private,
         _signals() as stopped,
-        Federation(config.clients, Path(private), out / "logs", config.node_timeout) as federation,
+        Federation(config.clients, Path(private), out / "logs", check=unless_stopped) as federation,
     ):
+        unless_stopped()
         id = federation.control.start(deployed_run_config(config, out, resume))
         run = watch(federation, id, show, stopped)
-    if stopped:
-        raise Interrupted(stopped[0], f"round {len(read_metrics(out))}")
-    if run.status != "finished:completed":
+    if not run.completed:
+        unless_stopped()
         raise RunError(
             f"The run has {run.status.replace(':', ' and ')}: {run.details or 'no reason is known'}"
         )
 
 
 def watch(federation: Federation, id: int, show: Callable[[str], None], stopped: Sequence[int] = ()) -> Run:
-    """Keep the processes alive until the run has ended.
+    """Keep the processes alive until the run has ended, or its executor has, because it was asked to.
 
     Args:
         federation: where it runs.
         id: of the run.
         show: receives the run's log, in a thread.
         stopped: grows when a signal comes: the first ends the run after its round, the second at once.
+
+    Returns:
+        What is known of the run: if it has not finished, nobody runs it any more.
     """
     control, processes, asked = federation.control, federation.processes, False
+    run = Run(id, "pending", "", "")
     reader = threading.Thread(target=_follow, args=(federation, id, show), daemon=True)
     reader.start()
     while True:
@@ -213,12 +184,12 @@ def watch(federation: Federation, id: int, show: Callable[[str], None], stopped:
             show("Stopping after this round (once more to stop at once).\n")
             processes.finish("serverapp")
             asked = True
-        try:
+        left = asked and processes.ended("serverapp")  # before the question: a run that ends says so first
+        with suppress(Unreachable):  # the SuperLink is started again
             run = control.run(id)
-        except Unreachable:  # it is started again
-            run = None
-        if run is not None and run.finished:
+        if run.finished:
             reader.join(timeout=5)
+        if run.finished or left:
             return run
         if len(stopped) > 1:
             raise KeyboardInterrupt

@@ -19,6 +19,7 @@ from simulations.figures import COLOURS, DASHES, MANY, draw_group, dress, short
 from simulations.plots import METRICS, draw_metric
 from simulations.psi_parts import groups
 from simulations.report.clients import Clients, Counts
+from simulations.tables import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,19 +190,15 @@ def _heat_map(
         )  # fmt: skip
         dress(strip, "", "clients, sorted by chunk")
         strip.grid(False)
-        strip.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         strip.set_yticks([])
+        strip.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         strip.set_ylabel("chunk", fontsize=12, rotation=0, ha="right", va="center")
         if chunks <= 8:
             sizes = [int((clients.chunks == k).sum()) for k in range(1, chunks + 1)]
-            labels = [f"chunk {k} ({_clients(size)})" for k, size in enumerate(sizes, start=1)]
+            labels = [f"chunk {k} ({counted(size, 'client')})" for k, size in enumerate(sizes, start=1)]
             _legend(ax, [Patch(color=colour) for colour in palette], labels)
-    note = f"{_clients(number)}, {counts.sum():,} examples; empty where there are none."
-    return Chart(title, found[0], note)
-
-
-def _clients(number: int) -> str:
-    return f"{number} client{'' if number == 1 else 's'}"
+    held = f"{counted(number, 'client')}, {counted(int(counts.sum()), 'example')}"
+    return Chart(title, found[0], f"{held}; empty where there are none.")
 
 
 def contact_sheet(images: Tensor) -> str:

@@ -20,7 +20,7 @@ UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a method's whole run, over its seeds; None where it is not known.
+    """Of a method's whole run, over its finished seeds; None where it is not known.
 
     Attributes:
         seconds: training and evaluation, on the machine that ran it.
@@ -44,7 +44,7 @@ class Cost:
         """Summarise the runs of a method.
 
         Args:
-            runs: one per seed, with at least one round each.
+            runs: one per seed, finished; there may be none.
             steps: of each run, see :func:`count_steps`; None if they are not known.
         """
         each = [client_seconds(run) for run in runs]

@@ -11,7 +11,7 @@ from fedpart.data import Splits
 from simulations.building import load_data
 from simulations.config import ExperimentConfig
 from simulations.experiment import split_among_clients
-from simulations.run_images import changed_images, in_brief, listed_images
+from simulations.run_images import changed_images, in_short, listed_images
 
 
 class DataMissing(Exception):
@@ -46,7 +46,7 @@ class Data:
             images = listed_images(config)
             others = next(filter(None, (changed_images(folder, images) for folder in folders)), None)
             if others:
-                raise DataMissing(f"The images are not those that the runs are made of ({in_brief(others)}).")
+                raise DataMissing(f"The images are not those that the runs are made of ({in_short(others)}).")
             splits = load_data(config, download=False)
             return cls(splits, split_among_clients(config, splits.train))
         except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulations.cells import Cell
+from simulations.cells import Cell, changed, deciding
 from simulations.compare import collect, finished_runs
 from simulations.comparison import Comparison
-from simulations.config import ConfigError, ExperimentConfig
+from simulations.config import Config, ConfigError, ExperimentConfig
 from simulations.curves import Run
 from simulations.run_directory import CONFIG, saved_config
+from simulations.run_images import in_short
+
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def find(folder: Path) -> list[Found]:
                 f"The run in {folder} is a centralised one; a report shows federated runs, of fedpart run or "
                 f"compare."
             )
+        Run.load(folder)  # refuses damaged files
         return [Found(folder.resolve().name, config, [config.method], [_cell(config, folder)])]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
@@ -82,6 +87,7 @@ def _comparison(folder: Path) -> Found | None:
     for file in sorted(folder.glob(f"*/seed*/{CONFIG}")):
         try:
             config = saved_config(file.parent)
+            Run.load(file.parent)
         except ConfigError as error:
             notes.append(f"A run is left out: {error}")
             continue
@@ -89,6 +95,7 @@ def _comparison(folder: Path) -> Found | None:
             cells.append(_cell(config, file.parent))
     if not cells:
         return None
+    cells = _alike(cells, notes)
     rows = [row["method"] for row in written.get("rows", [])]
     own = dict.fromkeys(cell.config.method for cell in cells)
     methods = [*(method for method in rows if method in own), *(m for m in own if m not in rows)]
@@ -103,6 +110,43 @@ def _comparison(folder: Path) -> Found | None:
     return Found(folder.resolve().name, config, methods, cells, notes)
 
 
+def _alike(cells: Sequence[Cell], notes: list[str]) -> list[Cell]:
+    """The cells that one table may average: all have the same settings, those of a method its options too.
+
+    They are those with the settings that most have; on each of the others ``notes`` gets a sentence.
+    """
+    cells = _most(cells, _shared, notes)
+    return [
+        cell
+        for method in dict.fromkeys(cell.config.method for cell in cells)
+        for cell in _most([cell for cell in cells if cell.config.method == method], _options, notes)
+    ]
+
+
+def _most(cells: Sequence[Cell], settings: Callable[[Config], Settings], notes: list[str]) -> list[Cell]:
+    """The cells whose ``settings`` are the most frequent ones; of several, the first."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(json.dumps(settings(cell.config), sort_keys=True), []).append(cell)
+    kept = max(groups.values(), key=len)
+    for cell in cells:
+        if cell not in kept:
+            differing = in_short(changed(settings(cell.config), settings(kept[0].config)))
+            notes.append(
+                f"A run is left out: {cell.folder} has other settings than {kept[0].folder} ({differing})."
+            )
+    return kept
+
+
+def _shared(config: Config) -> Settings:
+    own = {"method", "seed", "method_options"}
+    return {key: value for key, value in deciding(config).items() if key not in own}
+
+
+def _options(config: Config) -> Settings:
+    return {"method_options": config.method_options.get(config.method, {})}
+
+
 def _cell(config: ExperimentConfig, folder: Path) -> Cell:
     return Cell(f"{config.method}, seed {config.seed}", config, folder)
 
@@ -110,7 +154,7 @@ def _cell(config: ExperimentConfig, folder: Path) -> Cell:
 def _written(folder: Path) -> dict[str, Any]:
     """What the comparison has left in its folder when it ended; empty if it has not, or is about to."""
     try:
-        found: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        found = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}

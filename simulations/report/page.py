@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simulations.compare import finished_runs
 from simulations.comparison import DASH
 from simulations.curves import Run, byte_text
 from simulations.overview import Overview
@@ -71,7 +72,7 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
                 "settings": settings_text(found),
             }
         )
-        costs.append((found.name, _costs(runs, data)))
+        costs.append((found.name, _costs(found, data)))
     overview = Overview({found.name: found.comparison() for found in comparisons})
     rate = 2**20
     return environment.get_template("page.html").render(
@@ -118,8 +119,9 @@ def _unfinished(found: Found) -> list[str]:
     return notes
 
 
-def _costs(runs: dict[str, list[Run]], data: Data | str) -> dict[str, Cost]:
-    return {method: Cost.of(own, _steps(own, data)) for method, own in runs.items() if own}
+def _costs(found: Found, data: Data | str) -> dict[str, Cost]:
+    runs = finished_runs(found.methods, found.cells)
+    return {method: Cost.of(own, _steps(own, data)) for method, own in runs.items()}
 
 
 def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | None:

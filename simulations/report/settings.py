@@ -11,6 +11,7 @@ from simulations.cells import Cell
 from simulations.config import ExperimentConfig
 from simulations.report.folder import Found
 from simulations.run_directory import read_metrics, read_summary
+from simulations.tables import counted
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 
@@ -18,15 +19,15 @@ Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 def about(config: ExperimentConfig) -> str:
     """The experiment in a line: data, clients, length."""
     points = (
-        f"{config.training_points:,} training points" if config.training_points else "all training points"
+        counted(config.training_points, "training point") if config.training_points else "all training points"
     )
     turned = f" turned by up to {config.max_angle:g} degrees" if config.rotated else ""
     split = f"{config.split.recipe} split by {config.split.by}"
     if config.split.recipe != "iid":
         split += f", Dirichlet {config.split.alpha:g}"
     return (
-        f"Data {config.data}{turned}, {points}; {config.clients} clients ({split}) in "
-        f"cohorts of {config.cohort}; model {config.model}, S = {config.samples}; {config.rounds:,} rounds."
+        f"Data {config.data}{turned}, {points}; {counted(config.clients, 'client')} ({split}) in cohorts of "
+        f"{config.cohort}; model {config.model}, S = {config.samples}; {counted(config.rounds, 'round')}."
     )
 
 
@@ -43,7 +44,7 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
     head = ["run", "state", "engine", "precision", "configuration"]
     rows = []
     for name, cell in _cells(comparisons):
-        config, state = cell.config, f"{cell.config.rounds:,} rounds"
+        config, state = cell.config, counted(cell.config.rounds, "round")
         if not cell.finished():
             state = f"round {len(read_metrics(cell.folder)):,} of {config.rounds:,}"
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"

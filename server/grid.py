@@ -1,0 +1,93 @@
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from flwr.app import Error, Message
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, ErrorCode
+from flwr.common.serde_utils import metadata_from_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
+from flwr.superlink.grid.http_grid import HttpGrid
+
+from server.objects import Unreadable, check_size, read_objects, unreadable
+
+OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
+
+
+class _Unfinished(Exception):
+    """A part of the reply has not arrived at the SuperLink."""
+
+
+class GuardedGrid(HttpGrid):
+    """Flower's grid to a SuperLink, with another way of pulling messages.
+
+    Flower's own takes as many and as large objects as a reply announces, waits two hours for those that do
+    not come, and raises whatever their reading raises, which ends the run. Here a reply whose objects have
+    not all come is left for a later pull, and one that is too large or cannot be read becomes an error of
+    code ``UNREADABLE``. What a reply answers is what the SuperLink says, not what it says itself.
+
+    Args:
+        grid: Flower's, whose connection it shares.
+        limit: bytes that a reply may have.
+    """
+
+    def __init__(self, grid: HttpGrid, limit: int) -> None:
+        self.__dict__ = grid.__dict__
+        self._limit = limit
+        self._unfinished: list[tuple[ProtoMessage, ObjectTree]] = []
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that have arrived as a whole; an unfinished one that is not asked for again is given up."""
+        asked = set(message_ids)
+        waiting, self._unfinished = self._unfinished, []
+        begun = {reply.metadata.reply_to_message_id for reply, _ in waiting}
+        new = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=asked - begun))
+        arrived = zip(new.messages_list, new.message_object_trees, strict=True)
+        messages = []
+        for reply, tree in itertools.chain(waiting, arrived):
+            metadata = metadata_from_proto(reply.metadata)
+            try:
+                if metadata.reply_to_message_id not in asked:
+                    raise Unreadable("it answers nothing that was asked")
+                message = read_objects(metadata, self._pull_objects(tree), self._limit)
+            except _Unfinished:
+                self._unfinished.append((reply, tree))
+                continue
+            except Unreadable as error:
+                message = unreadable(metadata, error)
+            except ObjectPullError as error:
+                message = Message(metadata=metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
+            self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
+                ConfirmMessageReceivedRequest(
+                    node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id
+                )
+            )
+            messages.append(message)
+        return messages
+
+    def _pull_objects(self, tree: ObjectTree) -> dict[str, bytes]:
+        """Contents by id, as far as the limit allows; the root, which is sent last, is asked for first."""
+        most = OBJECTS + self._limit // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+        ids = [node.object_id for node in itertools.islice(iterate_object_tree(tree), most + 1)]
+        if len(ids) > most:
+            raise Unreadable(f"it consists of more than the {most} objects that a reply of this run may have")
+        pull = make_pull_object_fn_protobuf(self._runtime_client.PullObject, self.node, self.run.run_id)
+        sizes: list[int] = []
+
+        def pull_within_limit(object_id: str) -> bytes:
+            try:
+                content = pull(object_id)
+            except ObjectUnavailableError as error:
+                raise _Unfinished from error
+            sizes.append(len(content))
+            check_size(sum(sizes), self._limit)
+            return content
+
+        return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)

@@ -1,0 +1,56 @@
+"""The programs of a federation on this machine, as commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simulations.deployment.keys import CA, CERTIFICATE, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN
+from simulations.deployment.processes import tool
+
+
+def superlink(keys: Path, port: int, database: Path) -> list[str]:
+    """The command of the SuperLink.
+
+    Args:
+        keys: the folder of its keys.
+        port: of its three APIs.
+        database: file of its state.
+    """
+    return [
+        *(tool("python"), "-m", "simulations.deployment.superlink"),
+        *("--operator-token-file", str(keys / TOKEN), "--isolation", "process", "--enable-supernode-auth"),
+        *("--host", "127.0.0.1", "--port", str(port), *_server(keys), "--database", str(database)),
+    ]
+
+
+def supernode(address: str, keys: Path, authority: Path, port: int, client: int, clients: int) -> list[str]:
+    """The command of a SuperNode.
+
+    Args:
+        address: of the SuperLink.
+        keys: the folder of the node's keys.
+        authority: the CA's certificate, by which it knows the SuperLink.
+        port: for its executor.
+        client, clients: which client it says that it is, of how many.
+    """
+    return [
+        *(tool("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),
+        *("--auth-supernode-private-key", str(keys / NODE_KEY), "--isolation", "process"),
+        *("--host", "127.0.0.1", "--port", str(port), *_server(keys)),
+        *("--node-config", f"partition-id={client} num-partitions={clients}"),
+    ]
+
+
+def executor(address: str, keys: Path) -> list[str]:
+    """The command of the executor with the keys of a folder, for the apps of the server at an address."""
+    return [
+        *(tool("python"), "-m", "simulations.deployment.executor", "--runtime-api-address", address),
+        *("--root-certificates", str(keys / CA), "--superexec-auth-secret-file", str(keys / SECRET)),
+    ]
+
+
+def _server(keys: Path) -> list[str]:
+    """How a server of Flower is told its certificate and the secret of its executor."""
+    files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": CERTIFICATE_KEY}
+    options = [part for option, name in files.items() for part in (f"--ssl-{option}", str(keys / name))]
+    return [*options, "--superexec-auth-secret-file", str(keys / SECRET)]
