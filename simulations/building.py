@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.data import Dataset, Splits, load_splits, random_places, rotated
+from fedpart.data import DATASETS, Dataset, Splits, load_splits, random_places, rotated
 from fedpart.hyperparameters import ConcreteMask, FixedMask
 from fedpart.likelihood import LIKELIHOODS, Likelihood
 from fedpart.models import MODELS
@@ -31,17 +31,21 @@ _TRANSFORMS: Registry[Any] = Registry("transform")
 _LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
 
 
-def load_data(config: Config) -> Splits:
+def load_data(config: Config, *, download: bool = True) -> Splits:
     """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
 
-    The validation set is not reduced where the last rounds are evaluated on all of it.
+    The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
+    nothing is fetched by a loader that takes that option.
     """
     if config.data_dir is None and config.data == "mnist":
         raise FileNotFoundError(
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
             "exists, an empty one to download into."
         )
-    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **config.data_options)
+    options = dict(config.data_options)
+    if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
+        options["download"] = False
+    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
     points = {
         "training": (splits.train, config.training_points),
         "validation": (splits.validation, config.validation_points),
@@ -58,7 +62,7 @@ def load_data(config: Config) -> Splits:
         _part(config, number, dataset, None if name == whole else wanted)
         for number, (name, (dataset, wanted)) in enumerate(points.items())
     )
-    return Splits(train, validation, test, splits.num_classes)
+    return Splits(train, validation, test, splits.num_classes, splits.classes)
 
 
 def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:

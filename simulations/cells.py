@@ -16,6 +16,7 @@ from simulations.evidence import NAMES
 from simulations.experiment import RunError
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
+from simulations.run_images import KnownImages, changed_images, in_short
 from simulations.runner import Interrupted, run_experiment
 
 Runner = Callable[..., dict[str, Any]]
@@ -29,15 +30,19 @@ class Cell:
     config: Config
     folder: Path
 
-    def state(self) -> Literal["new", "started", "finished"]:
+    def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
         """What its folder holds.
 
+        Args:
+            known: images that have been listed for other cells.
+
         Raises:
-            ConfigError: a run with another configuration; the message names the keys that differ.
+            ConfigError: a run with another configuration, or on other images; the message names what differs.
         """
         if not holds_run(self.folder):
             return "new"
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
+        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
         if differing:
             raise ConfigError(
                 f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
@@ -82,7 +87,8 @@ def complete(
         ConfigError: see :meth:`Cell.state`; or the first run of all could not be set up.
         Interrupted, OSError: it stopped; finished cells stay, and started ones can be continued.
     """
-    todo = [(cell, state) for cell in cells if (state := cell.state()) != "finished"]
+    known = KnownImages()
+    todo = [(cell, state) for cell in cells if (state := cell.state(known)) != "finished"]
     before = len(cells) - len(todo)
     if before:
         say(console, f"{before} of {len(cells)} runs were finished before and are not run again.")
@@ -155,12 +161,6 @@ def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
     idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
     return {key: value for key, value in config.resolved().items() if key not in idle}
-
-
-def in_short(differing: Sequence[str]) -> str:
-    """The first three of what :func:`changed` found."""
-    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-    return f"{', '.join(differing[:3])}{more}"
 
 
 def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

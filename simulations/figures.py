@@ -67,6 +67,11 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
         ax.set_xlim(low - room, high + room)
 
 
+def short(name: str, most: int = 14) -> str:
+    """A name for which there is not much room, cut off after so many characters."""
+    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
 def draw_band(ax: Axes, band: Band, colour: str, **style: Any) -> None:
     """The mean as a line, the standard error as a shade around it."""
     ax.plot(band.x, band.mean, color=colour, **{"lw": 2, **style})

@@ -20,6 +20,7 @@ from fedpart.state import ModelState
 from simulations.config import Config, ConfigError, ExperimentConfig, kind_of
 from simulations.config_file import read_yaml
 from simulations.metrics import Report, finite, metrics_line
+from simulations.run_images import Images, write_images
 
 CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
     "config.yaml",
@@ -33,7 +34,7 @@ CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
 class RunDirectory:
     """The files of one run.
 
-    - ``config.yaml``: the resolved configuration;
+    - ``config.yaml``: the resolved configuration; ``images.json``: which images of the user's it is made of;
     - ``metrics.jsonl``: a line per round, or per report of centralised training, see
       :func:`~simulations.metrics.metrics_line`;
     - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
@@ -52,8 +53,8 @@ class RunDirectory:
         self._metrics: IO[str] | None = None
 
     @classmethod
-    def create(cls, path: str | Path, config: Config) -> RunDirectory:
-        """Start a run in a folder that is new, or has no run in it.
+    def create(cls, path: str | Path, config: Config, images: Images | None = None) -> RunDirectory:
+        """Start a run in a folder that is new, or has no run in it; with ``images`` if they are its data.
 
         Raises:
             FileExistsError: a run is there already.
@@ -65,6 +66,7 @@ class RunDirectory:
         run = cls(path, config)
         try:
             refuse_existing(path)
+            write_images(path, images)
             run._write_config()
         except BaseException:
             run.close()

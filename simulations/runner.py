@@ -17,6 +17,7 @@ from simulations.experiment import Experiment, RunError, TrainingExperiment, bui
 from simulations.fast_path import settled
 from simulations.progress import Progress
 from simulations.run_directory import RunDirectory, read_summary, refuse_existing
+from simulations.run_images import listed_images, refuse_changed_images
 from simulations.summary import summarise
 from simulations.training_summary import summarise_training
 
@@ -55,7 +56,8 @@ def run_experiment(
         engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
 
     Raises:
-        ConfigError: the configuration, the data or the checkpoint do not fit; one sentence.
+        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
+            changed; one sentence.
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
         TrainingError: centralised training failed, for instance because its loss was not finite.
@@ -77,9 +79,12 @@ def run_experiment(
     config = settled(config, out, progress)
     with torch_threads(config.threads):
         with one_sentence():
+            images = listed_images(config)
+            if resume:
+                refuse_changed_images(out, images)
             experiment = build(config)
             state = experiment.start()
-        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config)
+        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
         try:
             with one_sentence():
                 if resume and run.has_checkpoint:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedpart import Dataset, Task
+from fedpart import Task
 from fedpart.data import Splits
 from fedpart.noise import Noise, NoiseKey
 from simulations.building import build_task, load_data, saved_psi
-from simulations.figures import DPI
+from simulations.figures import DPI, short
 from simulations.progress import compact
 from simulations.run_directory import saved_config
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 IMAGES, SAMPLES = 5, 6
 _IMAGE, _GAP, _SPACE, _TOP = 0.75, 0.07, 0.25, 1.05  # inches: an image, between two, between blocks, titles
-_STEP = _IMAGE + _GAP
+_STEP, _LETTER = _IMAGE + _GAP, 0.1  # from image to image, a letter of a name
 
 
 def run_transforms_figure(folder: str | Path) -> Figure | None:
@@ -34,7 +35,7 @@ def run_transforms_figure(folder: str | Path) -> Figure | None:
     """
     splits = load_data(saved_config(folder))
     task = run_task(folder, splits)
-    return None if task is None else transforms_figure(task, saved_psi(folder, task), examples(splits.train))
+    return None if task is None else transforms_figure(task, saved_psi(folder, task), *examples(splits))
 
 
 def run_task(folder: str | Path, splits: Splits) -> Task | None:
@@ -44,36 +45,43 @@ def run_task(folder: str | Path, splits: Splits) -> Task | None:
     if len(shape) != 3 or shape[0] not in (1, 3):
         return None
     task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
-    images = examples(splits.train)
+    images, _ = examples(splits)
     shown = sample(task, saved_psi(folder, task), images, 1)[:, 0]
     return None if torch.equal(shown.to(images.dtype), images) else task
 
 
-def examples(dataset: Dataset) -> Tensor:
-    """A few images, of different classes if there are any, ``[n, c, h, w]``."""
-    targets = dataset.targets
+def examples(splits: Splits) -> tuple[Tensor, list[str]]:
+    """A few training images ``[n, c, h, w]``, of different classes if there are any; their names, if any."""
+    targets = splits.train.targets
     if targets.is_floating_point():
-        return dataset.inputs[:IMAGES]
-    first = [int((targets == label).nonzero()[0]) for label in targets.unique()[:IMAGES]]
-    return dataset.inputs[first]
+        return splits.train.inputs[:IMAGES], []
+    labels = targets.unique()[:IMAGES]
+    first = [int((targets == label).nonzero()[0]) for label in labels]
+    return splits.train.inputs[first], [splits.classes[label] for label in labels] if splits.classes else []
 
 
-def transforms_figure(task: Task, psi: Tensor, images: Tensor) -> Figure:
+def transforms_figure(task: Task, psi: Tensor, images: Tensor, names: Sequence[str] = ()) -> Figure:
     """Images ``[n, c, h, w]``, each in a row with samples of the task's transforms.
 
     Args:
         task: with transforms; its initial psi is where the run started.
         psi: ``[P]``, where it ended.
         images: channels 1 (grey) or 3, values in [0, 1].
+        names: of the images, on their left; may be empty.
     """
     from matplotlib.figure import Figure
 
     blocks = [("image", images[:, None]), *shown_blocks(task, psi, images)]
-    width = _SPACE + sum(_STEP * block.shape[1] + _SPACE for _, block in blocks)
+    start = _SPACE + _LETTER * max((len(short(name)) for name in names), default=0)
+    width = start + sum(_STEP * block.shape[1] + _SPACE for _, block in blocks)
     height = _STEP * len(images) + _TOP
     figure = Figure(figsize=(width, height), dpi=DPI)
     figure.suptitle("Training images, and how the network is shown them", fontsize=15, y=1 - 0.1 / height)
-    left = _SPACE
+    for row, name in enumerate(names):
+        middle = 1 - (_TOP + row * _STEP + _IMAGE / 2) / height
+        place = (start - _SPACE / 2) / width
+        figure.text(place, middle, short(name), fontsize=12, ha="right", va="center", parse_math=False)
+    left = start
     for title, block in blocks:
         rows, columns = block.shape[:2]
         middle = (left + (columns * _STEP - _GAP) / 2) / width

@@ -13,7 +13,15 @@ import torch
 from image_files import COLOURS, image, write_class_folders, zipped
 from PIL import Image
 
-from fedpart.data import ImageDataset, load_image_folder, load_splits
+from fedpart.data import (
+    ImageDataset,
+    Splits,
+    image_listing,
+    listing_digest,
+    load_image_folder,
+    load_splits,
+    rotated_splits,
+)
 from fedpart.data.images import pixels
 
 
@@ -64,6 +72,30 @@ def test_one_folder_is_divided_by_the_data_seed(tmp_path):
     assert all(torch.equal(images, load()[0][name]) for name, images in first.items())
     assert not torch.equal(first["test"], load(data_seed=1)[0]["test"])
     assert len(load(test=0, validation=3)[0]["train"]) == 57
+
+
+def test_classes_are_called_as_their_folders(divided):
+    splits = load_image_folder(str(divided))
+    assert splits.classes == rotated_splits(splits, 0).classes == tuple(COLOURS)
+    with pytest.raises(ValueError, match="3 names for 2 classes"):
+        Splits(splits.test.subset([0]), splits.test.subset([0]), splits.test, 2, splits.classes)
+
+
+def test_a_listing_tells_whether_images_have_changed(divided, tmp_path):
+    listing = image_listing(str(divided))
+    assert sorted(listing) == [f"{part}/{label}" for part in ("test", "train") for label in COLOURS]
+    path = divided / "train" / "red" / "03.png"
+    assert len(listing["train/red"]) == 10 and listing["train/red"]["03.png"] == path.stat().st_size
+    assert image_listing(zipped(divided, tmp_path / "data.zip", "some/folder")) == listing
+    red = listing["train/red"]
+    assert listing_digest(dict(reversed(red.items()))) == listing_digest(red)
+    assert len({listing_digest(files) for files in listing.values()}) == 6
+    before = listing_digest(red)
+    path.write_bytes(path.read_bytes() + b"0")
+    longer = listing_digest(image_listing(divided)["train/red"])
+    path.rename(path.with_name("99.png"))
+    assert len({before, longer, listing_digest(image_listing(divided)["train/red"])}) == 3
+    assert list(image_listing(divided / "test")) == list(COLOURS)
 
 
 def test_a_validation_folder_is_the_validation_set(divided):

@@ -327,3 +327,10 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     assert (before - images[:, None]).abs().mean() < (turned - images[:, None]).abs().mean()
     assert torch.equal(turned, sample(task, learned, images))
     assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 3  # nothing was learned
+    named = transforms_figure(task, learned, images, ["cat", "dog", "a very long-eared owl"])
+    FigureCanvasAgg(named).draw()
+    renderer, first = named.canvas.get_renderer(), named.axes[0].get_window_extent()
+    boxes = [text.get_window_extent(renderer) for text in named.texts[1:4]]
+    assert [text.get_text() for text in named.texts[1:4]] == ["cat", "dog", "a very long-e…"]
+    assert all(box.x0 > 0 and box.x1 < first.x0 for box in boxes)
+    assert boxes[0].y0 > boxes[1].y1 and first.y0 < boxes[0].y0 < boxes[0].y1 < first.y1

@@ -19,6 +19,7 @@ from fedpart.jobs import Job
 from simulations.cli import app
 from simulations.config import ConfigError
 from simulations.experiment import build
+from simulations.report.charts import client_charts
 from simulations.report.clients import Clients
 from simulations.report.costs import count_steps, estimated_seconds
 from simulations.report.folder import find
@@ -231,6 +232,20 @@ def test_the_data_are_elsewhere_or_others(tmp_path, changes, says):
     assert len(page.charts) == 4  # three of the accuracy, and rotation
 
 
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "fashion_mnist"])
+def test_a_report_downloads_nothing(tmp_path, monkeypatch, data):
+    def fetch(*arguments):
+        raise AssertionError("a report downloads")
+
+    for module in ("mnist", "torchvision_sets"):
+        monkeypatch.setattr(f"fedpart.data.{module}.download_files", fetch)
+    (tmp_path / "data").mkdir()
+    fake(tmp_path / "runs", ["partitioned"], [0], data=data, data_dir=str(tmp_path / "data"))
+    page = Page(write_report(tmp_path / "runs"))
+    assert page.text.count("The data cannot be read here (") == 2
+    assert not list((tmp_path / "data").iterdir())
+
+
 def test_a_model_that_cannot_be_built_here(tmp_path):
     fake(tmp_path, ["partitioned"], [0], psi_from="/nowhere/at/all")
     (tmp_path / "comparison.json").write_text('{"rows": [')  # being written
@@ -371,6 +386,19 @@ def test_clients_are_counted_and_sorted_by_chunk():
     own = [(-math.pi + b * math.pi / 2 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 2)
            for b in range(4)]  # fmt: skip
     assert clients.angles[:, 0].tolist() == [int(inside.sum()) for inside in own]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4])
+def test_heat_maps_of_few_clients(clients):
+    counts = np.ones((3, clients), dtype=np.int64)
+    few = Clients(np.arange(clients) % 3 + 1, counts, None, 180.0)
+    (chart,) = client_charts(few, ["cat", "a dog of a very long name", "$5"])
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", chart.svg)
+    first = "chunk 1 (1 client)" if clients < 4 else "chunk 1 (2 clients)"
+    assert {"cat", "a dog of a ve…", "$5", first} <= {*texts}
+    numbers = [text for text in texts if re.fullmatch(r"[−\d.]+", text)]
+    assert numbers and all(number.isdigit() for number in numbers), texts
+    assert chart.note.startswith(f"{clients} client{'s' if clients > 1 else ''}, {3 * clients} examples")
 
 
 def test_durations_are_read():

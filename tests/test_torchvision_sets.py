@@ -47,6 +47,7 @@ def test_cifar10_in_torchvisions_layout(cifar):
     assert [len(part) for part in splits.parts().values()] == [50, 10, 12]
     assert splits.num_classes == 10
     assert splits.validation.targets.bincount().tolist() == [1] * 10
+    assert splits.classes == tuple("abcdefghij")
     image = splits.test.inputs[3] * 255
     assert image[:, 5, 7].round().tolist() == [63, 5, 7]  # channel, row, column
     same = load_splits("torchvision", str(cifar), name="CIFAR10", validation=10)

@@ -7,6 +7,7 @@ from fedpart.data.hold_out import divide
 from fedpart.data.image_folder import load_image_folder
 from fedpart.data.images import ImageDataset
 from fedpart.data.input_selection import input_selection, load_input_selection
+from fedpart.data.listing import image_listing, listing_digest
 from fedpart.data.mnist import load_mnist
 from fedpart.data.rotation import rotate, rotated, rotated_splits
 from fedpart.data.shards import check_shards
@@ -39,7 +40,9 @@ __all__ = [
     "dirichlet_per_label",
     "divide",
     "iid",
+    "image_listing",
     "input_selection",
+    "listing_digest",
     "load_cifar10",
     "load_digits",
     "load_image_folder",

@@ -108,21 +108,28 @@ class Splits:
     Args:
         train, validation, test: three ``Dataset`` objects.
         num_classes: classes that labels may name, 0..num_classes-1; for regression the number of outputs.
+        classes: their names, for people; empty where the numbers say it all.
 
     Raises:
         TypeError: a part is not a ``Dataset``.
-        ValueError: ``num_classes`` is below 1, the training set is empty, or a label lies outside the
-            classes.
+        ValueError: ``num_classes`` is below 1, the training set is empty, a label lies outside the classes,
+            or the names are fewer or more than these.
     """
 
     train: Dataset
     validation: Dataset
     test: Dataset
     num_classes: int
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_classes < 1:
             raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
+        if self.classes and len(self.classes) != self.num_classes:
+            raise ValueError(
+                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each, or "
+                f"none."
+            )
         for name, part in self.parts().items():
             if not isinstance(part, Dataset):
                 raise TypeError(f"The {name} part of Splits must be a Dataset, got {type(part).__name__}.")

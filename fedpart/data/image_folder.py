@@ -40,7 +40,8 @@ def load_image_folder(
         data_seed: of ``hold_out: random``.
 
     Returns:
-        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
+        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n];
+        classes are called as their folders.
 
     Raises:
         FileNotFoundError: no ``data_dir``, or nothing is there.
@@ -68,7 +69,7 @@ def load_image_folder(
         if not parts[part]:
             kept, out = divide(loaded["train"].targets, wanted, hold_out, data_seed, number)
             loaded |= {part: loaded["train"].subset(out), "train": loaded["train"].subset(kept)}
-    return Splits(loaded["train"], loaded["validation"], loaded["test"], num_classes=len(classes))
+    return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
 
 
 def _images(

@@ -63,6 +63,11 @@ class ImageSource:
         """Bytes of an image, as they are when it is not compressed."""
         return self._size(self._above + path)
 
+    @property
+    def level(self) -> int:
+        """Of the classes' folders: 1, in ``train/`` and the like, or 0."""
+        return int(any(folder in PARTS["train"] for folder in self.folders))
+
     def parts(self) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both.
 
@@ -71,21 +76,20 @@ class ImageSource:
                 has no images.
         """
         found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
-        divided = any(folder in PARTS["train"] for folder in self.folders)
-        if divided:
+        level = self.level
+        if level:
             odd = sorted({name.partition("/")[0] for name in self.images if "/" in name} - _NAMED.keys())
             if odd:
                 raise ValueError(
                     f"{self.root} has the folder {odd[0]!r} beside its training images; the layout is "
                     f"{LAYOUT}."
                 )
-        level = int(divided)  # of the classes' folders
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1:
-                found[_NAMED[path[0]] if divided else "train"].append((path[level], name))
+                found[_NAMED[path[0]] if level else "train"].append((path[level], name))
         if self.images:
-            self._check_folders(level)
+            self._check_folders()
         classes = len({label for label, _ in found["train"]})
         if classes < 2:
             raise ValueError(
@@ -94,8 +98,9 @@ class ImageSource:
             )
         return {part: sorted(files) for part, files in found.items()}
 
-    def _check_folders(self, level: int) -> None:
-        """Refuse a part or a class, whose folders are at ``level``, that would be missing without a word."""
+    def _check_folders(self) -> None:
+        """Refuse a part or a class that would be missing without a word."""
+        level = self.level
         full = {folder for name in self.images for folder in _above(name) if name.count("/") > level}
         for folder in sorted(self.folders - full):
             ours = not level or folder.partition("/")[0] in _NAMED

@@ -96,4 +96,4 @@ def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Spl
     """All three parts rotated by independent angles, validation and test as training is (App. J.2)."""
     parts = (rotated(dataset, seed, max_angle, part=i) for i, dataset in enumerate(splits.parts().values()))
     train, validation, test = parts
-    return Splits(train, validation, test, splits.num_classes)
+    return Splits(train, validation, test, splits.num_classes, splits.classes)

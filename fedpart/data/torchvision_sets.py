@@ -67,14 +67,14 @@ def load_torchvision(
             f"download into."
         )
     root = Path(data_dir).expanduser()
-    parts = [
+    (train, names), (test, _) = (
         _part(kind, name, root, which, dict(options or {}), download, size, colour)
         for which in ("train", "test")
-    ]
-    train, test = parts
+    )
     kept, out = divide(train.targets, validation, hold_out, data_seed)
-    classes = 1 + max(int(part.targets.max()) for part in parts)
-    return Splits(train.subset(kept), train.subset(out), test, num_classes=classes)
+    classes = 1 + max(int(part.targets.max()) for part in (train, test))
+    names = names if len(names) == classes else ()
+    return Splits(train.subset(kept), train.subset(out), test, num_classes=classes, classes=names)
 
 
 for _name, _class in NAMES.items():
@@ -106,7 +106,8 @@ def _part(
     download: bool,
     size: int | None,
     colour: Colour | None,
-) -> ImageDataset:
+) -> tuple[ImageDataset, tuple[str, ...]]:
+    """The images of a part, and what the source calls its classes, if it does."""
     parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}
     if "train" in parameters:  # EMNIST hands it on, and splits by something else
         options["train"] = which == "train"
@@ -125,7 +126,11 @@ def _part(
     def label(place: int) -> str:
         return f"{which} image {place} of {name}"
 
-    return ImageDataset(lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label)
+    images = ImageDataset(
+        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label
+    )
+    names = getattr(source, "classes", ())
+    return images, tuple(names) if all(isinstance(name, str) for name in names) else ()
 
 
 def _open(kind: Any, name: str, root: Path, options: dict[str, Any], download: bool) -> Any:

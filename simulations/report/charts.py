@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from simulations.curves import Run, psi_bands
-from simulations.figures import COLOURS, DASHES, MANY, draw_group, dress
+from simulations.figures import COLOURS, DASHES, MANY, draw_group, dress, short
 from simulations.plots import METRICS, draw_metric
 from simulations.psi_parts import groups
 from simulations.report.clients import Clients, Counts
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1e1f21"  # stands for the page's text colour until the SVG is in the page
+FEW = 20  # labels that each get a tick
 PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
 
 
@@ -127,21 +128,32 @@ def psi_charts(runs: Mapping[str, Sequence[Run]], spread: str) -> list[Chart]:
     return charts
 
 
-def client_charts(clients: Clients) -> list[Chart]:
-    """Heat maps of clients against labels and rotation bins, with the clients' chunks below."""
+def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[Chart]:
+    """Heat maps of clients against labels and rotation bins, with the clients' chunks below.
+
+    Args:
+        clients: who has what.
+        classes: names of the labels; none: their numbers.
+    """
     charts = []
     if clients.labels is not None:
-        ticks = np.arange(len(clients.labels)) if len(clients.labels) <= 20 else None
-        charts.append(_heat_map("Examples by client and label", clients, clients.labels, "label", ticks))
+        title = "Examples by client and label"
+        charts.append(_heat_map(title, clients, clients.labels, "label", names=classes))
     if clients.angles is not None:
         edges = np.linspace(-clients.max_angle, clients.max_angle, len(clients.angles) + 1)
         title = "Examples by client and rotation"
-        charts.append(_heat_map(title, clients, clients.angles, "rotation [degrees]", None, edges))
+        charts.append(_heat_map(title, clients, clients.angles, "rotation [degrees]", edges=edges))
     return charts
 
 
 def _heat_map(
-    title: str, clients: Clients, counts: Counts, axis: str, ticks: Any = None, edges: Any = None
+    title: str,
+    clients: Clients,
+    counts: Counts,
+    axis: str,
+    *,
+    names: Sequence[str] = (),
+    edges: Any = None,
 ) -> Chart:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
@@ -161,10 +173,11 @@ def _heat_map(
         )  # fmt: skip
         dress(ax, axis)
         ax.grid(False)
-        if ticks is not None:
-            ax.set_yticks(ticks)
-        elif edges is not None:
+        if edges is not None:
             ax.set_yticks(edges[:: max(1, (len(edges) - 1) // 5)])
+        elif len(counts) <= FEW:
+            labels = [short(name) for name in names] or [*map(str, range(len(counts)))]
+            ax.set_yticks(range(len(counts)), labels, parse_math=False)
         bar = ax.figure.colorbar(
             image, ax=[ax, strip], aspect=30, pad=0.02, ticks=MaxNLocator(6, integer=True)
         )
@@ -178,12 +191,12 @@ def _heat_map(
         dress(strip, "", "clients, sorted by chunk")
         strip.grid(False)
         strip.set_yticks([])
-        strip.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        strip.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         strip.set_ylabel("chunk", fontsize=12, rotation=0, ha="right", va="center")
         if chunks <= 8:
             sizes = [int((clients.chunks == k).sum()) for k in range(1, chunks + 1)]
-            names = [f"chunk {k} ({counted(size, 'client')})" for k, size in enumerate(sizes, start=1)]
-            _legend(ax, [Patch(color=colour) for colour in palette], names)
+            labels = [f"chunk {k} ({counted(size, 'client')})" for k, size in enumerate(sizes, start=1)]
+            _legend(ax, [Patch(color=colour) for colour in palette], labels)
     held = f"{counted(number, 'client')}, {counted(int(counts.sum()), 'example')}"
     return Chart(title, found[0], f"{held}; empty where there are none.")
 

@@ -11,6 +11,7 @@ from fedpart.data import Splits
 from simulations.building import load_data
 from simulations.config import ExperimentConfig
 from simulations.experiment import split_among_clients
+from simulations.run_images import changed_images, in_short, listed_images
 
 
 class DataMissing(Exception):
@@ -29,16 +30,24 @@ class Data:
     shards: Sequence[Dataset]
 
     @classmethod
-    def read(cls, config: ExperimentConfig) -> Data:
-        """Read and split.
+    def read(cls, config: ExperimentConfig, folders: Sequence[Path] = ()) -> Data:
+        """Read and split; nothing is downloaded for that.
+
+        Args:
+            config: of the runs.
+            folders: of the runs, which know what images they are made of.
 
         Raises:
             DataMissing: they are not where the configuration says, or are others now.
         """
-        if config.data_dir is not None and not Path(config.data_dir).exists():  # do not download it for that
+        if config.data_dir is not None and not Path(config.data_dir).exists():
             raise DataMissing(f"The data cannot be read here (there is no {config.data_dir}).")
         try:
-            splits = load_data(config)
+            images = listed_images(config)
+            others = next(filter(None, (changed_images(folder, images) for folder in folders)), None)
+            if others:
+                raise DataMissing(f"The images are not those that the runs are made of ({in_short(others)}).")
+            splits = load_data(config, download=False)
             return cls(splits, split_among_clients(config, splits.train))
         except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
             reason = " ".join(str(error).split()).rstrip(".")

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulations.cells import Cell, changed, deciding, in_short
+from simulations.cells import Cell, changed, deciding
 from simulations.compare import collect, finished_runs
 from simulations.comparison import Comparison
 from simulations.config import Config, ConfigError, ExperimentConfig
 from simulations.curves import Run
 from simulations.run_directory import CONFIG, saved_config
+from simulations.run_images import in_short
 
 Settings = dict[str, Any]
 

@@ -102,7 +102,7 @@ def _sections(found: Found, runs: dict[str, list[Run]], data: Data | str) -> lis
 
 def _data(found: Found) -> Data | str:
     try:
-        return Data.read(found.config)
+        return Data.read(found.config, [cell.folder for cell in found.cells])
     except DataMissing as error:
         return str(error)
 

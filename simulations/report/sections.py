@@ -74,7 +74,7 @@ def images_section(cells: Sequence[Cell], data: Data | str) -> Section:
     if isinstance(data, str):
         return Section(heading, text=data)
     sheets: dict[str, list[Sheet]] = {}
-    images, seen, sentences = examples(data.splits.train), set(), []
+    (images, names), seen, sentences = examples(data.splits), set(), []
     for cell in cells:
         if cell.config.method in seen or not cell.finished():
             continue
@@ -93,6 +93,8 @@ def images_section(cells: Sequence[Cell], data: Data | str) -> Section:
             "Training images, and how the network is shown them: samples under the ranges with which a run "
             "started, and under those that it has learned."
         )
+        if names:
+            sentences.append(f"The rows, from above: {', '.join(names)}.")
     elif not seen:
         sentences.append("No run is finished yet; a finished one is drawn here.")
     elif not sentences:
@@ -111,7 +113,7 @@ def clients_section(config: ExperimentConfig, data: Data | str) -> Section:
     if isinstance(data, str):
         return Section(heading, text=data)
     clients = Clients.of(config, data.shards, data.splits.num_classes)
-    charts = client_charts(clients)
+    charts = client_charts(clients, data.splits.classes)
     sentences = []
     if clients.chunks.max() > 1:
         sentences.append(f"Chunks are those of {config.method} with seed {config.seed}.")
