@@ -109,6 +109,11 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 
 
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.125 * x
+
+
 def resnet9(
     classes: int, shape: Sequence[int], rate: float | None, width: int = 64, groups: int = 32
 ) -> nn.Module:
@@ -133,6 +138,7 @@ def resnet9(
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
         nn.Linear(8 * width, classes),
+        Scaled(),
     )
 
 

@@ -75,6 +75,9 @@ def test_resnet9_is_the_standard_one():
         layer.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))
     network(torch.rand(1, 3, 32, 32))
     assert sizes == [32, 32, 16, 16, 16, 8, 4, 4]
+    x, plain = torch.rand(2, 3, 32, 32), resnet9(dropout=None, logit_scale=1.0)
+    plain.load_state_dict(network.state_dict())
+    torch.testing.assert_close(network(x), plain(x) / 8)  # Page's factor
 
 
 def test_resnet9_partitions():

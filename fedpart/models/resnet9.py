@@ -11,6 +11,26 @@ from fedpart.hyperparameters import ConcreteDropout
 from fedpart.layers import MaxPoolReLU
 
 
+class Scaled(nn.Module):
+    """Multiplies by a constant.
+
+    Args:
+        factor: the constant.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` of any shape."""
+        return x * self.factor
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows."""
+        return f"{self.factor}"
+
+
 class Residual(nn.Module):
     """``x + block(x)``.
 
@@ -35,12 +55,14 @@ def resnet9(
     width: int = 64,
     groups: int = 32,
     dropout_in: Literal["residual", "stage"] = "residual",
+    logit_scale: float = 0.125,
 ) -> nn.Sequential:
     """ResNet-9 (the DAWNBench network of Page 2018) with GroupNorm in place of BatchNorm.
 
     Eight 3x3 convolutions of 1, 2, 2, 2, 4, 8, 8 and 8 times ``width`` channels, with GroupNorm and ReLU:
     three stages halve the image, the first and the last end in a residual block of two convolutions; then a
-    maximum over what is left of the image, and a linear layer. It has 6,573,130 parameters for ten classes.
+    maximum over what is left of the image, a linear layer, and Page's factor of 1/8, which keeps the logits
+    small while the weights are far from settled. It has 6,573,130 parameters for ten classes.
 
     Args:
         num_classes: K outputs.
@@ -51,6 +73,7 @@ def resnet9(
         groups: of every GroupNorm; must divide ``width``.
         dropout_in: what "the middle layer of each block" (App. J.2) is: ``residual``: between the two
             convolutions of both residual blocks; ``stage``: in each of the three stages, after its pooling.
+        logit_scale: what the linear layer's outputs are multiplied by.
 
     Raises:
         ValueError: smaller images, ``groups`` that do not divide ``width``, or an unknown ``dropout_in``.
@@ -92,5 +115,6 @@ def resnet9(
             pool=nn.AdaptiveMaxPool2d(1),
             flatten=nn.Flatten(),
             classes=nn.Linear(8 * width, num_classes),
+            scale=Scaled(logit_scale),
         )
     )
