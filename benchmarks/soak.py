@@ -41,7 +41,7 @@ NODES = 2  # of a deployed federation
 LASTING = {  # how many processes of which names live for a whole run: fewer have died, whatever came after
     "local": {"soak.py": 1},
     "workers": {"soak.py": 3},
-    "ray": {"soak.py": 1, "raylet": 1, "gcs_server": 1, "ray::": 2},
+    "ray": {"soak.py": 1, "raylet": 1, "gcs_server": 1, "ray::Actor": 2},
     "deployed": {
         "soak.py": 1,
         "deployment.superlink": 1,
