@@ -78,9 +78,7 @@ class FedPart(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
-        if (
-            "flwr.superlink.grid.http_grid" in sys.modules
-        ):  # in ServerApps; elsewhere that import takes seconds
+        if "flwr.superlink.grid.http_grid" in sys.modules:  # as in ServerApps; importing it takes seconds
             from server.grid import GuardedGrid, HttpGrid
 
             if isinstance(grid, HttpGrid):
