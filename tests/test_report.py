@@ -18,9 +18,10 @@ from fedpart.batches import count_batches, local_batches
 from fedpart.jobs import Job
 from simulations.cli import app
 from simulations.config import ConfigError
+from simulations.curves import Run
 from simulations.experiment import build
 from simulations.report.clients import Clients
-from simulations.report.costs import count_steps, estimated_seconds
+from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
 from simulations.report.page import duration, write_report
 from simulations.runner import run_experiment
@@ -327,6 +328,13 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
         find(tmp_path / "trained")
     done = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert done.exit_code == 2 and "no comparison" in done.output
+
+
+def test_a_clients_time_is_that_of_the_processes_that_a_cohort_occupies(tmp_path):
+    for workers, wanted in ((1, 0.25), (2, 0.5), (8, 0.5), (None, None)):  # cohorts of two, 0.5 s a round
+        write_run(tmp_path / str(workers), small_config(engine="ray"), [0.5] * 12, workers=workers)
+        assert client_seconds(Run.load(tmp_path / str(workers))) == wanted
+    assert Cost.of([Run.load(tmp_path / "None")], None).estimate is None
 
 
 def test_fedhpo_bs_estimate():

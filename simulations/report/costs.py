@@ -12,7 +12,6 @@ from fedpart.batches import count_batches
 from simulations.building import build_task
 from simulations.config import ExperimentConfig
 from simulations.curves import Run
-from simulations.run_directory import saved_config
 from simulations.score import Score
 
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
@@ -48,7 +47,8 @@ class Cost:
             steps: of each run, see :func:`count_steps`; None if they are not known.
         """
         each = [client_seconds(run) for run in runs]
-        estimates = [estimated_seconds(run.metrics, c) for run, c in zip(runs, each, strict=True)]
+        timed = zip(runs, each, strict=True)
+        estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
         return cls(
             seconds=Score.of(run.total("seconds") for run in runs),
             client_seconds=Score.of(each),
@@ -80,14 +80,18 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:
     return total
 
 
-def client_seconds(run: Run) -> float:
+def client_seconds(run: Run) -> float | None:
     """c: seconds of a client in a round, as measured: the median round without evaluation, over its clients.
 
-    With several worker processes, times their number; where all rounds were evaluated, of those.
+    With several worker processes, times how many of them a cohort occupies; where all rounds were evaluated,
+    of those. None if the number of processes is not known, as where clients are on other machines.
     """
-    processes = getattr(saved_config(run.folder), "processes", 1) or 1
+    workers = run.summary.get("workers")
+    if workers is None:
+        return None
     plain = [line for line in run.metrics if "val_nll" not in line] or run.metrics
-    return processes * median(line["seconds"] / max(1, len(line["cohort"])) for line in plain)
+    cohorts = [(line["seconds"], max(1, len(line["cohort"]))) for line in plain]
+    return median(seconds * min(workers, clients) / clients for seconds, clients in cohorts)
 
 
 def count_steps(
