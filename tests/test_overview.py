@@ -103,6 +103,27 @@ def test_several_configurations_end_in_one_table(tmp_path):
     assert calls == []  # all were finished
 
 
+def test_one_comparison_and_several_do_not_share_a_folder(tmp_path):
+    def refuse(*_, **__):
+        raise AssertionError
+
+    one = {"": SIZES["own"]}
+    compare(tmp_path / "one", one, seeds=1)
+    with pytest.raises(
+        ConfigError, match=r"one is the folder of a comparison with one .* move what it holds"
+    ):
+        compare(tmp_path / "one", SIZES, refuse, seeds=1)
+    compare(tmp_path / "two", SIZES, seeds=1)
+    with pytest.raises(ConfigError, match=r"several configurations; .* --out .*two/(own|mnist_1250)"):
+        compare(tmp_path / "two", one, refuse, seeds=1)
+    compare(tmp_path / "two" / "own", one, refuse, seeds=1)  # nothing is run again
+    inside = tmp_path / "one" / "own"
+    inside.mkdir()
+    for entry in [path for path in inside.parent.iterdir() if path != inside]:
+        entry.rename(inside / entry.name)
+    compare(tmp_path / "one", {"own": SIZES["own"]}, refuse, seeds=1)
+
+
 def test_what_failed_is_named_with_its_configuration(tmp_path):
     def failing(config, out, **options):
         if config.published and config.method == "fedavg":
