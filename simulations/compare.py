@@ -20,7 +20,7 @@ from simulations.progress import Progress
 from simulations.published import Published
 from simulations.run_directory import CONFIG
 from simulations.runner import run_experiment
-from simulations.scores import MethodScores
+from simulations.scores import MethodScores, least_upload
 
 
 class ComparisonIncomplete(ClientError):
@@ -184,9 +184,9 @@ def collect(
 ) -> Comparison:
     """Read the finished cells' folders and summarise them."""
     runs = finished_runs(methods, cells)
-    measure = metric(runs)
+    measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(
-        rows=[MethodScores.of(method, own, measure, runs.get("fedavg", ())) for method, own in runs.items()],
+        rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],
         failures=list(failures),
         notes=_unequal_cohorts(runs),
         metric=measure,

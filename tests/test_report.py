@@ -199,9 +199,17 @@ def test_costs_are_those_of_whole_runs(tmp_path):
     fake(tmp_path)
     (tmp_path / "fedavg" / "seed1" / "summary.json").unlink()
     fake(tmp_path, ["augerino"], [0], finished=False)
+    for file in tmp_path.glob("*/*/summary.json"):
+        charge = {"held_out_share": 0.2, "upload_bytes_psi": 48}
+        file.write_text(json.dumps(json.loads(file.read_text()) | charge))
     (cost,) = re.findall(r'<section id="cost">.*?</section>', write_report(tmp_path).read_text(), re.DOTALL)
-    for column, wanted in (("upload", ["—", "9.6 kB", "9.6 kB"]), ("measured time", ["—", "6.0 s", "6.0 s"])):
-        assert re.findall(rf'data-label="{column}">(.*?)<', cost) == wanted
+    for column, wanted in (
+        ("held out [%]", ["—", "20.0", "20.0"]),
+        ("upload", ["—", "9.6 kB", "9.6 kB"]),
+        ("of it psi", ["—", "48 B", "48 B"]),
+        ("measured time", ["—", "6.0 s", "6.0 s"]),
+    ):
+        assert re.findall(rf'data-label="{re.escape(column)}">(.*?)<', cost) == wanted
 
 
 def test_nothing_yet(tmp_path):

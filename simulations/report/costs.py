@@ -22,17 +22,21 @@ class Cost:
     """Of a method's whole run, over its finished seeds; None where it is not known.
 
     Attributes:
+        held_out: share of the clients' examples that they never train on.
         seconds: training and evaluation, on the machine that ran it.
         client_seconds: of one client in one round there, see :func:`client_seconds`.
         upload, download: bytes of all clients.
+        upload_psi: the part of the upload that psi's numbers take.
         steps: local SGD steps of all clients.
         psi_batches: batches whose psi gradient was taken by itself.
         estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
     """
 
+    held_out: Score | None
     seconds: Score | None
     client_seconds: Score | None
     upload: Score | None
+    upload_psi: Score | None
     download: Score | None
     steps: Score | None
     psi_batches: Score | None
@@ -50,9 +54,11 @@ class Cost:
         timed = zip(runs, each, strict=True)
         estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
         return cls(
+            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
             seconds=Score.of(run.total("seconds") for run in runs),
             client_seconds=Score.of(each),
             upload=Score.of(run.total("upload_bytes") for run in runs),
+            upload_psi=Score.of(run.summary.get("upload_bytes_psi") for run in runs),
             download=Score.of(run.total("download_bytes") for run in runs),
             steps=None if steps is None else Score.of(trained for trained, _ in steps),
             psi_batches=None if steps is None else Score.of(psi for _, psi in steps),
