@@ -44,6 +44,17 @@ def test_from_a_folder_to_results(project):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_from_a_folder_to_a_report(project):
+    arguments = ["--methods", "fedavg,partitioned", "--seeds", "1", "--out", "compared", "--set", *SMALL]
+    for command in (["compare", "pictures.yaml", *arguments], ["report", "compared"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    page = (project / "compared" / "report.html").read_text()
+    assert "Examples by client and label" in page and "4 clients, 32 examples" in page
+    assert "Learned augmentation" in page and page.count('<img src="data:image/png') == 3  # of partitioned
+    assert not re.search(r'data-label="local steps">—<', page)
+
+
 def test_what_the_experiment_consists_of(project):
     experiment = build(load_config("pictures.yaml", SMALL))
     assert experiment.num_classes == 3
