@@ -24,8 +24,10 @@ class GridEngine:
 
     Args:
         federation: the state.
-        grid: that Flower gives to the ServerApp.
+        grid: that Flower gives to the ServerApp; how many processes are behind it is not known.
     """
+
+    workers = None
 
     def __init__(self, federation: Federation, grid: Grid) -> None:
         self.federation, self.grid = federation, grid

@@ -13,7 +13,7 @@ from rich.console import Console
 from fedpart import ClientError, TrainingError
 from simulations.config import Config, ConfigError, TrainingConfig
 from simulations.evidence import NAMES
-from simulations.experiment import RunError
+from simulations.experiment import DiskFull, RunError
 from simulations.progress import Progress
 from simulations.run_directory import holds_run, read_summary, saved_config
 from simulations.run_images import KnownImages, changed_images, in_short
@@ -85,7 +85,7 @@ def complete(
 
     Raises:
         ConfigError: see :meth:`Cell.state`; or the first run of all could not be set up.
-        Interrupted, OSError: it stopped; finished cells stay, and started ones can be continued.
+        Interrupted, OSError, DiskFull: it stopped; finished cells stay, and started ones can be continued.
     """
     known = KnownImages()
     todo = [(cell, state) for cell in cells if (state := cell.state(known)) != "finished"]
@@ -107,10 +107,10 @@ def complete(
             say(console, f"Run {number} of {len(todo)}: {cell.name}")
         try:
             run(cell.config, cell.folder, resume=state == "started", progress=shown)
-        except (Interrupted, OSError):
-            raise  # a person, the disk, another process: the other cells would fare no better
+        except Interrupted:
+            raise
         except Exception as error:  # one bad cell must not lose the others
-            if bad_for_all(isinstance(error, ConfigError), before + number - 1):
+            if ends_all(error, before + number - 1):
                 raise
             failures.append(Failed(cell, in_words(error), "".join(traceback.format_exception(error))))
             say(console, f"Failed: {cell.name}: {failures[-1].error}")
@@ -120,14 +120,17 @@ def complete(
     return failures
 
 
-def bad_for_all(bad_input: bool, ended: int) -> bool:
-    """Whether a run that fails ends them all: nothing is lost yet, and most likely none can be set up.
+def ends_all(error: Exception, ended: int) -> bool:
+    """Whether a run that fails ends them all, for the others would fare no better.
+
+    That is so if the disk or another process is in the way; and if the first run of all cannot be set up:
+    nothing is lost yet, and most likely none can.
 
     Args:
-        bad_input: it could not be set up.
+        error: why it failed.
         ended: runs that have ended before it, well or not, now or earlier.
     """
-    return bad_input and not ended
+    return isinstance(error, (OSError, DiskFull)) or (isinstance(error, ConfigError) and not ended)
 
 
 def outcome(cell: Cell) -> str:

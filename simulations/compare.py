@@ -18,8 +18,9 @@ from simulations.overview import Overview
 from simulations.plots import plot_comparison
 from simulations.progress import Progress
 from simulations.published import Published
+from simulations.run_directory import CONFIG
 from simulations.runner import run_experiment
-from simulations.scores import MethodScores
+from simulations.scores import MethodScores, least_upload
 
 
 class ComparisonIncomplete(ClientError):
@@ -92,7 +93,8 @@ def run_comparison(
 
     Raises:
         ComparisonIncomplete: some cells failed; raised at the end, when everything else is written.
-        ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`; or a finished run is damaged.
+        ConfigError: see :func:`plan` and :func:`~simulations.cells.complete`; or a finished run is damaged,
+            or runs of other configurations are in the way.
         Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
     """
     found = run_comparisons(
@@ -121,6 +123,7 @@ def run_comparisons(
         The comparisons by name.
     """
     out, console = Path(out), console or Console()
+    _check_layout(out, several="" not in configs)
     configs = {name: settled(config, out / name, progress) for name, config in configs.items()}
     plans = {name: plan(config, methods, seeds, out / name) for name, config in configs.items()}
     cells = [
@@ -158,14 +161,32 @@ def run_comparisons(
     return comparisons
 
 
+def _check_layout(out: Path, several: bool) -> None:
+    """Refuse to lay several comparisons over one that has the folder to itself, or one over several.
+
+    Its runs would not be found there, and be run again.
+    """
+    if several and next(out.glob(f"*/seed*/{CONFIG}"), None):
+        raise ConfigError(
+            f"{out} is the folder of a comparison with one configuration; move what it holds into a folder "
+            f"in it with that configuration's name, or choose another folder with --out."
+        )
+    inner = next(out.glob(f"*/*/seed*/{CONFIG}"), None)
+    if not several and inner:
+        raise ConfigError(
+            f"{out} is the folder of a comparison with several configurations; name them all, or continue "
+            f"that of one in its own folder, for instance with --out {inner.parents[2]}."
+        )
+
+
 def collect(
     config: ExperimentConfig, methods: Sequence[str], cells: Sequence[Cell], failures: Sequence[Failure] = ()
 ) -> Comparison:
     """Read the finished cells' folders and summarise them."""
     runs = finished_runs(methods, cells)
-    measure = metric(runs)
+    measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(
-        rows=[MethodScores.of(method, own, measure, runs.get("fedavg", ())) for method, own in runs.items()],
+        rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],
         failures=list(failures),
         notes=_unequal_cohorts(runs),
         metric=measure,

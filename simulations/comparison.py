@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.curves import byte_text
-from simulations.psi_parts import PsiParts
+from simulations.psi_parts import PsiParts, Quantity
 from simulations.published import Published
 from simulations.score import Score
 from simulations.scores import MethodScores
 from simulations.tables import (
+    COLUMNS,
     DIFFERENCE,
+    EQUAL_UPLOAD,
+    HELD_OUT,
     LF,
     counted,
     markdown_table,
@@ -100,7 +103,8 @@ class Comparison:
         paper = paper or self.published is not None
         head = ["method", f"validation\n{what} {unit}"]
         head += [f"paper\n{what} {unit}", DIFFERENCE] if paper else []
-        head += [f"test\n{what} {unit}", "upload [%\nof FedAvg]", "upload", "download", "seconds", "learned"]
+        head += [EQUAL_UPLOAD[unit], f"test\n{what} {unit}", HELD_OUT, "upload [%\nof FedAvg]"]
+        head += ["upload", "download", "seconds", "learned"]
         rows = []
         for row in self.rows:
             missing = len(row.seeds) < len(self.seeds)
@@ -115,12 +119,14 @@ class Comparison:
                     DASH if difference is None else f"{difference:+.1f}",
                 ]
             texts += [
+                _shown(row.equal_upload, lambda score: score.text(factor, digits)),
                 _shown(row.test, lambda score: score.text(factor, digits)),
+                _shown(row.held_out, lambda score: f"{100 * score.mean:.1f}"),
                 _shown(row.upload_ratio, lambda score: f"{100 * score.mean:.1f}"),
                 _shown(row.upload_bytes, lambda score: byte_text(score.mean)),
                 _shown(row.download_bytes, lambda score: byte_text(score.mean)),
                 _shown(row.seconds, lambda score: f"{score.mean:.1f}"),
-                "\n".join(_psi(row.psi)) or DASH,
+                "\n".join(_learned(row)) or DASH,
             ]
             rows.append(texts)
         return head, rows
@@ -147,11 +153,17 @@ class Comparison:
             for row in rows
             if row[-1] != DASH
         ]
-        return Group(table, *map(Text, learned))
+        held_out = [
+            f"{row.method} held out {100 * row.held_out.mean:.1f}% of the clients' examples."
+            for row in self.rows
+            if row.held_out is not None and row.held_out.mean > 0
+        ]
+        return Group(table, *map(Text, [*learned, *held_out]))
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        lines = ["# Comparison", "", f"{self.title()}; {self.caption}.", "", *markdown_table(*self.cells())]
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
+        lines += markdown_table(*self.cells())
         for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
         for picture in pictures:
@@ -180,7 +192,9 @@ class Comparison:
         scores = {
             f"{self.metric}_last10": row.validation,
             **({"paper": self.theirs(row.method)} if self.published is not None else {}),
+            f"{self.metric}_last10 at equal upload": row.equal_upload,
             self.metric.replace("val_", "test_"): row.test,
+            "held_out_share": row.held_out,
             "upload_ratio": row.upload_ratio,
             "upload_bytes": row.upload_bytes,
             "download_bytes": row.download_bytes,
@@ -194,6 +208,8 @@ class Comparison:
         for key, score in scores.items():
             flat[key] = "" if score is None else score.mean
             flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
+        for key, values in row.chosen.items():
+            flat[key] = "; ".join(_single(values))
         return flat
 
 
@@ -201,13 +217,24 @@ def _shown(score: Score | None, text: Callable[[Score], str]) -> str:
     return DASH if score is None else text(score)
 
 
-def _psi(psi: Mapping[str, Score]) -> list[str]:
+def _learned(row: MethodScores) -> list[str]:
     """Rotation range and dropout rates; where there are neither, the first three others."""
-    parts = PsiParts.of(psi)
+    psi, parts = row.psi, PsiParts.of(row.psi)
     lines = []
     for names in parts.angles:
         low, high = (psi[name].mean for name in names)  # sorted in every run
         lines.append(f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}")
     if parts.rates:
         lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
+    grid = {f"dropout of {Quantity.parse(name).module}": _single(own) for name, own in row.chosen.items()}
+    if len({tuple(values) for values in grid.values()}) == 1:
+        grid = {"dropout": next(iter(grid.values()))}
+    for name, values in grid.items():
+        lines.append(f"{name} {', '.join(values)} % (chosen{', by seed' if len(values) > 1 else ''})")
     return lines or [f"{name} {score.mean:.4g}" for name, score in list(psi.items())[:3]]
+
+
+def _single(values: Sequence[float]) -> list[str]:
+    """A text per seed, or one if the seeds agree."""
+    texts = [f"{value:.4g}" for value in values]
+    return texts if len(set(texts)) > 1 else texts[:1]

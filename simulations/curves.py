@@ -83,9 +83,16 @@ class Run:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
         return float(sum(line[key] for line in self.metrics))
 
-    def last10(self, key: str) -> float | None:
-        """Mean of the last :data:`LAST` evaluations of a metric; None if there were none."""
-        values = self.curve(key)[1]
+    def last10(self, key: str, upload: float | None = None) -> float | None:
+        """Mean of the last :data:`LAST` evaluations of a metric; None if there were none.
+
+        Args:
+            key: the metric.
+            upload: bytes; of the evaluations when no more than these had been sent. None: of all.
+        """
+        counts, values = self.curve(key)
+        if upload is not None:
+            values = values[np.isin(counts, self.counts()[self.traffic("upload") <= upload])]
         return float(values[-LAST:].mean()) if len(values) else None
 
     def physical(self) -> dict[str, Array]:

@@ -23,6 +23,10 @@ class RunError(RuntimeError):
     """An experiment cannot go on, for a reason outside of its clients; one sentence."""
 
 
+class DiskFull(RunError):
+    """There is no room for what the experiment has found."""
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """What a federated configuration describes, built: the same bits in every process.

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.comparison import AGAINST, CAPTION, Comparison
-from simulations.tables import markdown_table, terminal_row, terminal_table, write_csv
+from simulations.tables import COLUMNS, markdown_table, terminal_row, terminal_table, write_csv
 
 Rows = list[tuple[str, list[str]]]  # the comparison's name, and a row of it
 
@@ -60,7 +60,7 @@ class Overview:
 
     def markdown(self) -> str:
         """A page with the table, the pages of the comparisons, and what failed."""
-        lines = ["# Comparisons", "", f"{self.caption}."]
+        lines = ["# Comparisons", "", f"{self.caption}. {COLUMNS}."]
         for head, rows in self.tables():
             named = [[name, *row] for name, row in rows]
             lines += ["", *markdown_table(["experiment", *head], named)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -13,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from simulations.cells import Cell, Failed, bad_for_all, in_words, outcome
-from simulations.config import ConfigError
+from simulations.cells import Cell, Failed, ends_all, in_words, outcome
+from simulations.experiment import RunError
 from simulations.runner import Interrupted, run_experiment
 
 
@@ -30,14 +31,17 @@ def complete_in_processes(
         say: tells a person how it goes on.
 
     Raises:
-        ConfigError: the first cell of all to end could not be set up, and most likely none can.
         Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
+        Exception: of a cell, where the others would fare no better (:func:`~simulations.cells.ends_all`); the
+            runs in progress have been stopped likewise.
     """
-    # A server process that has imported torch once forks into a fresh process for every cell.
+    # A server process that has imported torch once, and what else a run's first round imports, forks into a
+    # fresh process for every cell.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.runner"])
+    context.set_forkserver_preload(["simulations.runner", "torch._dynamo", "numba"])
     waiting, running, failures, done = list(cells), {}, [], 0
     stopped: list[int] = []
+    ending: Exception | None = None
 
     with _forwarded_signals(stopped, running, say):
         while running or (waiting and not stopped):
@@ -50,44 +54,63 @@ def complete_in_processes(
                 running[receiver] = (process, cell)
             for receiver in wait(list(running), timeout=1.0):
                 process, cell = running.pop(receiver)
-                error, trace, bad_input = _answer(receiver, process)
+                error, trace = _answer(receiver, process)
                 if error is None:
                     done += 1
                     say(f"Finished {done} of {len(cells)}: {outcome(cell)}")
-                elif not stopped:
-                    if bad_for_all(bad_input, before + done + len(failures)):
-                        stopped.append(0)
-                        _send(signal.SIGTERM, running)
-                    failures.append(Failed(cell, error, trace))
-                    say(f"Failed: {cell.name}: {error}")
-    if stopped and stopped[0]:
-        raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
+                elif stopped or ending is not None:
+                    continue
+                elif ends_all(error, before + done + len(failures)):
+                    ending = error
+                    waiting.clear()
+                    _send(signal.SIGTERM, running)
+                else:
+                    failures.append(Failed(cell, in_words(error), trace))
+                    say(f"Failed: {cell.name}: {in_words(error)}")
+    if ending is not None:
+        raise ending
     if stopped:
-        raise ConfigError(failures[0].error)
+        raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
     return failures
 
 
 def _work(cell: Cell, answer: Connection) -> None:
-    """In the process of a cell: run it and tell how it ended: (error or None, traceback, whose fault)."""
+    """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
     os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
     try:
         run_experiment(cell.config, cell.folder, resume=cell.state() == "started")
-        answer.send((None, "", False))
+        answer.send((None, ""))
     except (Interrupted, KeyboardInterrupt):
         return  # the main process knows, it has passed the signal on
     except Exception as error:
-        answer.send((in_words(error), traceback.format_exc(), isinstance(error, ConfigError)))
+        answer.send((_portable(error), traceback.format_exc()))
 
 
-def _answer(receiver: Connection, process: BaseProcess) -> tuple[str | None, str, bool]:
+def _portable(error: Exception) -> Exception:
+    """The error, or its sentence where it cannot be sent to another process."""
     try:
-        found: tuple[str | None, str, bool] = receiver.recv()
-    except EOFError:  # stopped; or killed, perhaps because memory ran out
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunError(in_words(error))
+    return error
+
+
+def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | None, str]:
+    try:
+        found: tuple[Exception | None, str] = receiver.recv()
+    except EOFError:  # stopped; or killed
         process.join()
-        found = f"Its process ended with status {process.exitcode}.", "", False
+        found = RunError(_death(process.exitcode or 0)), ""
     receiver.close()
     process.join()
     return found
+
+
+def _death(status: int) -> str:
+    if status >= 0:
+        return f"Its process ended with status {status}."
+    why = ", perhaps for lack of memory" if status == -signal.SIGKILL else ""
+    return f"Its process was ended by {signal.Signals(-status).name}{why}."
 
 
 def _send(number: int, running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:

@@ -67,6 +67,12 @@ class PsiParts:
         return cls(angles, ranges, rates, keeps, [q.name for q in quantities if q.name not in used])
 
 
+def chosen(names: Iterable[str]) -> list[str]:
+    """Drop rates that were chosen from a grid: those beside a distribution over it, as FedEx's."""
+    parts = PsiParts.of(names)
+    return parts.rates if any(Quantity.parse(name).kind == "probability" for name in parts.rest) else []
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One component of a :class:`Group`: a value, or the two ends of a range, as keys of metrics.jsonl."""

@@ -54,6 +54,7 @@ class RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
         try:
             self.grid = self._start()
+            self.workers = self.grid.workers
         except OSError as error:
             if self._address is None:
                 raise

@@ -44,7 +44,7 @@ class RunDirectory:
     While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
 
     Raises (all methods that write):
-        RunError: the disk is full; what was saved before is whole.
+        DiskFull: what was saved before is whole.
     """
 
     def __init__(self, path: Path, config: Config) -> None:
@@ -170,9 +170,9 @@ class RunDirectory:
             if metrics is not None:
                 with suppress(OSError):
                     metrics.close()
-            from simulations.experiment import RunError  # which is built on top of this module
+            from simulations.experiment import DiskFull  # which is built on top of this module
 
-            raise RunError(
+            raise DiskFull(
                 f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
                 f"room, and continue the run with --resume {self.path}."
             ) from error

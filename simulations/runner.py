@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +26,13 @@ __all__ = ["Interrupted", "run_experiment"]
 
 
 class Engine(Protocol):
-    """What executes rounds until ``rounds`` are complete, and reports each."""
+    """What executes rounds until ``rounds`` are complete, and reports each.
+
+    Attributes:
+        workers: processes that run clients at the same time; None: not known here.
+    """
+
+    workers: int | None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None: ...
 
@@ -95,19 +102,22 @@ def run_experiment(
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
                     _iterations(experiment, state, desk)
+                    summarised = partial(summarise_training, experiment, state, lines)
                 else:
-                    _rounds(experiment, state, desk, engine or _engine)
+                    workers = _rounds(experiment, state, desk, engine or _engine)
+                    summarised = partial(summarise, experiment, state, lines, workers)
             with one_sentence(RunError, (ValueError,)):
-                summarise_it = summarise_training if isinstance(state, Training) else summarise
-                summary = summarise_it(experiment, state, lines)
+                summary = summarised()
             run.finish(state, summary)
             return summary
         finally:
             run.close()
 
 
-def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_engine: MakeEngine) -> None:
-    """Rounds until all are done: evaluate, record, checkpoint, each in its turn."""
+def _rounds(
+    experiment: Experiment, federation: Federation, desk: Desk, make_engine: MakeEngine
+) -> int | None:
+    """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
 
     def on_round(report: RoundReport) -> None:
@@ -122,6 +132,7 @@ def _rounds(experiment: Experiment, federation: Federation, desk: Desk, make_eng
             made = make_engine(experiment, federation)
         with made as engine, desk.signals():
             engine.run(config.rounds, on_round)
+            return engine.workers
     except (ClientError, RunError):
         if federation.round == len(desk.lines):  # the failed round has not touched the state
             desk.save()

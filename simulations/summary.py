@@ -18,7 +18,10 @@ from simulations.experiment import Experiment
 
 
 def summarise(
-    experiment: Experiment, federation: Federation, lines: Sequence[dict[str, Any]]
+    experiment: Experiment,
+    federation: Federation,
+    lines: Sequence[dict[str, Any]],
+    workers: int | None,
 ) -> dict[str, Any]:
     """What a finished run amounts to.
 
@@ -26,9 +29,10 @@ def summarise(
         experiment: what was run.
         federation: its final state.
         lines: every round's line of ``metrics.jsonl``.
+        workers: processes that ran the clients at last; None: not known.
 
     Returns:
-        ``method, engine, workers`` (processes that ran the clients; None: one per core of the Ray cluster),
+        ``method, engine, workers``,
         ``execution, precision, channels_last, seed, rounds``; ``val_accuracy`` (last round) and
         ``val_accuracy_last10`` (mean of the last 10 evaluations, or of ``val_evaluations_averaged`` if there
         are fewer); ``test_accuracy``;
@@ -50,7 +54,7 @@ def summarise(
     return {
         "method": config.method,
         "engine": config.engine,
-        "workers": config.processes,
+        "workers": workers,
         "execution": config.execution,
         "precision": config.precision,
         "channels_last": config.channels_last,

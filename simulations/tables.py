@@ -12,7 +12,13 @@ from rich.table import Table
 
 LF = "\n"
 DIFFERENCE = "difference\n[std. err.]"
+HELD_OUT = "held out\n[%]"
+EQUAL_UPLOAD = {unit: f"at equal\nupload {unit}" for unit in ("[%]", "[nats]")}
 COSTS = {"upload", "download", "seconds"}
+COLUMNS = (
+    "At equal upload: the validation score when a run had sent no more than the method that sends least at "
+    "the same seed. Held out: clients' examples that are never trained on, because the method scores by them"
+)
 
 
 def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
@@ -25,8 +31,9 @@ def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
 
 
 def terminal_row(head: Sequence[str], row: Sequence[str]) -> list[str]:
-    """Without what was learned; the paper's columns take the place of the bytes and the time."""
-    return without({"learned"} | (COSTS if DIFFERENCE in head else set()), head, row)
+    """Without what was learned, and what explains COLUMNS; the paper's columns replace bytes and time."""
+    hidden = {"learned", HELD_OUT, *EQUAL_UPLOAD.values()}
+    return without(hidden | (COSTS if DIFFERENCE in head else set()), head, row)
 
 
 def without(hidden: Set[str], head: Sequence[str], row: Sequence[str]) -> list[str]:

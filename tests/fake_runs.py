@@ -55,6 +55,7 @@ def write_run(
     outcome = {
         "method": config.method,
         "engine": config.engine,
+        "workers": 1,
         "seed": config.seed,
         "rounds": config.rounds,
         "test_accuracy": None if accuracies is None else accuracies[-1],

@@ -83,8 +83,11 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path):
 def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
     compare(tmp_path, FakeRunner())
     page = (tmp_path / "comparison.md").read_text()
-    assert "| fedavg | 82.00 ± 2.00 | 75.00 ± 5.00 | 100.0 | 9.6 MB | 12 MB | 35.0 | — |" in page
-    assert "| partitioned | 90.00 ± 0.00 | 75.00 ± 5.00 | 77.0 | 7.39 MB | 12 MB | 35.0 | rotation" in page
+    # FedAvg has sent as much as partitioned networks after 9 rounds, two of whose scores are 0
+    costs = "100.0 | 9.6 MB | 12 MB | 35.0 | — |"
+    assert f"| fedavg | 82.00 ± 2.00 | 63.78 ± 1.56 | 75.00 ± 5.00 | — | {costs}" in page
+    costs = "77.0 | 7.39 MB | 12 MB | 35.0 | rotation"
+    assert f"| partitioned | 90.00 ± 0.00 | 90.00 ± 0.00 | 75.00 ± 5.00 | — | {costs}" in page
     assert "rotation -50.0° to 60.0°<br>dropout 10.0 %" in page
     for picture in ("accuracy_rounds", "accuracy_bytes", "psi"):
         assert f"({picture}.png)" in page and (tmp_path / f"{picture}.png").stat().st_size > 5000
@@ -103,6 +106,36 @@ def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
     found = json.loads((tmp_path / "comparison.json").read_text())
     assert found["rows"][1]["upload_bytes"]["mean"] == 12 * 616_000
     assert found["seeds"] == [3, 4] and found["config"]["rounds"] == 12 and "method" not in found["config"]
+
+
+def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_path):
+    rates = {3: 2.5, 4: 40.00000059604645}
+
+    def run(config, out, **_):
+        fedex = config.method == "fedex"
+        rate = rates[config.seed] if fedex else 10.0
+        after = {"dropout1.rate [%]": rate, "dropout2.rate [%]": rate}
+        after |= {"arms.probability[2.5%] [%]": 60.0, "arms.probability[40%] [%]": 40.0} if fedex else {}
+        share = 0.2232 if fedex else 0.0
+        return write_run(out, config, [0.5] * 12, physical=[after] * 12, held_out_share=share)
+
+    found = compare(tmp_path, run, ["fedavg", "fedex"])
+    page = (tmp_path / "comparison.md").read_text()
+    assert "| 22.3 | 100.0 |" in page and "| dropout 2.5, 40 % (chosen, by seed) |" in page
+    assert "fedex held out 22.3% of the clients' examples." in compare.printed
+    assert "fedavg held out" not in compare.printed
+    assert found.flat()[1]["dropout1.rate [%]"] == "2.5; 40" and found.flat()[1]["held_out_share"] == 0.2232
+    rates[3] = rates[4]
+    compare(tmp_path / "agreed", run, ["fedavg", "fedex"])
+    assert "| dropout 40 % (chosen) |" in (tmp_path / "agreed" / "comparison.md").read_text()
+
+
+def test_equal_upload_waits_for_all_methods(tmp_path):
+    compare(tmp_path, FakeRunner(), ["fedavg"])
+    with pytest.raises(ComparisonIncomplete) as caught:
+        compare(tmp_path, FakeRunner({("partitioned", 4): ClientError("No.")}))
+    fedavg, partitioned = caught.value.comparisons[""].rows
+    assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
 
 
 def test_one_seed_has_no_standard_error(tmp_path):

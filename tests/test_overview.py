@@ -63,7 +63,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path):
     difference = (0.91 - 0.954) / math.hypot(0.01, 0.001)
     assert comparison.difference(comparison.rows[0]) == pytest.approx(difference)
     assert (
-        f"| fedavg | 91.00 ± 1.00 | 95.4 ± 0.1 | {difference:+.1f} |"
+        f"| fedavg | 91.00 ± 1.00 | 95.4 ± 0.1 | {difference:+.1f} | 91.00 ± 1.00 |"
         in (tmp_path / "comparison.md").read_text()
     )
     assert "95.4 ± 0.1" in stream.getvalue() and max(map(len, stream.getvalue().splitlines()[2:-1])) <= 80
@@ -101,6 +101,27 @@ def test_several_configurations_end_in_one_table(tmp_path):
     calls.clear()
     compare(tmp_path, SIZES, watched)
     assert calls == []  # all were finished
+
+
+def test_one_comparison_and_several_do_not_share_a_folder(tmp_path):
+    def refuse(*_, **__):
+        raise AssertionError
+
+    one = {"": SIZES["own"]}
+    compare(tmp_path / "one", one, seeds=1)
+    with pytest.raises(
+        ConfigError, match=r"one is the folder of a comparison with one .* move what it holds"
+    ):
+        compare(tmp_path / "one", SIZES, refuse, seeds=1)
+    compare(tmp_path / "two", SIZES, seeds=1)
+    with pytest.raises(ConfigError, match=r"several configurations; .* --out .*two/(own|mnist_1250)"):
+        compare(tmp_path / "two", one, refuse, seeds=1)
+    compare(tmp_path / "two" / "own", one, refuse, seeds=1)  # nothing is run again
+    inside = tmp_path / "one" / "own"
+    inside.mkdir()
+    for entry in [path for path in inside.parent.iterdir() if path != inside]:
+        entry.rename(inside / entry.name)
+    compare(tmp_path / "one", {"own": SIZES["own"]}, refuse, seeds=1)
 
 
 def test_what_failed_is_named_with_its_configuration(tmp_path):

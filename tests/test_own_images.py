@@ -12,8 +12,6 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from simulations.cli import app
-from simulations.config import load_config
-from simulations.experiment import build
 from simulations.run_directory import read_summary
 
 TEXT = (Path(__file__).parents[1] / "docs" / "data.md").read_text()
@@ -70,6 +68,7 @@ def test_a_comparison_and_its_report(project):
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", charts[-1])
     assert {"blue", "green", "red", "label"} <= {*texts}
     assert "The rows, from above: blue, green, red." in page and "4 clients, 32 examples" in page
+    assert "as learned" in page and '<img src="data:image/png;base64,' in page
 
 
 def test_changed_images_are_other_data(project):
@@ -109,24 +108,3 @@ def test_a_run_goes_on_with_the_images_that_it_started_with(project):
     (project / "first" / "images.json").write_text(listed)
     code, output = command(*longer, "data_dir=whole.zip")
     assert code == 0 and read_summary(project / "first")["rounds"] == 3
-
-
-def test_what_the_experiment_consists_of(project):
-    experiment = build(load_config("pictures.yaml", SMALL))
-    assert experiment.num_classes == 3
-    assert [len(experiment.validation), len(experiment.test)] == [4, 9]
-    assert sum(map(len, experiment.shards)) == 32
-    assert {shard.inputs.shape[1:] for shard in experiment.shards} == {(3, 32, 32)}
-
-
-def test_what_does_not_fit_is_one_sentence(project):
-    for wrong, wanted in (
-        ("data_options={}", "give one size for all"),
-        ("data_options.size=none", "number of pixels"),
-        ("data_dir=elsewhere", "elsewhere does not exist"),
-        ("data_options.colours=grey", "did you mean 'colour'?"),
-    ):
-        done = CliRunner().invoke(app, ["run", "pictures.yaml", "--out", "third", "--set", *SMALL, wrong])
-        assert done.exit_code == 2, done.output
-        assert wanted in " ".join(done.output.split())
-        assert not (project / "third").exists()

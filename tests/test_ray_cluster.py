@@ -43,7 +43,7 @@ def test_the_command_is_the_same(address, tmp_path):
     summary = run_experiment(there, tmp_path / "there")
     states = [(tmp_path / folder / "state.safetensors").read_bytes() for folder in ("here", "there")]
     assert states[0] == states[1]
-    assert (summary["engine"], summary["workers"]) == ("ray", None)
+    assert (summary["engine"], summary["workers"]) == ("ray", 2)
 
 
 @pytest.mark.parametrize("port", [None, "nonsense"])

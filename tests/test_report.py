@@ -18,10 +18,11 @@ from fedpart.batches import count_batches, local_batches
 from fedpart.jobs import Job
 from simulations.cli import app
 from simulations.config import ConfigError
+from simulations.curves import Run
 from simulations.experiment import build
 from simulations.report.charts import client_charts
 from simulations.report.clients import Clients
-from simulations.report.costs import count_steps, estimated_seconds
+from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
 from simulations.report.page import duration, write_report
 from simulations.runner import run_experiment
@@ -199,9 +200,17 @@ def test_costs_are_those_of_whole_runs(tmp_path):
     fake(tmp_path)
     (tmp_path / "fedavg" / "seed1" / "summary.json").unlink()
     fake(tmp_path, ["augerino"], [0], finished=False)
+    for file in tmp_path.glob("*/*/summary.json"):
+        charge = {"held_out_share": 0.2, "upload_bytes_psi": 48}
+        file.write_text(json.dumps(json.loads(file.read_text()) | charge))
     (cost,) = re.findall(r'<section id="cost">.*?</section>', write_report(tmp_path).read_text(), re.DOTALL)
-    for column, wanted in (("upload", ["—", "9.6 kB", "9.6 kB"]), ("measured time", ["—", "6.0 s", "6.0 s"])):
-        assert re.findall(rf'data-label="{column}">(.*?)<', cost) == wanted
+    for column, wanted in (
+        ("held out [%]", ["—", "20.0", "20.0"]),
+        ("upload", ["—", "9.6 kB", "9.6 kB"]),
+        ("of it psi", ["—", "48 B", "48 B"]),
+        ("measured time", ["—", "6.0 s", "6.0 s"]),
+    ):
+        assert re.findall(rf'data-label="{re.escape(column)}">(.*?)<', cost) == wanted
 
 
 def test_nothing_yet(tmp_path):
@@ -342,6 +351,13 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
         find(tmp_path / "trained")
     done = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert done.exit_code == 2 and "no comparison" in done.output
+
+
+def test_a_clients_time_is_that_of_the_processes_that_a_cohort_occupies(tmp_path):
+    for workers, wanted in ((1, 0.25), (2, 0.5), (8, 0.5), (None, None)):  # cohorts of two, 0.5 s a round
+        write_run(tmp_path / str(workers), small_config(engine="ray"), [0.5] * 12, workers=workers)
+        assert client_seconds(Run.load(tmp_path / str(workers))) == wanted
+    assert Cost.of([Run.load(tmp_path / "None")], None).estimate is None
 
 
 def test_fedhpo_bs_estimate():

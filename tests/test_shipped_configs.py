@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from fedpart.data import Dataset, Splits, load_splits
-from simulations import building
+from simulations import building, fast_path
 from simulations.config import ExperimentConfig, TrainingConfig, kind_of, load_config
 from simulations.config_file import read_extended
-from simulations.run_directory import read_metrics
+from simulations.run_directory import read_metrics, saved_config
 from simulations.runner import run_experiment
 from simulations.select import run_selection
 
 CONFIGS = Path(__file__).parents[1] / "simulations" / "configs"
 DATA = Path(os.environ.get("FEDPART_DATA_DIR", Path(__file__).parents[2] / "shared" / "data"))
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
-SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points=16", "precision=fp32"]
+SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points=16"]
 
 
 @functools.cache
@@ -47,6 +47,7 @@ def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return splits_of(name, json.dumps(options))
 
     monkeypatch.setattr(building, "load_splits", load)
+    monkeypatch.setattr(fast_path, "REPEATS", 1)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))
@@ -69,6 +70,7 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
             assert (tmp_path / "selection" / "summary.json").exists()
             return
         summary = run_experiment(config, tmp_path / "run")
+    assert saved_config(tmp_path / "run").precision in ("fp32", "bf16")  # auto has been settled
     assert 0 <= summary["test_accuracy"] <= 1
     assert all(math.isfinite(value) for value in summary["psi"].values())
 

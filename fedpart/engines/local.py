@@ -59,6 +59,11 @@ class LocalEngine:
             WorkerPool(protocol, shards, workers) if workers > 1 else EXECUTIONS[execution](protocol, shards)
         )
 
+    @property
+    def workers(self) -> int:
+        """Processes that run the clients: as asked for, or as many as a cohort can occupy."""
+        return self._clients.workers if isinstance(self._clients, WorkerPool) else 1
+
     def __enter__(self) -> LocalEngine:
         return self
 

@@ -12,7 +12,6 @@ from fedpart.batches import count_batches
 from simulations.building import build_task
 from simulations.config import ExperimentConfig
 from simulations.curves import Run
-from simulations.run_directory import saved_config
 from simulations.score import Score
 
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
@@ -23,17 +22,21 @@ class Cost:
     """Of a method's whole run, over its finished seeds; None where it is not known.
 
     Attributes:
+        held_out: share of the clients' examples that they never train on.
         seconds: training and evaluation, on the machine that ran it.
         client_seconds: of one client in one round there, see :func:`client_seconds`.
         upload, download: bytes of all clients.
+        upload_psi: the part of the upload that psi's numbers take.
         steps: local SGD steps of all clients.
         psi_batches: batches whose psi gradient was taken by itself.
         estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
     """
 
+    held_out: Score | None
     seconds: Score | None
     client_seconds: Score | None
     upload: Score | None
+    upload_psi: Score | None
     download: Score | None
     steps: Score | None
     psi_batches: Score | None
@@ -48,11 +51,14 @@ class Cost:
             steps: of each run, see :func:`count_steps`; None if they are not known.
         """
         each = [client_seconds(run) for run in runs]
-        estimates = [estimated_seconds(run.metrics, c) for run, c in zip(runs, each, strict=True)]
+        timed = zip(runs, each, strict=True)
+        estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
         return cls(
+            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
             seconds=Score.of(run.total("seconds") for run in runs),
             client_seconds=Score.of(each),
             upload=Score.of(run.total("upload_bytes") for run in runs),
+            upload_psi=Score.of(run.summary.get("upload_bytes_psi") for run in runs),
             download=Score.of(run.total("download_bytes") for run in runs),
             steps=None if steps is None else Score.of(trained for trained, _ in steps),
             psi_batches=None if steps is None else Score.of(psi for _, psi in steps),
@@ -80,14 +86,18 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:
     return total
 
 
-def client_seconds(run: Run) -> float:
+def client_seconds(run: Run) -> float | None:
     """c: seconds of a client in a round, as measured: the median round without evaluation, over its clients.
 
-    With several worker processes, times their number; where all rounds were evaluated, of those.
+    With several worker processes, times how many of them a cohort occupies; where all rounds were evaluated,
+    of those. None if the number of processes is not known, as where clients are on other machines.
     """
-    processes = getattr(saved_config(run.folder), "processes", 1) or 1
+    workers = run.summary.get("workers")
+    if workers is None:
+        return None
     plain = [line for line in run.metrics if "val_nll" not in line] or run.metrics
-    return processes * median(line["seconds"] / max(1, len(line["cohort"])) for line in plain)
+    cohorts = [(line["seconds"], max(1, len(line["cohort"]))) for line in plain]
+    return median(seconds * min(workers, clients) / clients for seconds, clients in cohorts)
 
 
 def count_steps(

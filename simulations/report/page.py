@@ -23,7 +23,7 @@ from simulations.report.sections import (
 from simulations.report.settings import Table, about, runs_table, settings_text, versions
 from simulations.run_directory import saved_config
 from simulations.score import Score
-from simulations.tables import COSTS, without
+from simulations.tables import COLUMNS, COSTS, HELD_OUT, without
 
 FILE = "report.html"
 
@@ -81,6 +81,7 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
         experiments=experiments,
         tables=[_results(head, rows, len(comparisons) > 1) for head, rows in overview.tables()],
         caption=overview.caption,
+        columns=COLUMNS,
         cost=_cost_table(costs, len(comparisons) > 1),
         up=f"{UP / rate:g} MiB/s",
         down=f"{DOWN / rate:g} MiB/s",
@@ -136,8 +137,8 @@ def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | Non
 
 
 def _cost_table(costs: Sequence[tuple[str, dict[str, Cost]]], named: bool) -> Table:
-    head = ["method", "measured time", "upload", "download", "local steps", "psi batches", "c [s]"]
-    head += ["estimated time"]
+    head = ["method", HELD_OUT, "measured time", "upload", "of it\npsi", "download", "local steps"]
+    head += ["psi batches", "c [s]", "estimated time"]
     rows = []
     for name, own in costs:
         for method, cost in own.items():
@@ -146,8 +147,10 @@ def _cost_table(costs: Sequence[tuple[str, dict[str, Cost]]], named: bool) -> Ta
                     name,
                     [
                         method,
+                        _text(cost.held_out, lambda share: f"{100 * share:.1f}"),
                         _text(cost.seconds, duration),
                         _text(cost.upload, byte_text),
+                        _text(cost.upload_psi, byte_text),
                         _text(cost.download, byte_text),
                         _text(cost.steps, lambda number: f"{number:,.0f}"),
                         _text(cost.psi_batches, lambda number: f"{number:,.0f}"),
