@@ -132,13 +132,14 @@ def _rounds(
             made = make_engine(experiment, federation)
         with made as engine, desk.signals():
             engine.run(config.rounds, on_round)
-            return engine.workers
+            workers = engine.workers
     except (ClientError, RunError):
         if federation.round == len(desk.lines):  # the failed round has not touched the state
             desk.save()
         raise
     if not any(line.get("stepped", True) and line.get("replies", 1) for line in desk.lines):
         raise RunError(_nothing_learnt(desk.lines, config.min_replies))
+    return workers
 
 
 def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
