@@ -21,12 +21,13 @@ POLL_SECONDS = 0.2
 
 
 def main() -> None:
-    """Run ``flower-superexec`` with the arguments of this command; the exit status is its own."""
+    """Run ``flower-superexec`` with the arguments of this command; the exit status is its own, 128 more than
+    the signal's number if a signal has ended it."""
     stopping: list[int] = []
-    child = subprocess.Popen([tool("flower-superexec"), *sys.argv[1:]])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGHUP, lambda number, frame: os.killpg(0, signal.SIGKILL))
+    child = subprocess.Popen([tool("flower-superexec"), *sys.argv[1:]])
     told: set[int] = set()
     while child.poll() is None:
         time.sleep(POLL_SECONDS)
@@ -35,9 +36,10 @@ def main() -> None:
             for app in apps - told:
                 os.kill(app, signal.SIGTERM)
             told |= apps
-            if not apps:
-                child.terminate()
-    raise SystemExit(child.returncode)
+            if not apps and child.pid not in told:
+                child.terminate()  # once: a second signal would cut its orderly end short
+                told.add(child.pid)
+    raise SystemExit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
 
 
 def children(parent: int) -> set[int]:
