@@ -135,13 +135,21 @@ def test_a_failed_client_ends_the_run_and_names_itself(tmp_path: Path) -> None:
 
 
 def test_skipped_clients_are_recorded(tmp_path: Path) -> None:
-    path = tiny_file(tmp_path, local=DIVERGES, on_client_error="skip", rounds=1)
-    result = fedpart("run", path, "--out", "skipped")
+    path = tiny_file(tmp_path, on_client_error="skip", max_examples=10)
+    result = fedpart("run", path, "--out", "some")
     assert result.exit_code == 0, result.output
-    (line,) = read_metrics("skipped")
-    assert line["skipped"]
-    assert all(set(entry) == {"client", "category", "reason"} for entry in line["skipped"])
+    lines = read_metrics("some")
+    entries = [entry for line in lines for entry in line["skipped"]]
+    assert 0 < len(entries) < sum(len(line["cohort"]) for line in lines)
+    assert all(set(entry) == {"client", "category", "reason"} for entry in entries)
     assert "skipped" in result.stdout
+
+
+def test_a_run_in_which_every_client_fails_is_no_result(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path, local=DIVERGES, on_client_error="skip", rounds=1)
+    result = fedpart("run", path, "--out", "bad")
+    refused(result, "Nothing is learnt", "client_error", "round 1", "loss", status=1)
+    assert len(read_metrics("bad")[0]["skipped"]) == 3 and read_summary("bad") is None
 
 
 class Brightness(HyperModule):
