@@ -88,7 +88,7 @@ def test_the_first_run_of_all_cannot_be_set_up(tmp_path, jobs):
     assert not any(holds_run(cell.folder) for cell in own)
     run(own[2:], jobs)
     _, failed = run(own, jobs)  # not the first: one is finished
-    assert [entry.cell.name for entry in failed] == ["seed 0", "seed 1"]
+    assert {entry.cell.name for entry in failed} == {"seed 0", "seed 1"}  # in the order of their ends
 
 
 def test_started_runs_go_on_to_the_same_bits(tmp_path):
