@@ -124,8 +124,8 @@ def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
         finally:
             over.set()
             thread.join()
-    if ended.status != "finished:completed":
-        raise SystemExit(f"The run has {ended.status}: {ended.details}")
+    if not ended.completed:
+        raise SystemExit(f"The run has {ended.outcome}")
 
 
 def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:

@@ -59,7 +59,7 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
     ax.tick_params(labelsize=11)
     ax.grid(alpha=0.3, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
-    counts = x in ("", "round", "iteration")
+    counts = x in ("", "round", "iteration") or x.startswith("clients")
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=counts, min_n_ticks=1, steps=[1, 2, 5, 10]))
     if limits is not None:
         low, high = limits

@@ -76,8 +76,7 @@ def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
     run = control.follow(id, _show)
     failure = ""
     if not run.completed:
-        become, why = run.status.replace(":", " and "), run.details or "no reason is known"
-        failure = f"Run {run.id} has {become}: {why}; continue it with fedpart submit --resume {run.out}."
+        failure = f"Run {run.id} has {run.outcome}; continue it with fedpart submit --resume {run.out}."
     if to is not None:
         try:
             typer.echo(f"Results are in {_fetch(run, to)}.")

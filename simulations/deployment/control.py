@@ -79,6 +79,11 @@ class Run:
     def completed(self) -> bool:
         return self.status == "finished:completed"
 
+    @property
+    def outcome(self) -> str:
+        """What has become of it, and why: ``finished and failed: ...``."""
+        return f"{self.status.replace(':', ' and ')}: {self.details or 'no reason is known'}"
+
 
 class Control:
     """The operator's connection to a SuperLink.

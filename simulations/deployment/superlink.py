@@ -59,7 +59,7 @@ class OperatorOnly(NoOpControlAuthnPlugin):
         )
 
 
-def redeliver(database: Path, before: datetime) -> int:
+def redeliver(database: str | Path, before: datetime) -> int:
     """Let messages and replies be fetched again whose receipt has not been confirmed; how many these are.
 
     Flower notes that a message is delivered before its answer leaves, and sends it once only: a SuperLink
@@ -81,16 +81,17 @@ def main() -> None:
     """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--operator-token-file", type=Path, required=True)
+    parser.add_argument("--database")
     known, rest = parser.parse_known_args()
-    parser.add_argument("--database", type=Path)
-    database = parser.parse_known_args()[0].database
-    if database is not None and database.is_file():
-        again = threading.Timer(REDELIVERY_SECONDS, redeliver, (database, datetime.now(UTC)))
-        again.daemon = True
-        again.start()
     token = known.operator_token_file.read_text().strip()
     if not token:
         parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
+    if known.database is not None:
+        rest += ["--database", known.database]
+        if Path(known.database).is_file():
+            again = threading.Timer(REDELIVERY_SECONDS, redeliver, (known.database, datetime.now(UTC)))
+            again.daemon = True
+            again.start()
     sys.argv[1:] = rest
     os.umask(0o077)  # its database holds uploads and the tokens of tasks
     flower: Any = importlib.import_module(

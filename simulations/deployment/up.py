@@ -156,9 +156,7 @@ def run_deployed(
         run = watch(federation, id, show, stopped)
     if not run.completed:
         unless_stopped()
-        raise RunError(
-            f"The run has {run.status.replace(':', ' and ')}: {run.details or 'no reason is known'}"
-        )
+        raise RunError(f"The run has {run.outcome}")
 
 
 def watch(federation: Federation, id: int, show: Callable[[str], None], stopped: Sequence[int] = ()) -> Run:

@@ -191,7 +191,6 @@ def _heat_map(
         dress(strip, "", "clients, sorted by chunk")
         strip.grid(False)
         strip.set_yticks([])
-        strip.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
         strip.set_ylabel("chunk", fontsize=12, rotation=0, ha="right", va="center")
         if chunks <= 8:
             sizes = [int((clients.chunks == k).sum()) for k in range(1, chunks + 1)]
