@@ -143,9 +143,10 @@ def run_comparisons(
             for entry in failed
             if entry.cell.folder in folders
         ]
-        comparison = comparisons[name] = collect(config, methods, own, failures)
+        runs = finished_runs(methods, own)
+        comparison = comparisons[name] = collect(config, own, runs, failures)
         folder.mkdir(parents=True, exist_ok=True)
-        comparison.write(folder, plot_comparison(finished_runs(methods, own), folder))
+        comparison.write(folder, plot_comparison(runs, folder))
     if "" in comparisons:
         shown, what = comparisons[""], "Table, numbers and learning curves"
     else:
@@ -180,10 +181,12 @@ def _check_layout(out: Path, several: bool) -> None:
 
 
 def collect(
-    config: ExperimentConfig, methods: Sequence[str], cells: Sequence[Cell], failures: Sequence[Failure] = ()
+    config: ExperimentConfig,
+    cells: Sequence[Cell],
+    runs: Mapping[str, Sequence[Run]],
+    failures: Sequence[Failure] = (),
 ) -> Comparison:
-    """Read the finished cells' folders and summarise them."""
-    runs = finished_runs(methods, cells)
+    """Summarise the finished runs of the cells, see :func:`finished_runs`."""
     measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(
         rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],
@@ -206,7 +209,7 @@ def finished_runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, li
     return runs
 
 
-def _unequal_cohorts(runs: dict[str, list[Run]]) -> list[str]:
+def _unequal_cohorts(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """A sentence per seed whose methods did not meet the same clients, as where nodes were missing."""
     cohorts: dict[int, dict[str, list[list[int]]]] = {}
     for method, own in runs.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from simulations.cells import Cell, changed, deciding
-from simulations.compare import collect, finished_runs
+from simulations.compare import collect
 from simulations.comparison import Comparison
 from simulations.config import Config, ConfigError, ExperimentConfig
 from simulations.curves import Run
@@ -28,6 +29,7 @@ class Found:
         config: of its first run, with the cell of the paper that the comparison names.
         methods: in the order in which they were compared.
         cells: the runs, by method and seed.
+        runs: what they have recorded, by folder.
         notes: sentences about runs that are left out, or failed.
     """
 
@@ -35,21 +37,32 @@ class Found:
     config: ExperimentConfig
     methods: list[str]
     cells: list[Cell]
+    runs: dict[Path, Run]
     notes: list[str] = field(default_factory=list)
 
+    @cached_property
+    def finished(self) -> dict[str, list[Run]]:
+        """The finished runs by method."""
+        return self._by_method(lambda cell: cell.finished())
+
+    @cached_property
     def comparison(self) -> Comparison:
         """The table of the finished runs."""
-        return collect(self.config, self.methods, self.cells)
+        return collect(self.config, self.cells, self.finished)
 
+    @property
     def shown(self) -> dict[str, list[Run]]:
         """Runs for curves, by method: the finished ones; of a method without any, those that are started."""
-        finished = finished_runs(self.methods, self.cells)
-        started: dict[str, list[Run]] = {method: [] for method in self.methods}
-        for cell in self.cells:
-            run = Run.load(cell.folder)
-            if run.metrics:
-                started[cell.config.method].append(run)
-        return {method: finished[method] or started[method] for method in self.methods}
+        started = self._by_method(lambda cell: bool(self.runs[cell.folder].metrics))
+        return {method: self.finished[method] or started[method] for method in self.methods}
+
+    def _by_method(self, wanted: Callable[[Cell], bool]) -> dict[str, list[Run]]:
+        return {
+            method: [
+                self.runs[cell.folder] for cell in self.cells if cell.config.method == method and wanted(cell)
+            ]
+            for method in self.methods
+        }
 
 
 def find(folder: Path) -> list[Found]:
@@ -67,8 +80,8 @@ def find(folder: Path) -> list[Found]:
                 f"The run in {folder} is a centralised one; a report shows federated runs, of fedpart run or "
                 f"compare."
             )
-        Run.load(folder)  # refuses damaged files
-        return [Found(folder.resolve().name, config, [config.method], [_cell(config, folder)])]
+        cells, runs = [_cell(config, folder)], {folder: Run.load(folder)}
+        return [Found(folder.resolve().name, config, [config.method], cells, runs)]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
     found = [_comparison(folder)] + [_comparison(folder / name) for name in names]
@@ -83,11 +96,11 @@ def find(folder: Path) -> list[Found]:
 
 def _comparison(folder: Path) -> Found | None:
     """The runs in ``<method>/seed<k>/``; None if there are none."""
-    cells, notes, written = [], [], _written(folder)
+    cells, runs, notes, written = [], {}, [], _written(folder)
     for file in sorted(folder.glob(f"*/seed*/{CONFIG}")):
         try:
             config = saved_config(file.parent)
-            Run.load(file.parent)
+            runs[file.parent] = Run.load(file.parent)
         except ConfigError as error:
             notes.append(f"A run is left out: {error}")
             continue
@@ -107,7 +120,7 @@ def _comparison(folder: Path) -> Found | None:
     config = cells[0].config
     published = written.get("config", {}).get("published", config.published)
     config = ExperimentConfig.from_dict(config.resolved() | {"published": published})
-    return Found(folder.resolve().name, config, methods, cells, notes)
+    return Found(folder.resolve().name, config, methods, cells, runs, notes)
 
 
 def _alike(cells: Sequence[Cell], notes: list[str]) -> list[Cell]:

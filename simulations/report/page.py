@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulations.compare import finished_runs
 from simulations.comparison import DASH
 from simulations.curves import Run, byte_text
 from simulations.overview import Overview
@@ -62,18 +61,18 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
     )
     experiments, costs = [], []
     for found in comparisons:
-        runs, data = found.shown(), _data(found)
+        runs, data = found.shown, _data(found)
         experiments.append(
             {
                 "name": found.name,
                 "about": about(found.config),
-                "notes": [*found.comparison().remarks, *found.notes, *_unfinished(found)],
+                "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
                 "sections": _sections(found, runs, data),
                 "settings": settings_text(found),
             }
         )
         costs.append((found.name, _costs(found, data)))
-    overview = Overview({found.name: found.comparison() for found in comparisons})
+    overview = Overview({found.name: found.comparison for found in comparisons})
     rate = 2**20
     return environment.get_template("page.html").render(
         name=name,
@@ -121,8 +120,7 @@ def _unfinished(found: Found) -> list[str]:
 
 
 def _costs(found: Found, data: Data | str) -> dict[str, Cost]:
-    runs = finished_runs(found.methods, found.cells)
-    return {method: Cost.of(own, _steps(own, data)) for method, own in runs.items()}
+    return {method: Cost.of(own, _steps(own, data)) for method, own in found.finished.items()}
 
 
 def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | None:

@@ -9,8 +9,8 @@ import yaml
 
 from simulations.cells import Cell
 from simulations.config import ExperimentConfig
+from simulations.curves import Run
 from simulations.report.folder import Found
-from simulations.run_directory import read_metrics, read_summary
 from simulations.tables import counted
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
@@ -43,21 +43,20 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
     head = ["run", "state", "engine", "precision", "configuration"]
     rows = []
-    for name, cell in _cells(comparisons):
+    for name, cell, run in _cells(comparisons):
         config, state = cell.config, counted(cell.config.rounds, "round")
         if not cell.finished():
-            state = f"round {len(read_metrics(cell.folder)):,} of {config.rounds:,}"
+            state = f"round {len(run.metrics):,} of {config.rounds:,}"
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
-        rows.append([name, state, _engine(read_summary(cell.folder) or {}, config), precision, config.hash()])
+        rows.append([name, state, _engine(run.summary, config), precision, config.hash()])
     return head, rows
 
 
 def versions(comparisons: Sequence[Found]) -> list[str]:
     """A sentence for each set of versions that has computed finished runs."""
     found: dict[str, list[str]] = {}
-    for name, cell in _cells(comparisons):
-        summary = read_summary(cell.folder)
-        if summary is not None:
+    for name, _, run in _cells(comparisons):
+        if summary := run.summary:
             texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
             texts += [f"commit {summary['git_commit'][:12]}"] if summary.get("git_commit") else []
             found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
@@ -65,11 +64,11 @@ def versions(comparisons: Sequence[Found]) -> list[str]:
     return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
 
 
-def _cells(comparisons: Sequence[Found]) -> list[tuple[str, Cell]]:
+def _cells(comparisons: Sequence[Found]) -> list[tuple[str, Cell, Run]]:
     """All runs with their names on the page."""
     several = len(comparisons) > 1
     return [
-        (f"{found.name}: {cell.name}" if several else cell.name, cell)
+        (f"{found.name}: {cell.name}" if several else cell.name, cell, found.runs[cell.folder])
         for found in comparisons
         for cell in found.cells
     ]
