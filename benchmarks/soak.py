@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from aggregation_memory import QUIET, processes
 
+from benchmarks.aggregation_memory import QUIET, processes
 from simulations.config import ExperimentConfig
 from simulations.deployment.up import Federation, watch
 from simulations.flower_config import deployed_run_config
