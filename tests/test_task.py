@@ -205,7 +205,7 @@ def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
         w, psi, batch = arguments(task)
         form = torch.channels_last if channels_last else torch.contiguous_format
         contiguous = []
-        for layer in (task.module.conv1, task.module.pool2):
+        for layer in (task.module.conv1, task.module.conv2):
             layer.register_forward_hook(
                 lambda *a, form=form, seen=contiguous: seen.append(a[2].is_contiguous(memory_format=form))
             )

@@ -134,15 +134,17 @@ class FusedRunner:
         start, _ = executor.subnetwork(job.subnetwork)
         w_sum: list[Tensor] = []
         psi_sum, loss_sum, seen = torch.zeros_like(executor.psi), 0.0, 0.0
-        for examples, found in self._passes(job, batches):
-            if found.w is not None:
-                w_sum = w_sum or [torch.zeros_like(piece) for piece in found.w]
-                for total_of_piece, piece in zip(w_sum, found.w, strict=True):
-                    total_of_piece.add_(piece, alpha=examples)
-            if found.psi is not None:
-                psi_sum += found.psi * examples
-            loss_sum += found.loss * examples
-            seen += examples
+        # Autocast keeps its 16-bit copies of weights until the outermost one ends: here, after the last pass.
+        with torch.autocast(executor.device.type, enabled=False):
+            for examples, found in self._passes(job, batches):
+                if found.w is not None:
+                    w_sum = w_sum or [torch.zeros_like(piece) for piece in found.w]
+                    for total_of_piece, piece in zip(w_sum, found.w, strict=True):
+                        total_of_piece.add_(piece, alpha=examples)
+                if found.psi is not None:
+                    psi_sum += found.psi * examples
+                loss_sum += found.loss * examples
+                seen += examples
         if j is not None:
             gradient = joined(partition.select(w_sum, j))
             if executor.decays[j - 1]:

@@ -7,7 +7,7 @@ convolutions do in bfloat16.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,53 +16,114 @@ from torch.nn import functional as F
 from fedpart.compiled import Kernel, load
 
 _INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
+_FEW = (
+    32  # words: pixels of up to so many get kernels of their own, for those of others any loop is long enough
+)
 
 
 class MaxPoolReLU(nn.Module):
+    """The layer of :func:`max_pool_relu`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: images ``[N, channels, height, width]``; ``[N, channels, height // 2, width // 2]``."""
+        return max_pool_relu(x)
+
+
+def max_pool_relu(x: Tensor) -> Tensor:
     """``relu(max_pool2d(x, 2))`` of ``x [N, channels, height, width]``, and its derivative, to the bit.
 
     The compiled kernel (of numba, if that is installed) takes images in channels-last memory format, of even
     height and width, in bfloat16 or float32, on a CPU.
     """
+    even = x.ndim == 4 and x.shape[2] % 2 == 0 == x.shape[3] % 2
+    return _pooled(x, blocks=False) if even and _fits(x) else F.relu(F.max_pool2d(x, 2))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``x``: images ``[N, channels, height, width]``; ``[N, channels, height // 2, width // 2]``."""
-        kernels = load("fedpart.layers.pooling_kernels") if _fits(x) else None
-        if kernels is not None:
-            pooled: Tensor = _Pool.apply(x, kernels.pool, kernels.send_back)  # type: ignore[no-untyped-call]
-            return pooled
-        return F.relu(F.max_pool2d(x, 2))
+
+def max_relu_of_blocks(x: Tensor) -> Tensor:
+    """The same where the four pixels already lie in channels, by the compiled kernel only.
+
+    Args:
+        x: ``[N, 4 * channels, height, width]``: first the channels of the upper left pixels, then those of the
+            upper right, the lower left and the lower right ones.
+
+    Returns:
+        ``[N, channels, height, width]``.
+    """
+    return _pooled(x, blocks=True)
+
+
+def compiled() -> bool:
+    """Whether there is a compiled kernel."""
+    return _kernels() is not None
 
 
 def _fits(x: Tensor) -> bool:
-    if x.device.type != "cpu" or x.ndim != 4 or x.dtype not in _INTEGERS:
+    if x.device.type != "cpu" or x.ndim != 4 or x.dtype not in _INTEGERS or x.numel() == 0:
         return False
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
-    even = x.shape[2] % 2 == 0 == x.shape[3] % 2
-    return even and x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
+    return x.is_contiguous(memory_format=torch.channels_last) and compiled()
+
+
+def _kernels() -> Any:
+    return load("fedpart.layers.pooling_kernels")
+
+
+class _Layout(NamedTuple):
+    """Where the words of images lie in memory.
+
+    ``rows``: of the result; ``word``: their type; ``words``: of a pixel; ``down``, ``on``: see the kernels.
+    """
+
+    rows: int
+    word: torch.dtype
+    words: int
+    down: int
+    on: int
+
+
+def _pooled(x: Tensor, blocks: bool) -> Tensor:
+    n, channels, height, width = x.shape
+    if blocks:
+        channels //= 4
+    else:
+        height, width = height // 2, width // 2
+    in_pairs = x.itemsize == 2 and channels % 2 == 0
+    word, words = (torch.int32, channels // 2) if in_pairs else (_INTEGERS[x.dtype], channels)
+    steps = (2 * words, 4 * words) if blocks else (2 * width * words, 2 * words)
+    kernels = _kernels().kernels(words if words <= _FEW else 0)
+    layout = _Layout(n * height, word, words, *steps)
+    pooled: Tensor = _Pool.apply(x, (n, height, width, channels), layout, kernels)  # type: ignore[no-untyped-call]
+    return pooled
 
 
 class _Pool(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, forward: Kernel, backward: Kernel) -> Tensor:
-        n, channels, height, width = x.shape
-        out = torch.empty((n, height // 2, width // 2, channels), dtype=x.dtype)
-        where = torch.empty(out.shape, dtype=torch.uint8)
-        forward(_integers(x.permute(0, 2, 3, 1)), _integers(out), where.numpy(), *_bounds(x.dtype))
+    def forward(
+        ctx: Any, x: Tensor, shape: tuple[int, ...], layout: _Layout, kernels: tuple[Kernel, Kernel]
+    ) -> Tensor:
+        pool, ctx.send_back = kernels
+        out = torch.empty(shape, dtype=x.dtype)
+        where = torch.empty((layout.rows, out.numel() // layout.rows), dtype=torch.uint8)
+        pool(
+            _words(x, layout),
+            *layout[2:],
+            _integers(out).reshape(where.shape),
+            where.numpy(),
+            *_bounds(x.dtype),
+        )
         ctx.save_for_backward(where)
-        ctx.kernel = backward
+        ctx.shape, ctx.layout = x.shape, layout
         return out.permute(0, 3, 1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         (where,) = ctx.saved_tensors
-        n, height, width, channels = where.shape
-        gradient = gradient.permute(0, 2, 3, 1).contiguous()
-        out = torch.empty((n, 2 * height, 2 * width, channels), dtype=gradient.dtype)
-        ctx.kernel(_integers(gradient), where.numpy(), _integers(out))
-        return out.permute(0, 3, 1, 2), None, None
+        bits = _integers(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
+        out = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
+        ctx.send_back(bits, where.numpy(), *ctx.layout[2:], _words(out, ctx.layout))
+        return out, None, None, None
 
 
 def _integers(x: Tensor) -> Any:
@@ -70,8 +131,13 @@ def _integers(x: Tensor) -> Any:
     return x.detach().view(_INTEGERS[x.dtype]).numpy()
 
 
-def _bounds(dtype: torch.dtype) -> tuple[Any, Any]:
-    """All bits but the sign, and the bits of infinity: more than these are not a number."""
-    integer = torch.iinfo(_INTEGERS[dtype])
-    infinity = torch.tensor(torch.inf, dtype=dtype).view(_INTEGERS[dtype])
-    return torch.tensor(integer.max, dtype=_INTEGERS[dtype]).numpy()[()], infinity.numpy()[()]
+def _words(x: Tensor, layout: _Layout) -> Any:
+    """The memory of images in words, ``[rows, 4 * width * words]``."""
+    return x.detach().permute(0, 2, 3, 1).reshape(layout.rows, -1).view(layout.word).numpy()
+
+
+def _bounds(dtype: torch.dtype) -> tuple[Any, Any, Any]:
+    """All bits but the sign; the bits of infinity and of minus infinity: more than these are not a number."""
+    integer = _INTEGERS[dtype]
+    infinity, lowest = torch.tensor([torch.inf, -torch.inf], dtype=dtype).view(integer).numpy()
+    return infinity.dtype.type(torch.iinfo(integer).max), infinity, lowest

@@ -1,81 +1,126 @@
-"""The kernels of :mod:`fedpart.layers.pooling`: plain loops, of which numba vectorises the inner ones."""
+"""The kernels of :mod:`fedpart.layers.pooling`: plain loops, of which numba vectorises the inner ones.
+
+A row of the result is computed at a time, from four rows of as many numbers: the upper left of all four-fold
+pixels, the upper right, the lower left, the lower right. So the loops that compute are long, however few
+channels there are. Between these rows and the image, pixels are copied by words, and where their number is
+known when the loop is compiled, a copy takes a few instructions.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from fedpart.compiled import jit
+from fedpart.compiled import Kernel, jit
 
 NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes no gradient
 
 
 @jit
-def pool(x: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
-    """Pool and rectify.
-
-    Args:
-        x: bits of the images, ``[N, height, width, channels]``.
-        out: bits of the result, ``[N, height // 2, width // 2, channels]``, written.
-        where: which of the four was the first maximum, row by row; like ``out``, written.
-        unsigned, infinity: all bits but the sign; bits of infinity.
-    """
-    count, height, width, channels = out.shape
+def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
+    """A row of ``pool`` that has something in it that is not a number: this wins, whatever its sign."""
     zero = unsigned - unsigned
-    for n in range(count):
-        for i in range(height):
-            for j in range(width):
-                for c in range(channels):
-                    a, b = x[n, 2 * i, 2 * j, c], x[n, 2 * i, 2 * j + 1, c]
-                    d, e = x[n, 2 * i + 1, 2 * j, c], x[n, 2 * i + 1, 2 * j + 1, c]
-                    # What is not a number wins, whatever its sign.
-                    a = a & unsigned if a & unsigned > infinity else a
-                    b = b & unsigned if b & unsigned > infinity else b
-                    d = d & unsigned if d & unsigned > infinity else d
-                    e = e & unsigned if e & unsigned > infinity else e
-                    largest = max(max(a, b), max(d, e))
-                    place = np.uint8(3)
-                    place = np.uint8(2) if d == largest else place
-                    place = np.uint8(1) if b == largest else place
-                    place = np.uint8(0) if a == largest else place
-                    where[n, i, j, c] = place if largest > zero else NOWHERE
-                    out[n, i, j, c] = max(largest, zero)
+    for k in range(len(out)):
+        a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
+        a = a & unsigned if a & unsigned > infinity else a
+        b = b & unsigned if b & unsigned > infinity else b
+        d = d & unsigned if d & unsigned > infinity else d
+        e = e & unsigned if e & unsigned > infinity else e
+        largest = max(max(a, b), max(d, e))
+        place = np.uint8(3)
+        place = np.uint8(2) if d == largest else place
+        place = np.uint8(1) if b == largest else place
+        place = np.uint8(0) if a == largest else place
+        where[k] = place if largest > zero else NOWHERE
+        out[k] = max(largest, zero)
 
 
-@jit
-def send_back(gradient: Any, where: Any, out: Any) -> None:
-    """Send each gradient to where the maximum was, and zeros elsewhere.
+@cache
+def kernels(words: int) -> tuple[Kernel, Kernel]:
+    """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run.
 
-    Args:
-        gradient: bits, ``[N, height // 2, width // 2, channels]``.
-        where: of :func:`pool`.
-        out: ``[N, height, width, channels]``, written.
+    In a row of the images' words, upper and lower pixels are ``down`` words apart, and neighbouring results
+    come from words that are ``on`` apart.
     """
-    count, height, width, channels = gradient.shape
-    values = gradient.reshape(count * height, width * channels)
-    places = where.reshape(values.shape)
-    written = out.reshape(count * height, 4 * width * channels)
-    four = np.empty((4, width * channels), gradient.dtype)
-    parts = four.reshape(4, width, channels)
-    rows = np.empty((2, 2 * width, channels), gradient.dtype)  # of the result: memory likes long writes
-    flat = rows.reshape(rows.size)
-    for row in range(len(values)):
-        for k in range(width * channels):
-            value, place = values[row, k], places[row, k]
-            zero = value - value
-            four[0, k] = value if place == 0 else zero
-            four[1, k] = value if place == 1 else zero
-            four[2, k] = value if place == 2 else zero
-            four[3, k] = value if place == 3 else zero
-        for j in range(width):
-            for c in range(channels):
-                rows[0, 2 * j, c] = parts[0, j, c]
-            for c in range(channels):
-                rows[0, 2 * j + 1, c] = parts[1, j, c]
-            for c in range(channels):
-                rows[1, 2 * j, c] = parts[2, j, c]
-            for c in range(channels):
-                rows[1, 2 * j + 1, c] = parts[3, j, c]
-        for i in range(flat.size):
-            written[row, i] = flat[i]
+
+    def pool(
+        x: Any,
+        any_words: int,
+        down: int,
+        on: int,
+        out: Any,
+        where: Any,
+        unsigned: Any,
+        infinity: Any,
+        lowest: Any,
+    ) -> None:
+        """Pool and rectify, for a result of ``[N, height, width, channels]``.
+
+        Args:
+            x: words of the images, ``[N * height, 4 * width * words]``.
+            any_words, down, on: words of a pixel, and how they are arranged.
+            out: bits of the result, ``[N * height, width * channels]``, written.
+            where: which of the four was the first maximum, row by row; like ``out``, written.
+            unsigned, infinity, lowest: all bits but the sign; bits of infinity, and of minus infinity.
+        """
+        length = words if words else any_words
+        zero = unsigned - unsigned
+        width = x.shape[1] // (4 * length)
+        four = np.empty((4, out.shape[1]), out.dtype)
+        parts = four.view(x.dtype)
+        for row in range(x.shape[0]):
+            for i in range(2):
+                for j in range(width):
+                    here, there = i * down + j * on, j * length
+                    for k in range(length):
+                        parts[2 * i, there + k] = x[row, here + k]
+                    for k in range(length):
+                        parts[2 * i + 1, there + k] = x[row, here + length + k]
+            nan = False
+            for k in range(out.shape[1]):
+                a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
+                largest = max(max(a, b), max(d, e))
+                place = np.uint8(3)
+                place = np.uint8(2) if d == largest else place
+                place = np.uint8(1) if b == largest else place
+                place = np.uint8(0) if a == largest else place
+                where[row, k] = place if largest > zero else NOWHERE
+                out[row, k] = max(largest, zero)
+                # Of what is not a number the positive ones are the largest anyway.
+                nan |= (lowest < a) & (a < zero) | (lowest < b) & (b < zero)
+                nan |= (lowest < d) & (d < zero) | (lowest < e) & (e < zero)
+            if nan:
+                _with_nan(four, out[row], where[row], unsigned, infinity)
+
+    def send_back(gradient: Any, where: Any, any_words: int, down: int, on: int, out: Any) -> None:
+        """Send each gradient to where the maximum was, and zeros elsewhere.
+
+        Args:
+            gradient: bits, ``[N * height, width * channels]``.
+            where: of ``pool``.
+            any_words, down, on: words of a pixel, and how they are arranged.
+            out: words, ``[N * height, 4 * width * words]``, written.
+        """
+        length = words if words else any_words
+        width = out.shape[1] // (4 * length)
+        four = np.empty((4, gradient.shape[1]), gradient.dtype)
+        parts = four.view(out.dtype)
+        for row in range(out.shape[0]):
+            for k in range(gradient.shape[1]):
+                value, place = gradient[row, k], where[row, k]
+                zero = value - value
+                four[0, k] = value if place == 0 else zero
+                four[1, k] = value if place == 1 else zero
+                four[2, k] = value if place == 2 else zero
+                four[3, k] = value if place == 3 else zero
+            for i in range(2):
+                for j in range(width):
+                    here, there = i * down + j * on, j * length
+                    for k in range(length):
+                        out[row, here + k] = parts[2 * i, there + k]
+                    for k in range(length):
+                        out[row, here + length + k] = parts[2 * i + 1, there + k]
+
+    return jit(pool), jit(send_back)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from torch import nn
 
 from fedpart.hyperparameters import ConcreteDropout
-from fedpart.layers import MaxPoolReLU
+from fedpart.layers import PooledConv2d
 
 
 def _cnn(
@@ -29,8 +29,7 @@ def _cnn(
             layers[name] = ConcreteDropout(rate, temperature)
 
     for i, width_out in enumerate(channels, start=1):
-        layers[f"conv{i}"] = nn.Conv2d(depth, width_out, 5, padding=2)
-        layers[f"pool{i}"] = MaxPoolReLU()
+        layers[f"conv{i}"] = PooledConv2d(depth, width_out, 5)
         dropout(f"dropout{i}")
         depth, height, width = width_out, height // 2, width // 2
     layers["flatten"] = nn.Flatten()
