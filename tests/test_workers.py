@@ -192,6 +192,13 @@ def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
     assert_equal_runs(one, other)
 
 
+def test_workers_that_cannot_start_are_a_sentence_and_not_a_loop(monkeypatch):
+    monkeypatch.setattr("fedpart.engines.workers.work", lambda *_: os._exit(3))
+    says = r"^A worker process ended before it ran a client of round 1 \(exit status 3\); use one worker\.$"
+    with pytest.raises(ClientError, match=says):
+        run(2, on_client_error="skip")
+
+
 @pytest.fixture
 def interrupts():
     """SIGINT raises KeyboardInterrupt, also where whoever started the tests has it ignored."""
