@@ -161,10 +161,7 @@ class JoinedNoise(Noise):
 
     def _check(self, shape: tuple[int, ...] | torch.Size) -> None:
         if not shape or shape[0] != sum(self._counts) + self._padding:
-            raise ValueError(
-                f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients "
-                f"cannot be computed together"
-            )
+            raise common_noise(shape)
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:
@@ -179,6 +176,14 @@ class JoinedNoise(Noise):
             part.rewind(channels_last)
         with super().active(channels_last):
             yield
+
+
+def common_noise(shape: tuple[int, ...] | torch.Size) -> ValueError:
+    """The error of a draw of ``shape`` that does not consist of a set of numbers for each row."""
+    return ValueError(
+        f"a layer draws noise of shape {tuple(shape)}, which all examples share, so that clients cannot be "
+        f"computed together"
+    )
 
 
 _ACTIVE: ContextVar[Noise | None] = ContextVar("fedpart_noise", default=None)

@@ -162,9 +162,9 @@ def _check_tensor(name: str, tensor: Tensor, size: int, dtype: torch.dtype | Non
 
 
 def summable(total: Update) -> bool:
-    """Whether a sum's values are surely finite and far from overflowing."""
+    """Whether a sum is finite, and too small to hold a value or a loss that :func:`validate` refuses."""
     tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
-    return all(math.isfinite(torch.dot(tensor, tensor).item()) for tensor in tensors)
+    return abs(total.loss) <= LARGEST and all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)
 
 
 def blocks(cohort: int) -> list[range]:

@@ -20,6 +20,8 @@ from fedpart.update import Update
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
+# Numbers of the networks that are stacked at once; gradients, changes and copies take five times as many.
+NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
 
 
 class VectorisedExecutor:
@@ -31,8 +33,9 @@ class VectorisedExecutor:
 
     Args:
         protocol: shared with the server.
-        rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory; a job
-            of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`.
+        rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory of
+            activations; a job of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`. That of
+            networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
 
     Raises:
         ValueError: fewer than one row, or a task in channels-last memory format, which vmap does not know.
@@ -48,7 +51,9 @@ class VectorisedExecutor:
             )
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
-        self.rows = rows or (ROWS_CPU if self.device.type == "cpu" else ROWS_GPU)
+        on_cpu = self.device.type == "cpu"
+        self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
+        self._jobs = max(1, (NUMBERS_CPU if on_cpu else NUMBERS_GPU) // protocol.partition.space.size)
         self._stack, self._executor = Stack(protocol), Executor(protocol)
 
     def begin(self, round: int, w: torch.Tensor, psi: torch.Tensor) -> None:
@@ -62,7 +67,7 @@ class VectorisedExecutor:
     ) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
-        Clients are read and computed a few at a time, as many as ``rows`` allows.
+        Clients are read and computed a few at a time, as many as rows and numbers allow.
 
         Args:
             clients: numbers.
@@ -73,15 +78,15 @@ class VectorisedExecutor:
             ValueError: the clients can be computed one after another but not together.
         """
         members: list[_Member | ClientError] = []
-        rows = 0
+        rows = count = 0
         for client, jobs in zip(clients, plans, strict=True):
             member = self._member(client, shards, jobs)
             more = 0 if isinstance(member, ClientError) else member.width * self.protocol.task.samples
-            if rows + more > self.rows:
+            if rows + more > self.rows or count + len(jobs) > self._jobs:
                 yield from self._updates(members)
-                members, rows = [], 0
+                members, rows, count = [], 0, 0
             members.append(member)
-            rows += more
+            rows, count = rows + more, count + len(jobs)
         yield from self._updates(members)
 
     def _member(self, client: int, shards: Any, jobs: Sequence[Job]) -> _Member | ClientError:
@@ -162,7 +167,7 @@ class VectorisedExecutor:
                 update.psi = self._executor.feedback(member.client, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
-        """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows."""
+        """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""
         kinds: dict[Job | bool, list[ClientJob]] = {}
         offset = 0
         for member in members:
@@ -173,7 +178,7 @@ class VectorisedExecutor:
         for jobs in kinds.values():
             jobs.sort(key=lambda of: (-len(of.batches), -len(of.batches[0])))  # like to like: little padding
             width = max(len(of.batches[0]) for of in jobs) * self.protocol.task.samples
-            count = max(1, self.rows // width)
+            count = min(self._jobs, max(1, self.rows // width))
             for first in range(0, len(jobs), count):
                 yield sorted(jobs[first : first + count], key=_order)
 

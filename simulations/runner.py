@@ -91,6 +91,10 @@ def run_experiment(
                 refuse_changed_images(out, images)
             experiment = build(config)
             state = experiment.start()
+        made = None
+        if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
+            with one_sentence(ConfigError, (ValueError,)):
+                made = (engine or _engine)(experiment, state)
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
         try:
             with one_sentence():
@@ -104,7 +108,7 @@ def run_experiment(
                     _iterations(experiment, state, desk)
                     summarised = partial(summarise_training, experiment, state, lines)
                 else:
-                    workers = _rounds(experiment, state, desk, engine or _engine)
+                    workers = _rounds(experiment, state, desk, made)
                     summarised = partial(summarise, experiment, state, lines, workers)
             with one_sentence(RunError, (ValueError,)):
                 summary = summarised()
@@ -115,7 +119,7 @@ def run_experiment(
 
 
 def _rounds(
-    experiment: Experiment, federation: Federation, desk: Desk, make_engine: MakeEngine
+    experiment: Experiment, federation: Federation, desk: Desk, made: AbstractContextManager[Engine]
 ) -> int | None:
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
@@ -128,8 +132,6 @@ def _rounds(
         desk.completed(last)
 
     try:
-        with one_sentence(ConfigError, (ValueError,)):
-            made = make_engine(experiment, federation)
         with made as engine, desk.signals():
             engine.run(config.rounds, on_round)
             workers = engine.workers

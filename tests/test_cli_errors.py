@@ -54,6 +54,22 @@ def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path: Path) -> Non
     refused(fedpart("run", path, "--out", "worse"), "labels of the evaluation set", status=1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"execution": "fused", "local": {"epochs": 2}}, "set it to 1, or use execution: loop"),
+        ({"execution": "vectorised", "channels_last": True}, "set channels_last to false"),
+    ],
+)
+def test_what_an_execution_refuses_leaves_no_folder_in_the_way(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), says)
+    assert not Path("here").exists()
+    path = tiny_file(tmp_path, rounds=1, **{**changes, "execution": "loop"})
+    assert fedpart("run", path, "--out", "here").exit_code == 0
+
+
 def test_nodes_that_are_not_the_clients_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """Cohort fusion: the sum over a cohort as one gradient of its pooled data."""
 
+import weakref
+
 import pytest
 import torch
 from problems import augmentation, chain_net, norm_net, settings, shard
@@ -8,6 +10,7 @@ from torch import nn
 from fedpart import (
     AffineAugmentation,
     ClientError,
+    ClipSettings,
     Dataset,
     Federation,
     HyperModule,
@@ -16,8 +19,8 @@ from fedpart import (
     Task,
     uniform,
 )
-from fedpart.engines import LocalEngine
-from fedpart.engines import fused as fused_module
+from fedpart.engines import LocalEngine, pooled
+from fedpart.executor import Executor
 
 SIZES = [3, 7, 2, 9, 4, 6, 1, 5, 8, 3, 2, 6]
 
@@ -37,7 +40,7 @@ def trained(execution, rounds=3, of=None, data=None, **changes):
 @pytest.mark.parametrize("network", [chain_net, norm_net])
 @pytest.mark.parametrize("rows", [1, 40, 10_000])
 def test_a_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, monkeypatch):
-    monkeypatch.setitem(fused_module.ROWS, "cpu", rows)
+    monkeypatch.setitem(pooled.ROWS, "cpu", rows)
     (loop, one_by_one), (fused, together) = (trained(kind, of=task(network)) for kind in ("loop", "fused"))
     torch.testing.assert_close(fused.w, loop.w, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
@@ -88,15 +91,15 @@ def test_the_sum_of_each_partition_agrees_in_single_precision(share):
 
 
 def test_passes_come_in_few_shapes(monkeypatch):
-    shapes, seen = [], fused_module.gradients
+    shapes, seen = [], pooled.gradients
 
     def recorded(task, *arguments):
         shapes.append(len(arguments[5].inputs) * task.samples)
         return seen(task, *arguments)
 
-    monkeypatch.setattr(fused_module, "gradients", recorded)
+    monkeypatch.setattr(pooled, "gradients", recorded)
     trained("fused", of=task(samples=4), rounds=6)
-    assert len(shapes) > 20 and all(rows % fused_module.ROUND == 0 for rows in shapes)
+    assert len(shapes) > 20 and all(rows % pooled.ROUND == 0 for rows in shapes)
 
 
 def test_what_cannot_be_fused_is_refused():
@@ -136,6 +139,45 @@ class Common(HyperModule):
 def test_noise_that_clients_would_share_is_refused():
     with pytest.raises(ClientError, match=r"round 1 cannot be fused \(a layer draws noise of shape \(1,\)"):
         trained("fused", of=Task(chain_net(), transforms=[Common()], samples=2))
+
+
+class PerFeature(Common):
+    """A number per feature, as many as a pass has rows."""
+
+    def forward(self, x):
+        return x + self.amount * uniform((x.shape[-1],), like=x)
+
+
+def test_noise_whose_shape_is_that_of_a_pass_by_chance_is_refused():
+    of = Task(nn.Linear(32, 3), transforms=[PerFeature()], samples=1)
+    data = [Dataset(torch.rand(4, 32), torch.zeros(4, dtype=torch.int64)) for _ in range(8)]
+    with pytest.raises(ClientError, match=r"cannot be fused \(a layer draws noise of shape \(32,\)"):
+        trained("fused", of=of, data=data, method="fedavg", method_options={"augment": True})
+
+
+def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
+    living, most, batches = weakref.WeakSet(), [], Executor.batches
+
+    def watched(*arguments):
+        for batch, noise in batches(*arguments):
+            living.add(noise)
+            yield batch, noise
+        most.append(len(living))
+
+    monkeypatch.setattr(Executor, "batches", watched)
+    monkeypatch.setitem(pooled.ROWS, "cpu", 40)  # of S = 2: some clients of two examples
+    of, kinds = task(samples=2), 5
+    for clients in (100, 200):
+        trained("fused", rounds=1, of=of, data=[shard(2, seed) for seed in range(clients)], cohort=clients)
+        assert len(most) > clients and max(most) <= kinds * 10 + 1
+
+
+@pytest.mark.parametrize("changes", [{"clip": ClipSettings(1.0)}, {"trim": 0.2, "weighting": "uniform"}])
+def test_whatever_looks_at_a_clients_own_update_is_refused(changes):
+    with pytest.raises(
+        ValueError, match=r"to clip, to trim or to make private; leave clip, trim and privacy"
+    ):
+        trained("fused", **changes)
 
 
 def test_the_client_to_blame_is_named_or_skipped():

@@ -262,6 +262,27 @@ def test_rows_bound_what_is_computed_at_once(monkeypatch):
     assert any(jobs > 1 for jobs, _, _ in stacks)
 
 
+def test_numbers_of_networks_are_bounded_too(monkeypatch):
+    """Many small shards of a large network have few rows and many numbers."""
+    counts, together, run = [], [], Stack.run
+
+    def spy(self, jobs, inputs, targets):
+        counts.append(len(jobs))
+        together.append(len(inputs))
+        return run(self, jobs, inputs, targets)
+
+    monkeypatch.setattr(Stack, "run", spy)
+    task = images(precision="fp64")
+    size = task.parameter_space(3).size
+    monkeypatch.setattr("fedpart.vectorised.NUMBERS_CPU", 4 * size + 1)
+    assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
+    assert 1 < max(counts) <= 4 and max(together) <= 4
+    counts.clear()
+    monkeypatch.setattr("fedpart.vectorised.NUMBERS_CPU", size - 1)
+    assert_parity(task, 1e-12, sizes=[1] * 5, rows=10_000)
+    assert max(counts) == 1
+
+
 def test_noise_of_a_stack_is_that_of_each_job():
     keys = [NoiseKey(3, f"train {1 + job % 2}", (0, job, ROUND)) for job in range(5)]
     sizes = [4, 2, 4, 1, 3]

@@ -108,6 +108,19 @@ def test_clients_that_fail_are_skipped_alike():
     assert_equal_runs(one, local(3, **config))
 
 
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [(1e9, "its training loss is beyond"), (1e17, "w_1 has values beyond")],
+)
+def test_finite_values_that_are_too_large_are_refused_alike(scale, reason):
+    task = Task(torch.nn.Linear(4, 3), samples=1, likelihood="gaussian", precision="fp64")
+    data = [(torch.ones(n, 4), torch.full((n, 3), 0.0 if i else scale)) for i, n in enumerate(SIZES)]
+    for execution, workers in (("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)):
+        with pytest.raises(ClientError, match="update of client 0 in round 1 was refused: " + reason):
+            options = {"cohort": len(SIZES), "method": "fedavg", "workers": workers}
+            federate(task, data, rounds=1, execution=execution, **options)
+
+
 def test_a_round_without_any_update():
     task = Task(chain_net(), samples=1)
     data = shards(SIZES)
@@ -177,6 +190,13 @@ def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
     other = local(1, failing=victim(), on_client_error="skip")
     other[1][0].skipped[0]["reason"] = reason  # the others of its block are not lost
     assert_equal_runs(one, other)
+
+
+def test_workers_that_cannot_start_are_a_sentence_and_not_a_loop(monkeypatch):
+    monkeypatch.setattr("fedpart.engines.workers.work", lambda *_: os._exit(3))
+    says = r"^A worker process ended before it ran a client of round 1 \(exit status 3\); use one worker\.$"
+    with pytest.raises(ClientError, match=says):
+        run(2, on_client_error="skip")
 
 
 @pytest.fixture

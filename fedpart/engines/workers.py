@@ -84,9 +84,8 @@ class WorkerPool:
         """The sum over all blocks of a round's cohort at the server's ``w [size]`` and ``psi [P]``.
 
         Raises:
-            ClientError: a client failed, and the settings say ``fail``.
+            ClientError: a client failed, and the settings say ``fail``; or a worker died before it ran one.
             ValueError: task and shards have to be pickled, and cannot be.
-            RuntimeError: a worker died before it ran a client.
         """
         self._epoch += 1
         state = self._shared.row(0)
@@ -145,7 +144,8 @@ class WorkerPool:
         status = self._bury(worker)
         client = int(self._shared.at[worker.number])
         if client < 0:
-            raise RuntimeError(f"A worker process ended before it ran a client ({status}).")
+            ended = f"A worker process ended before it ran a client of round {task.round} ({status})"
+            raise ClientError(f"{ended}; use one worker.")
         deaths[client] += 1
         if deaths[client] < DEATHS:
             return []

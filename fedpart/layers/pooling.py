@@ -43,8 +43,8 @@ def max_relu_of_blocks(x: Tensor) -> Tensor:
     """The same where the four pixels already lie in channels, by the compiled kernel only.
 
     Args:
-        x: ``[N, 4 * channels, height, width]``: first the channels of the upper left pixels, then those of the
-            upper right, the lower left and the lower right ones.
+        x: ``[N, 4 * channels, height, width]``: first the channels of the upper left pixels, then those of
+            the upper right, the lower left and the lower right ones.
 
     Returns:
         ``[N, channels, height, width]``.

@@ -75,7 +75,11 @@ class Method:
     def loss(
         self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
     ) -> Tensor:
-        """Objective of a job on one batch, minimised: a scalar, in nats."""
+        """Objective of a job on one batch, minimised: a scalar, in nats.
+
+        A mean over examples, by ``batch.weights`` if there are any, and what does not depend on the batch:
+        vectorised and fused execution pad batches with examples of weight 0, and fused ones pool them.
+        """
         return task.loss(w, psi, batch, noise)
 
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
