@@ -517,6 +517,14 @@ def test_augerino_steps_weights_and_widths_at_once(safe):
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
+def test_augerino_leaves_drop_rates_where_they_are():
+    task = Task(chain_net(dropout=True), transforms=[AffineAugmentation("augerino", 0.5)], samples=1)
+    state = run(training(task, shard(40), method="augerino", iterations=3))
+    start = dict(zip(task.psi_names, task.psi_space.tensors(task.psi_space.initial()).values(), strict=True))
+    moved = [name for name, value in state.psi_tensors().items() if not torch.equal(value, start[name])]
+    assert len(start) > 1 and moved == ["affine.range"]
+
+
 BAD = [
     ({"method": "augerino", "method_options": {"weight": "x"}}, "Augerino's weight is a number"),
     ({"method": "separate", "defaults": "zeros"}, "leave parameters, scheme, defaults away"),
