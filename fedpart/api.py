@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, as_dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.federation import Federation, RoundReport
 from fedpart.protocol import Protocol
@@ -63,8 +63,8 @@ def federate(
     for name, count in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
         if count < 1:
             raise ValueError(f"{name} is a number of rounds, at least 1, got {count}.")
-    data = [_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
-    held_out = None if validation is None else _dataset(validation)
+    data = [as_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
+    held_out = None if validation is None else as_dataset(validation)
     federation = Federation(Protocol(task, _settings(len(data), settings)))
     if checkpoint is not None:
         check_checkpoints(federation.protocol.settings, checkpoint_every)
@@ -97,11 +97,7 @@ class _Lazy(Sequence[Dataset]):
         return len(self._shards)
 
     def __getitem__(self, client: Any) -> Any:
-        return _dataset(self._shards[client])
-
-
-def _dataset(shard: Shard) -> Dataset:
-    return shard if isinstance(shard, Dataset) else Dataset(*shard)
+        return as_dataset(self._shards[client])
 
 
 def _settings(clients: int, given: dict[str, Any]) -> FederationSettings:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from fedpart.agreement import agreement
-from fedpart.data.chunks import in_chunks
-from fedpart.data.dataset import Dataset
+from fedpart.data.chunks import Examples, in_chunks
+from fedpart.data.dataset import Dataset, as_dataset
 from fedpart.gradients import MISFIT, Gradients, Point, gradients, psi_mask
 from fedpart.jobs import Job, Step
 from fedpart.methods.base import build_method
@@ -30,8 +30,8 @@ class Training(ModelState):
 
     Args:
         task: what is learned; the method may change it.
-        dataset: the training data, divided at random into chunks; or the chunks themselves, a data set each,
-            whose sizes then take the place of the settings' proportions.
+        dataset: the training data, divided at random into chunks; or a list of the chunks themselves, whose
+            sizes then take the place of the settings' proportions.
         settings: see :class:`~fedpart.settings.TrainingSettings`.
         identity: text that stands for the data in checkpoints.
         evidence: another estimate of the log marginal likelihood than L_ML, in nats, for reports and
@@ -45,12 +45,19 @@ class Training(ModelState):
 
     Raises:
         ValueError: settings that do not fit the data (a chunk without examples) or the method.
+
+    Example: a loop of one's own, on batches that ``draw(dataset)`` makes, for a k of 2 or more:
+
+        seen, new = training.examples(1, k), training.examples(k, k)
+        training.parameter_step(k, draw(seen))
+        training.psi_step(k, draw(new))
+        print(training.log_marginal_likelihood(), training.evaluate(test))
     """
 
     def __init__(
         self,
         task: Task,
-        dataset: Dataset | Sequence[Dataset],
+        dataset: Examples | Sequence[Examples],
         settings: TrainingSettings,
         identity: str = "",
         evidence: Callable[[Training], float] | None = None,
@@ -128,7 +135,13 @@ class Training(ModelState):
         return self.learns_psi and iteration % self.settings.psi_every == 0
 
     def examples(self, first: int, last: int) -> Dataset:
-        """The examples of chunks ``first..last``."""
+        """The examples of chunks ``first..last``, numbered from 1.
+
+        Raises:
+            ValueError: there are no such chunks.
+        """
+        if not 1 <= first <= last < len(self._bounds):
+            raise ValueError(f"Chunks are numbered 1 to {len(self._bounds) - 1}, got {first} to {last}.")
         places = slice(self._bounds[first - 1], self._bounds[last])
         return Dataset(self._data.inputs[places], self._data.targets[places])
 
@@ -155,47 +168,53 @@ class Training(ModelState):
         self._losses[1] += 1
         return loss
 
-    def parameter_step(self, k: int, batch: Batch) -> float:
+    def parameter_step(self, k: int, batch: Batch | Examples) -> float:
         """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
 
         Args:
             k: 1..C; the batch must come from chunks 1..k.
-            batch: of any size.
+            batch: of any size, on any device.
 
         Returns:
             The mean negative log-likelihood of the batch before the step, nats.
 
         Raises:
-            ValueError: there is no partition k.
+            ValueError: there is no partition k, or no example.
             TrainingError: see :meth:`step`.
         """
         if not 1 <= k <= self.partition.chunks:
             raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
         self._index = 0
-        loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), batch, self.completed + 1)
+        step = Step(Job(subnetwork=k, partition=k), 1, k)
+        loss = self._run(step, self._batch(batch), self.completed + 1)
         self.completed += 1
         return loss
 
-    def psi_step(self, k: int, batch: Batch) -> float:
+    def psi_step(self, k: int, batch: Batch | Examples) -> float:
         """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), for a loop of one's own.
 
         Args:
             k: 2..C; the batch must come from chunk k.
-            batch: of any size.
+            batch: of any size, on any device.
 
         Returns:
             The mean negative log-likelihood of the batch before the step, nats.
 
         Raises:
-            ValueError: there is no chunk k that psi can be trained on, or no psi to train.
+            ValueError: there is no chunk k that psi can be trained on, no psi to train, or no example.
             TrainingError: see :meth:`step`.
         """
-        if not 2 <= k <= len(self.shares):
-            raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
         if not self.learns_psi:
             raise ValueError(f"The method {self.settings.method!r} trains no hyperparameter of this task.")
+        if len(self.shares) == 1:
+            raise ValueError(
+                f"psi_step() trains psi on a chunk that a network has not seen, but the method "
+                f"{self.settings.method!r} has one chunk here; call step() instead."
+            )
+        if not 2 <= k <= len(self.shares):
+            raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
-        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), batch, self.completed)
+        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._batch(batch), self.completed)
 
     def log_marginal_likelihood(self) -> float:
         """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
@@ -225,8 +244,11 @@ class Training(ModelState):
             on_step: called with the number of every completed iteration, after its report.
 
         Raises:
+            ValueError: ``every`` is below 1.
             TrainingError: see :meth:`step`.
         """
+        if every < 1:
+            raise ValueError(f"Reports are at least one iteration apart, got {every}.")
         ends = {end: name for name, end in self.stages}
         start = time.perf_counter()
         while self.completed < self.total:
@@ -271,6 +293,18 @@ class Training(ModelState):
             lml=lml,
             stage=stage,
         )
+
+    def _batch(self, given: Batch | Examples) -> Batch:
+        """A batch of the user's, where the model is."""
+        if isinstance(given, Batch):
+            batch = given
+        else:
+            dataset = as_dataset(given)
+            batch = Batch(dataset.inputs, dataset.targets)
+        if len(batch.inputs) == 0:
+            raise ValueError("The batch is empty; a step needs at least one example.")
+        weights = None if batch.weights is None else batch.weights.to(self.w.device)
+        return Batch(batch.inputs.to(self.w.device), batch.targets.to(self.w.device), weights)
 
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:
         job = step.job

@@ -30,6 +30,8 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
     Raises:
         ValueError: fewer than one or more than 255 of them, one that is not positive, or a sum other than 1.
     """
+    if isinstance(proportions, (int, float, str)):
+        raise ValueError(f"The {what} are one number per chunk, (0.8, 0.1, 0.1) say, got {proportions!r}.")
     u = tuple(float(p) for p in proportions)
     if not 1 <= len(u) < 256:
         raise ValueError(f"There must be between 1 and 255 {what}, got {len(u)}.")

@@ -134,7 +134,8 @@ class TrainingSettings:
         parameters: u_1..u_C of the parameters; None: as ``chunks``.
         batch_size: examples of a parameter step, drawn with replacement (I.1).
         psi_batch_size: examples of a psi step; None: as ``batch_size``.
-        psi_every: iterations from one psi step to the next; more than 1 is cheaper (I.1).
+        psi_every: iterations from one psi step to the next; more than 1 is cheaper (I.1). Augerino, which
+            takes w's and psi's gradient from one loss, steps psi in every iteration, on w's batch.
         seed: of everything but the data.
         optimiser, optimiser_psi: of the parameters (a state per partition) and of psi.
         weight_decay: of the parameters, in a network trained on all chunks.
@@ -184,6 +185,12 @@ class TrainingSettings:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise ValueError(f"{name} is at least 1, got {count}.")
+        for name in ("optimiser", "optimiser_psi"):
+            if not isinstance(getattr(self, name), OptimiserSettings):
+                raise ValueError(
+                    f"{name} is one of SGDSettings(...), AdamSettings(...) or AdamWSettings(...), got "
+                    f"{getattr(self, name)!r}."
+                )
         if not 0 < self.final_rate <= 1:
             raise ValueError(
                 f"final_rate is the last learning rate over the first, in (0, 1], got {self.final_rate}."

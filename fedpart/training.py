@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from fedpart.centralised import Training
-from fedpart.data.dataset import Dataset
+from fedpart.data.chunks import Examples, given_chunks
+from fedpart.data.dataset import as_dataset
 from fedpart.registry import nearest
 from fedpart.reports import TrainingError, TrainingReport
 from fedpart.settings import TrainingSettings
@@ -22,9 +21,9 @@ __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "f
 
 def fit(
     task: Task,
-    dataset: Dataset | tuple[Tensor, Tensor] | Sequence[Dataset],
+    dataset: Examples | Sequence[Examples],
     *,
-    validation: Dataset | tuple[Tensor, Tensor] | None = None,
+    validation: Examples | None = None,
     evaluate_every: int = 100,
     on_report: Callable[[TrainingReport], None] | None = None,
     checkpoint: str | Path | None = None,
@@ -35,8 +34,8 @@ def fit(
 
     Args:
         task: what is learned.
-        dataset: a :class:`Dataset` or ``(inputs, targets)``, divided at random into chunks; or a list of C
-            data sets, the chunks themselves.
+        dataset: a :class:`Dataset` or ``(inputs, targets)``, divided at random into chunks; or a list of C of
+            them, the chunks themselves, whose sizes take the place of ``chunks=``.
         validation: held-out data for ``val_accuracy`` and ``val_nll``; nothing is trained on it.
         evaluate_every: iterations between reports.
         on_report: called with each report.
@@ -45,6 +44,10 @@ def fit(
             undisturbed run.
         **settings: of :class:`~fedpart.settings.TrainingSettings`, e.g. ``iterations=2000``,
             ``chunks=(0.8, 0.1, 0.1)``, ``optimiser=AdamSettings(1e-3)``.
+
+    Returns:
+        The final state and all reports. With ``keep_best`` the state is that of the best report,
+        ``result.state.best``, which need not be the last.
 
     Raises:
         ValueError: settings, data or checkpoint do not fit; the message says what to change.
@@ -56,12 +59,15 @@ def fit(
     for name in settings:
         if name not in known:
             raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
-    training = Training(task, _data(dataset), TrainingSettings(**settings))
-    held_out = None if validation is None else _data(validation)
+    chunks = given_chunks(dataset)
+    if chunks is not None:
+        settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
+    training = Training(task, chunks or dataset, TrainingSettings(**settings))
+    held_out = None if validation is None else as_dataset(validation)
     path, metrics = training.resume(checkpoint, resume), []
 
     def report(found: TrainingReport) -> None:
-        if isinstance(held_out, Dataset):
+        if held_out is not None:
             scores = training.evaluate(held_out)
             found.val_accuracy, found.val_nll = scores.get("accuracy"), scores["nll"]
         metrics.append(found)
@@ -72,10 +78,3 @@ def fit(
 
     training.run(evaluate_every, report)
     return Result(training, metrics)
-
-
-def _data(given: Any) -> Any:
-    """``(inputs, targets)`` as a data set; a data set, or a list of them, as it is."""
-    if isinstance(given, tuple) and given and isinstance(given[0], Tensor):
-        return Dataset(*given)
-    return given

@@ -42,6 +42,7 @@ def mask_figure(run: Run) -> Figure:
     dress(last, "probability [%]", "input", f"At {run.clock} {kept:,.0f}: {count}")
     colours = [COLOURS[0] if p > 50 else COLOURS[1] for p in final]
     last.bar(inputs, final, color=colours, width=0.75)
+    last.set_axisbelow(True)
     last.axhline(50, color="0.3", lw=1.2, ls="--")
     last.set_ylim(0, 100)
     last.set_xlim(-0.6, len(keep) - 0.4)

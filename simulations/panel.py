@@ -14,7 +14,7 @@ from rich.text import Text
 from simulations.curves import byte_text
 from simulations.evidence import NAMES
 from simulations.progress import compact
-from simulations.psi_parts import PsiParts, kept
+from simulations.psi_parts import PsiParts, kept, rotation
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
@@ -145,8 +145,8 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     parts = PsiParts.of(psi)
     found = []
     for names in parts.angles:
-        low, high = sorted(psi[name] for name in names)  # they may have crossed
-        found.append(f"images may be turned by {low:+.0f} to {high:+.0f} degrees")
+        low, high = rotation(psi, names)
+        found.append(f"images may be turned by {low} to {high} degrees")
     others = []
     for names in parts.ranges:
         low, high = sorted(psi[name] for name in names)

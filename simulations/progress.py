@@ -15,7 +15,7 @@ from rich.text import Text
 from simulations.config import Config, ExperimentConfig
 from simulations.evidence import NAMES
 from simulations.metrics import Report
-from simulations.psi_parts import PsiParts, kept
+from simulations.psi_parts import PsiParts, kept, rotation
 
 
 class Progress:
@@ -109,8 +109,8 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
     names = PsiParts.of(physical)
     parts = []
     for ends in names.angles:
-        low, high = sorted(physical[name] for name in ends)  # they may have crossed
-        parts.append(f"rotation {low:+.0f}..{high:+.0f} deg")
+        low, high = rotation(physical, ends)
+        parts.append(f"rotation {low}..{high} deg")
     if names.rates:
         parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
     if names.keeps:

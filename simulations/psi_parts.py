@@ -142,6 +142,13 @@ def _ends(parts: Sequence[Quantity]) -> tuple[str, ...]:
     return tuple(q.name for q in sorted(parts, key=lambda q: q.bound != "min"))
 
 
+def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, str]:
+    """Ends of a range in degrees, the smaller first (they may have crossed); tenths of a narrow range."""
+    low, high = sorted(physical[name] for name in ends)
+    digits = 0 if max(abs(low), abs(high)) >= 10 else 1
+    return f"{low:+.{digits}f}", f"{high:+.{digits}f}"
+
+
 def kept(physical: Mapping[str, float]) -> list[int]:
     """Numbers (from 0) of the inputs that a learned mask keeps with more than 50%."""
     return [i for i, name in enumerate(PsiParts.of(physical).keeps) if physical[name] > 50]

@@ -22,7 +22,10 @@ from simulations.selection import Column, Selection
 from simulations.selection_figures import plot_selection
 
 # Keys whose values have no evidences that can be compared, and why.
-_EXAMPLES = ("chunks", "data", "data_dir", "data_seed", "training_points", "rotated", "max_angle", "seed")
+_EXAMPLES = (
+    *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
+    *("rotated", "max_angle", "rotated_padding"),
+)
 _INCOMPARABLE = {
     **dict.fromkeys(_EXAMPLES, "each is of other examples"),
     **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
@@ -124,9 +127,9 @@ def run_selection(
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
-    plot_selection(selection, out)
+    files = [out / "summary.json", out / "select.csv", plot_selection(selection, out)]
     console.print(selection.table())
-    say(console, f"Numbers and picture: {out / 'summary.json'}, {out / 'select.csv'}, {out / 'select.png'}")
+    say(console, f"Numbers and picture: {', '.join(str(file) for file in files if file is not None)}")
     if failures:
         raise SelectionIncomplete(selection, len(cells) + len(twins))
     return selection

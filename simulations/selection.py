@@ -39,9 +39,10 @@ class ValueScores:
 
     Attributes:
         value: of the key.
-        seeds: those that have a result.
+        seeds: those that the scores are over: every value that has evidence at all has it there, for means
+            over other data are no comparison.
         lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
-        lml_per_seed: by seed.
+        lml_per_seed: of all seeds that have it.
     """
 
     value: Any
@@ -92,7 +93,9 @@ class Column:
             runs: summaries by value, in the order of the values.
         """
         assert config.select is not None
-        rows = [_row(value, own) for value, own in zip(config.select.values, runs.values(), strict=True)]
+        found = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
+        shared = set.intersection(*(set(own) for own in found if own)) if any(found) else set()
+        rows = [_row(value, own, shared) for value, own in zip(config.select.values, found, strict=True)]
         scored = [row for row in rows if row.lml is not None]
         seeds = range(config.seed, config.seed + config.select.seeds)
         complete = [seed for seed in seeds if all(seed in row.lml_per_seed for row in rows)]
@@ -151,10 +154,17 @@ class Selection:
                 _text(row.test_log_likelihood, 1.0, 3),
             ]
             table.add_row(*map(Text, cells), style="bold" if best else "")
+        if column.best is None:
+            return Group(table, Text(f"no {what} on a seed that all values have"), Text(""))
         lines = [f"* {what} is largest at {column.best}"]
         if len(column.best_per_seed) > 1:
             agree = sum(value == column.best for value in column.best_per_seed.values())
             lines[0] += f", and on {agree} of {len(column.best_per_seed)} seeds"
+        if any(len(row.lml_per_seed) > len(row.seeds) for row in column.rows):
+            seeds = max(len(row.seeds) for row in column.rows)
+            lines.append(
+                f"all numbers are of the {seeds} seed{'s' * (seeds > 1)} that every value with a result has"
+            )
         found = {
             key.replace("_", " ").replace("log ", "log-"): value
             for key, value in column.rank_correlation.items()
@@ -192,12 +202,13 @@ class Selection:
             writer.writerows(flat)
 
 
-def _row(value: Any, runs: Sequence[dict[str, Any]]) -> ValueScores:
+def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
+    runs = [run for seed, run in found.items() if seed in shared]
     scores = {
         name: Score.of(None if run[key] is None else factor * run[key] for run in runs)
         for name, (key, factor) in _MEASURES.items()
     }
-    per_seed = {run["seed"]: run["lml"] for run in runs if run["lml"] is not None}
+    per_seed = {seed: run["lml"] for seed, run in found.items()}
     return ValueScores(value=value, seeds=[run["seed"] for run in runs], lml_per_seed=per_seed, **scores)
 
 

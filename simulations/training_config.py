@@ -36,7 +36,11 @@ class TrainingConfig(Config):
     psi_batch_size: int | None = Field(
         default=None, ge=1, description="examples per step on psi; null: as batch_size"
     )
-    psi_every: int = Field(default=1, ge=1, description="iterations between steps on psi")
+    psi_every: int = Field(
+        default=1,
+        ge=1,
+        description="iterations from one step on psi to the next; augerino steps it in every one",
+    )
     optimiser: WeightOptimiserSection = Field(default=WeightOptimiserSection(), description="of the weights")
     optimiser_psi: OptimiserSection = Field(default=OptimiserSection(), description="of psi")
     schedule: ScheduleSection = Field(

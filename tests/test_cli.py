@@ -231,6 +231,8 @@ def test_psi_in_few_words() -> None:
     ranges["affine.scale_x_max"] = 1.1
     physical = {**ranges, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "light.gain": 0.2}
     assert compact(physical) == "rotation -12..+14 deg, dropout 9.8%, light.gain 0.2"
+    narrow = {"affine.angle_min [deg]": 0.31, "affine.angle_max [deg]": -0.26}  # crossed
+    assert compact(narrow) == "rotation -0.3..+0.3 deg"
     assert compact({}) == ""
 
 

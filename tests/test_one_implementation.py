@@ -14,9 +14,9 @@ FILES = {
     for file in FOLDER.rglob("*.py")
 }
 EVERYTHING = FILES | {
-    f"{package}.{file.stem}": file
+    ".".join(file.relative_to(FOLDER.parent).with_suffix("").parts): file
     for package in ("server", "client", "simulations")
-    for file in (FOLDER.parent / package).glob("*.py")
+    for file in (FOLDER.parent / package).rglob("*.py")
 }
 SHARED = {
     f"fedpart.{name}"

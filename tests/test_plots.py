@@ -319,11 +319,14 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     figure = transforms_figure(task, learned, images)
     assert len(figure.axes) == 3 * (1 + 2 * SAMPLES)
     assert [text.get_text() for text in figure.texts[1:]] == [
-        "image", "at the start\nrotation -1..+1 deg", "as learned\nrotation -57..+57 deg",
+        "image", "at the start\nrotation -0.6..+0.6 deg", "as learned\nrotation -57..+57 deg",
     ]  # fmt: skip
     np.testing.assert_allclose(figure.axes[0].images[0].get_array().squeeze(), images[0, 0])
     before = sample(task, task.psi_space.initial(), images)
     turned = sample(task, learned, images)
+    for axes, block in ((figure.axes[3 : 3 + 3 * SAMPLES], before), (figure.axes[3 + 3 * SAMPLES :], turned)):
+        shown = np.stack([ax.images[0].get_array().squeeze() for ax in axes])
+        np.testing.assert_allclose(shown, block.flatten(0, 2), atol=1e-6)
     assert (before - images[:, None]).abs().mean() < (turned - images[:, None]).abs().mean()
     assert torch.equal(turned, sample(task, learned, images))
     assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 3  # nothing was learned

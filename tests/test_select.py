@@ -18,6 +18,7 @@ from tiny import tiny_training, tiny_training_file
 from simulations.cells import complete
 from simulations.config import ConfigError
 from simulations.curves import Run
+from simulations.experiment import RunError
 from simulations.plots import run_figure
 from simulations.progress import Progress
 from simulations.run_directory import read_metrics, read_summary
@@ -119,6 +120,36 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     assert len(summary["failures"]) == 2
     run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
     assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
+
+
+def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path: Path) -> None:
+    """The data of seed 1 are easier, whatever the value: 15 has no run on it."""
+    evidences = {"5": {0: -30.0, 1: -3.0}, "15": {0: -20.0}, "30": {0: -25.0, 1: -1.0}, "40": {}}
+    runs = {v: [scored(int(v), seed, lml) for seed, lml in own.items()] for v, own in evidences.items()}
+    config = tiny_training(select={"key": "iterations", "values": [5, 15, 30, 40], "seeds": 2})
+    column = Column.of("partitioned", "lml", config, runs)
+    assert column.best == 15
+    assert [row.lml and row.lml.mean for row in column.rows] == [-30.0, -20.0, -25.0, None]
+    assert [row.seeds for row in column.rows] == [[0], [0], [0], []]
+    assert column.rows[2].lml_per_seed == {0: -25.0, 1: -1.0}
+    assert column.rank_correlation["test_accuracy"] == pytest.approx(1.0)
+    selection = Selection("iterations", [column], [], config)
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(selection.table())
+    assert "all numbers are of the 1 seed that every value with a result has" in stream.getvalue()
+    assert "over 2 seeds" not in selection_figure(selection).get_suptitle()
+
+
+def test_where_nothing_can_be_compared_nothing_is_named(tmp_path: Path) -> None:
+    stream = io.StringIO()
+
+    def fails(*_: Any, **__: Any) -> dict[str, Any]:
+        raise RunError("This one fails.")
+
+    with pytest.raises(SelectionIncomplete):
+        run_selection(tiny_training(select=SELECT), tmp_path, run=fails, console=Console(file=stream))
+    assert "no L_ML on a seed that all values have" in stream.getvalue()
+    assert "None" not in stream.getvalue() and "select.png" not in stream.getvalue()
 
 
 def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> None:
@@ -239,6 +270,9 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     refused(
         fedpart("select", with_section, *chunks), "chunks cannot be compared", "each is of other examples"
     )
+    for key, values in (("data_options", "{},{}"), ("rotated_padding", "zeros,border")):
+        other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
+        refused(other, f"Values of {key} cannot be compared", "each is of other examples")
     for key, values in (("evidence", "lml,laplace"), ("method", "partitioned,separate")):
         other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
         refused(other, f"Values of {key} cannot be compared", "each estimates it in another way")

@@ -517,6 +517,14 @@ def test_augerino_steps_weights_and_widths_at_once(safe):
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
+def test_augerino_leaves_drop_rates_where_they_are():
+    task = Task(chain_net(dropout=True), transforms=[AffineAugmentation("augerino", 0.5)], samples=1)
+    state = run(training(task, shard(40), method="augerino", iterations=3))
+    start = dict(zip(task.psi_names, task.psi_space.tensors(task.psi_space.initial()).values(), strict=True))
+    moved = [name for name, value in state.psi_tensors().items() if not torch.equal(value, start[name])]
+    assert len(start) > 1 and moved == ["affine.range"]
+
+
 BAD = [
     ({"method": "augerino", "method_options": {"weight": "x"}}, "Augerino's weight is a number"),
     ({"method": "separate", "defaults": "zeros"}, "leave parameters, scheme, defaults away"),
@@ -529,6 +537,9 @@ BAD = [
     ({"method": "none", "keep_best": True}, "keep_best needs L_ML"),
     ({"method_options": {"x": 1}}, "does not take the options"),
     ({"psi_every": 0}, "psi_every is at least 1"),
+    ({"chunks": 3}, "one number per chunk"),
+    ({"optimiser": "adam"}, r"optimiser is one of SGDSettings.*got 'adam'"),
+    ({"optimiser_psi": torch.optim.Adam}, r"optimiser_psi is one of SGDSettings"),
     ({"iterations": 0}, "iterations is at least 1"),
     ({"final_rate": 0.0}, "final_rate is"),
     ({"weight_decay": -1.0}, "Weight decay is"),
@@ -560,9 +571,42 @@ def test_chunks_that_are_given_have_their_own_sizes():
     assert len(training(data=chunks(), method="none").chunks[0]) == 40  # a single network takes them all
 
 
+def test_chunks_that_are_given_may_be_pairs_of_tensors_and_say_how_many_they_are():
+    pairs = [(chunk.inputs, chunk.targets) for chunk in chunks(sizes=(20, 12))]
+    options = {"iterations": 5, "batch_size": 6, "seed": 3}
+    given = [fit(Task(smooth_net(), samples=1), data, **options) for data in (pairs, chunks(sizes=(20, 12)))]
+    assert torch.equal(given[0].state.w, given[1].state.w)
+    assert given[0].state.shares == (20 / 32, 12 / 32)
+    with pytest.raises(ValueError, match="2 chunks of data for 3 proportions"):
+        fit(Task(smooth_net(), samples=1), pairs, chunks=CHUNKS, **options)
+
+
+@pytest.mark.parametrize("data", [torch.zeros(4, 2), (torch.zeros(4, 2),), [], None, "digits"])
+def test_what_is_no_data_is_refused(data):
+    task, one = Task(smooth_net(), samples=1), shard(40)
+    with pytest.raises(ValueError, match="Data are a Dataset or the two tensors"):
+        fit(task, data, iterations=1)
+    if data is not None:
+        with pytest.raises(ValueError, match="Data are a Dataset or the two tensors"):
+            fit(task, one, validation=data, iterations=1)
+
+
+def test_there_are_no_other_chunks_than_those():
+    state = training()
+    for first, last in ((0, 1), (2, 1), (2, 4)):
+        with pytest.raises(ValueError, match=f"numbered 1 to 3, got {first} to {last}"):
+            state.examples(first, last)
+
+
+def test_reports_are_an_iteration_apart():
+    with pytest.raises(ValueError, match="at least one iteration apart, got 0"):
+        training().run(0, print)
+
+
 @pytest.mark.parametrize(
     "step, says",
     [
+        (lambda s, b: s.parameter_step(1, Batch(b.inputs[:0], b.targets[:0])), "batch is empty"),
         (lambda s, b: s.parameter_step(0, b), "numbered 1 to 3, got 0"),
         (lambda s, b: s.parameter_step(4, b), "numbered 1 to 3, got 4"),
         (lambda s, b: s.psi_step(1, b), "chunks 2 to 3, got 1"),
@@ -578,10 +622,30 @@ def test_steps_of_partitions_that_are_not_there(step, says):
     assert before[2] == state.iteration
 
 
-def test_a_psi_step_without_psi_is_refused():
-    state = training(Task(chain_net(dropout=False)))
-    with pytest.raises(ValueError, match="trains no hyperparameter"):
-        state.psi_step(2, Batch(state.chunks[0].inputs, state.chunks[0].targets))
+@pytest.mark.parametrize(
+    "net, options, says",
+    [
+        (lambda: chain_net(dropout=False), {}, "'partitioned' trains no hyperparameter"),
+        (smooth_net, {"method": "none"}, "'none' trains no hyperparameter"),
+        (smooth_net, {"chunks": (1.0,)}, r"one chunk here; call step\(\) instead"),
+    ],
+)
+def test_a_psi_step_without_psi_or_unseen_data_is_refused(net, options, says):
+    state = training(Task(net()), shard(40), **options)
+    with pytest.raises(ValueError, match=says):
+        state.psi_step(2, state.chunks[0])
+
+
+def test_batches_of_ones_own_may_be_data_sets_or_pairs():
+    chunk = chunks()[1]
+    states = []
+    for batch in (Batch(chunk.inputs, chunk.targets), chunk, (chunk.inputs, chunk.targets)):
+        states.append(training())
+        states[-1].parameter_step(2, batch)
+        states[-1].psi_step(2, batch)
+    assert not torch.equal(states[0].w, training().w)
+    for other in states[1:]:
+        assert torch.equal(states[0].w, other.w) and torch.equal(states[0].psi, other.psi)
 
 
 def test_data_that_do_not_fit_the_network_are_a_sentence():

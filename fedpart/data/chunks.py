@@ -6,32 +6,43 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, as_dataset
 from fedpart.rng import generator
 from fedpart.space import largest_remainders
 
+Examples = Dataset | tuple[Tensor, Tensor]
+
+
+def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:
+    """The chunks, if they are what is given; None for data that are still to be divided."""
+    if isinstance(given, (list, tuple)) and given and all(isinstance(c, (Dataset, tuple)) for c in given):
+        return [as_dataset(chunk) for chunk in given]
+    return None
+
 
 def in_chunks(
-    dataset: Dataset | Sequence[Dataset], shares: tuple[float, ...], seed: int
+    dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int
 ) -> tuple[Dataset, list[int], tuple[float, ...]]:
     """The examples in the order of their chunks, the C + 1 bounds of these, and their shares u_1..u_C.
 
     Args:
         dataset: n examples, divided at random by ``shares``; or the chunks themselves, whose sizes decide. A
-            single share takes all of them together.
+            single share takes all of them together. Each is a :class:`Dataset` or ``(inputs, targets)``.
         shares: C proportions.
         seed: of the division.
 
     Raises:
-        ValueError: a chunk without examples, or another number of chunks than of proportions.
+        ValueError: a chunk without examples, another number of chunks than of proportions, or no data.
     """
-    if isinstance(dataset, Dataset):
-        counts = largest_remainders(len(dataset), shares)
-        order = generator(seed, "chunks of examples").permutation(len(dataset))
-        whole = dataset.subset(order)
+    chunks = given_chunks(dataset)
+    if chunks is None:
+        examples = as_dataset(dataset)  # type: ignore[arg-type]
+        counts = largest_remainders(len(examples), shares)
+        order = generator(seed, "chunks of examples").permutation(len(examples))
+        whole = examples.subset(order)
     else:
-        chunks = list(dataset)
         if len(shares) not in (1, len(chunks)):
             raise ValueError(
                 f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give one of each per "

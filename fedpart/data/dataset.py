@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -140,6 +141,27 @@ class Splits:
     def parts(self) -> dict[str, Dataset]:
         """The three data sets by name, training first."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def as_dataset(given: Dataset | tuple[Tensor, Tensor]) -> Dataset:
+    """A data set, or ``(inputs, targets)``, as a data set.
+
+    Raises:
+        TypeError, ValueError: see :class:`Dataset`; or it is neither.
+    """
+    if isinstance(given, Dataset):
+        return given
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return Dataset(*given)
+    raise ValueError(
+        f"Data are a Dataset or the two tensors (inputs, targets), got {_kind(given)}; put the examples into "
+        f"tensors, one row each."
+    )
+
+
+def _kind(given: Any) -> str:
+    name = type(given).__name__
+    return f"a {name} of {len(given)}" if isinstance(given, (tuple, list)) else f"a {name}"
 
 
 def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None:
