@@ -10,6 +10,7 @@ from typing import Any
 from fedpart.centralised import Training
 from fedpart.data.chunks import Examples, given_chunks
 from fedpart.data.dataset import as_dataset
+from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest
 from fedpart.reports import TrainingError, TrainingReport
 from fedpart.settings import TrainingSettings
@@ -63,6 +64,7 @@ def fit(
     if chunks is not None:
         settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
     training = Training(task, chunks or dataset, TrainingSettings(**settings))
+    check_psi(training)
     held_out = None if validation is None else as_dataset(validation)
     path, metrics = training.resume(checkpoint, resume), []
 
@@ -78,3 +80,24 @@ def fit(
 
     training.run(evaluate_every, report)
     return Result(training, metrics)
+
+
+def check_psi(training: Training) -> None:
+    """Refuse settings under which a method that learns psi would never step it.
+
+    Raises:
+        ValueError: partitioned networks with one chunk, or fewer iterations than ``psi_every``.
+    """
+    settings = training.settings
+    if not training.learns_psi:
+        return
+    if isinstance(training.method, Partitioned) and len(training.shares) == 1:
+        raise ValueError(
+            f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones, but "
+            f"there is one; give two chunks or more, or use method: none."
+        )
+    if settings.psi_every > settings.iterations:
+        raise ValueError(
+            f"psi_every is {settings.psi_every}, but there are {settings.iterations} iterations, so that psi "
+            f"would never be stepped; lower psi_every, or use method: none."
+        )

@@ -13,8 +13,7 @@ import torch
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.data import SPLITS, angle_bins, check_shards, random_subset
 from fedpart.laplace import check_laplace, laplace_evidence
-from fedpart.methods.partitioned import Partitioned
-from fedpart.training import Training, TrainingSettings
+from fedpart.training import Training, TrainingSettings, check_psi
 from simulations.building import build_task, check_device, load_data
 from simulations.config import Config, ExperimentConfig, TrainingConfig
 
@@ -96,25 +95,8 @@ class TrainingExperiment:
         training = Training(self.task, self.train, self.settings, self.config.identity(), evidence)
         if evidence is not None:
             check_laplace(training)
-        _check_psi(training)
+        check_psi(training)
         return training
-
-
-def _check_psi(training: Training) -> None:
-    """Refuse settings under which a method that learns psi would never step it."""
-    settings = training.settings
-    if not training.learns_psi:
-        return
-    if isinstance(training.method, Partitioned) and len(training.shares) == 1:
-        raise ValueError(
-            f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones, but "
-            f"there is one; give two chunks or more, or use method: none."
-        )
-    if settings.psi_every > settings.iterations:
-        raise ValueError(
-            f"psi_every is {settings.psi_every}, but there are {settings.iterations} iterations, so that psi "
-            f"would never be stepped; lower psi_every, or use method: none."
-        )
 
 
 @overload

@@ -525,6 +525,18 @@ def test_augerino_leaves_drop_rates_where_they_are():
     assert len(start) > 1 and moved == ["affine.range"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"chunks": (1.0,)}, "give two chunks or more, or use method: none"),
+        ({"psi_every": 21}, "psi_every is 21, but there are 20 iterations"),
+    ],
+)
+def test_fit_refuses_to_learn_no_hyperparameter(changes, says):
+    with pytest.raises(ValueError, match=says):
+        fit(Task(smooth_net(), samples=1), shard(40), **{"iterations": 20, **changes})
+
+
 BAD = [
     ({"method": "augerino", "method_options": {"weight": "x"}}, "Augerino's weight is a number"),
     ({"method": "separate", "defaults": "zeros"}, "leave parameters, scheme, defaults away"),

@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-    "MALLOC_ARENA_MAX": "1",  # threads that share their memory: of Flower's, each may keep what a message took
+    "MALLOC_ARENA_MAX": "1",  # for all threads: each of Flower's would keep what a message took
 }
 
 
