@@ -15,7 +15,7 @@ from fedpart.noise import JoinedNoise, Noise
 from fedpart.task import Batch
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
-ROWS = {"cpu": 256, "cuda": 32768}
+ROWS = {"cpu": 512, "cuda": 32768}
 # A pass is padded to a multiple of so many: kernels are made, and kept, for every shape that they meet.
 ROUND = 16
 
