@@ -69,7 +69,8 @@ class Case:
     def check(self, out: Path, what: str, fits: bool = True) -> None:
         """Compare the weights of a run with the undisturbed one's, and say what has been done to it."""
         same = (out / STATE).exists() and (out / STATE).read_bytes() == (self.calm / STATE).read_bytes()
-        self.tell(what, "bit-identical" if same else "DIFFERENT", same and fits)
+        skipped = [(line["round"], skip) for line in read_metrics(out) for skip in line["skipped"]]
+        self.tell(what, "bit-identical" if same else f"DIFFERENT {skipped}", same and fits)
 
     def saved(self, out: Path) -> int:
         """Rounds in what a run is resumed from: one that has lost it has the same weights in the end."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Iterable
 
 from flwr.app import Error, Message
@@ -18,6 +20,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from server.objects import Unreadable, check_size, read_objects, unreadable
 
+PULL_SECONDS = 3.0  # from one look for replies to the next
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 
 
@@ -33,6 +36,9 @@ class GuardedGrid(HttpGrid):
     not all come is left for a later pull, and one that is too large or cannot be read becomes an error of
     code ``UNREADABLE``. What a reply answers is what the SuperLink says, not what it says itself.
 
+    A message that gets lost, or whose reply does, is sent once more: a SuperNode gives a reply up of which a
+    SuperLink has taken a part when it ends. Clients compute the same again.
+
     Args:
         grid: Flower's, whose connection it shares.
         limit: bytes that a reply may have.
@@ -42,6 +48,36 @@ class GuardedGrid(HttpGrid):
         self.__dict__ = grid.__dict__
         self._limit = limit
         self._unfinished: list[tuple[ProtoMessage, ObjectTree]] = []
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Replies to messages, as far as they come within ``timeout`` seconds; None: all.
+
+        What answers a message that was sent once more is the reply to the first of the two.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        waiting, replies = self._push(messages), list[Message]()
+        first: dict[str, str] = {}
+        while waiting and time.monotonic() < deadline:
+            lost = {}
+            for reply in self.pull_messages(list(waiting)):
+                id = reply.metadata.reply_to_message_id
+                message = waiting.pop(id, None)
+                if message is not None and id not in first and _is_lost(reply):
+                    lost[id] = _anew(message)
+                    continue
+                reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
+                replies.append(reply)
+            if lost:
+                waiting |= self._push(lost.values())
+                first |= {message.metadata.message_id: id for id, message in lost.items()}
+            if waiting:
+                time.sleep(PULL_SECONDS)
+        return replies
+
+    def _push(self, messages: Iterable[Message]) -> dict[str, Message]:
+        """Messages by id, without those that the SuperLink does not take."""
+        sent = list(messages)
+        return {id: one for id, one in zip(self.push_messages(sent), sent, strict=False) if id is not None}
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Replies that have arrived as a whole; an unfinished one that is not asked for again is given up."""
@@ -91,3 +127,21 @@ class GuardedGrid(HttpGrid):
             return content
 
         return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)
+
+
+def _is_lost(reply: Message) -> bool:
+    """Whether a reply stands for a message, or a reply, that was lost on its way."""
+    lost = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+    return reply.has_error() and reply.error.code in lost
+
+
+def _anew(message: Message) -> Message:
+    """The same, to be sent as another one."""
+    metadata = message.metadata
+    return Message(
+        message.content,
+        metadata.dst_node_id,
+        metadata.message_type,
+        ttl=metadata.ttl,
+        group_id=metadata.group_id,
+    )

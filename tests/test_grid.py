@@ -138,6 +138,47 @@ def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_
     assert_equal_runs(run(1, made), local(1))
 
 
+LOSING = {"on_client_error": "skip"}
+
+
+class Losing:
+    """Announces the victim's first replies, whose objects vanish then, as they do in a SuperLink in time."""
+
+    def __init__(self, times):
+        self.times, self.gone, self.seen = times, set(), 0
+
+    def __call__(self, made, reply):
+        self.seen += 1
+        if self.seen <= self.times:
+            self.gone.add(reply.object_id)
+
+    def link(self):
+        made = link(self, LOSING)
+        pull = made.PullObject
+
+        def without(request):
+            if request.object_id in self.gone:
+                made.objects.pop(request.object_id, None)
+            return pull(request)
+
+        made.PullObject = without
+        return made
+
+
+def test_a_message_whose_reply_is_lost_is_sent_again():
+    losing = Losing(1)
+    assert_equal_runs(run(1, losing.link(), LOSING), local(1))
+    assert losing.seen == 2
+
+
+def test_it_is_sent_again_once():
+    losing = Losing(5)
+    _, (report,) = run(1, losing.link(), LOSING)
+    (skip,) = report.skipped
+    assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 2
+    assert "could not be found" in skip["reason"]
+
+
 def test_what_nobody_has_asked_for_is_not_read():
     """A node can address the server as only the server should; that arrives beside the replies of others."""
     made = link()
