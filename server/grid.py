@@ -13,6 +13,7 @@ from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
@@ -37,7 +38,7 @@ class GuardedGrid(HttpGrid):
     code ``UNREADABLE``. What a reply answers is what the SuperLink says, not what it says itself.
 
     A message that gets lost, or whose reply does, is sent once more: a SuperNode gives a reply up of which a
-    SuperLink has taken a part when it ends. Clients compute the same again.
+    SuperLink has taken a part when it ends. Clients compute the same again; both expire at the same moment.
 
     Args:
         grid: Flower's, whose connection it shares.
@@ -63,8 +64,10 @@ class GuardedGrid(HttpGrid):
                 id = reply.metadata.reply_to_message_id
                 message = waiting.pop(id, None)
                 if message is not None and id not in first and _is_lost(reply):
-                    lost[id] = _anew(message)
-                    continue
+                    left = _seconds_left(message)
+                    if left > 0 and time.monotonic() < deadline:
+                        lost[id] = _anew(message, left)
+                        continue
                 reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
                 replies.append(reply)
             if lost:
@@ -135,13 +138,18 @@ def _is_lost(reply: Message) -> bool:
     return reply.has_error() and reply.error.code in lost
 
 
-def _anew(message: Message) -> Message:
+def _seconds_left(message: Message) -> float:
+    """Until it expires; Flower says of one that has expired that it was lost."""
+    return message.metadata.created_at + message.metadata.ttl - now().timestamp()
+
+
+def _anew(message: Message, ttl: float) -> Message:
     """The same, to be sent as another one."""
     metadata = message.metadata
     return Message(
         message.content,
         metadata.dst_node_id,
         metadata.message_type,
-        ttl=metadata.ttl,
+        ttl=ttl,
         group_id=metadata.group_id,
     )

@@ -1,11 +1,14 @@
 """Replies out of a SuperLink: whatever a registered node pushes, the round goes on with the others."""
 
 import copy
+import time
+from datetime import timedelta
 
 import pytest
 import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.date import now
 from inprocess_grid import InProcessGrid
 from malformed import forge
 from superlink import Link
@@ -177,6 +180,47 @@ def test_it_is_sent_again_once():
     (skip,) = report.skipped
     assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 2
     assert "could not be found" in skip["reason"]
+
+
+def expiries(made):
+    """Moments, in seconds, at which the messages to come of a round expire."""
+    push, found = made.PushMessages, []
+
+    def note(request):
+        sent = [one.metadata for one in request.messages_list if one.metadata.message_type == "train"]
+        found.extend(one.created_at + one.ttl for one in sent)
+        return push(request)
+
+    made.PushMessages = note
+    return found
+
+
+def test_what_is_sent_again_expires_when_the_first_does(monkeypatch):
+    losing = Losing(1)
+    made = losing.link()
+    found, later, pull = expiries(made), [timedelta(0)], made.PullObject
+    monkeypatch.setattr("server.grid.now", lambda: now() + later[0])
+
+    def after_ten_minutes(request):
+        if request.object_id in losing.gone:
+            later[0] = timedelta(minutes=10)
+        return pull(request)
+
+    made.PullObject = after_ten_minutes  # messages get their times from the true clock
+    run(1, made, LOSING)
+    assert losing.seen == 2 and found[-1] < max(found[:-1]) - 590
+
+
+@pytest.mark.parametrize("clock", ["server.grid.time.monotonic", "server.grid.now"])
+def test_nothing_is_sent_again_after_the_timeout_or_its_expiry(clock, monkeypatch):
+    losing = Losing(1)
+    made = losing.link()
+    true = {"server.grid.time.monotonic": time.monotonic, "server.grid.now": now}[clock]
+    hours = 2 * 3600 if true is time.monotonic else timedelta(hours=2)
+    monkeypatch.setattr(clock, lambda: true() + hours if losing.gone else true())
+    _, (report,) = run(1, made, LOSING)
+    (skip,) = report.skipped
+    assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 1
 
 
 def test_what_nobody_has_asked_for_is_not_read():
