@@ -7,9 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from fedpart.data.dataset import Dataset, as_dataset
+from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.federation import Federation, RoundReport
 from fedpart.protocol import Protocol
@@ -19,15 +17,13 @@ from fedpart.settings import FederationSettings
 from fedpart.state import Result
 from fedpart.task import Task
 
-Shard = Dataset | tuple[Tensor, Tensor]
-
 
 def federate(
     task: Task,
-    shards: Sequence[Shard],
+    shards: Sequence[Examples],
     *,
     rounds: int = 100,
-    validation: Shard | None = None,
+    validation: Examples | None = None,
     evaluate_every: int = 10,
     on_round: Callable[[RoundReport], None] | None = None,
     checkpoint: str | Path | None = None,
@@ -90,7 +86,7 @@ def federate(
 class _Lazy(Sequence[Dataset]):
     """Shards that are read when they are asked for."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
+    def __init__(self, shards: Sequence[Examples]) -> None:
         self._shards = shards
 
     def __len__(self) -> int:

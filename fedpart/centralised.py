@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from fedpart.agreement import agreement
-from fedpart.data.chunks import Examples, in_chunks
-from fedpart.data.dataset import Dataset, as_dataset
+from fedpart.data.chunks import in_chunks
+from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.gradients import MISFIT, Gradients, Point, gradients, psi_mask
 from fedpart.jobs import Job, Step
 from fedpart.methods.base import build_method

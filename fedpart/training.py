@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.centralised import Training
-from fedpart.data.chunks import Examples, given_chunks
-from fedpart.data.dataset import as_dataset
+from fedpart.data.chunks import given_chunks
+from fedpart.data.dataset import Examples, as_dataset
 from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest
 from fedpart.reports import TrainingError, TrainingReport

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedpart.data.dataset import Dataset, as_dataset
+from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.rng import generator
 from fedpart.space import largest_remainders
-
-Examples = Dataset | tuple[Tensor, Tensor]
 
 
 def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:

@@ -143,7 +143,10 @@ class Splits:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def as_dataset(given: Dataset | tuple[Tensor, Tensor]) -> Dataset:
+Examples = Dataset | tuple[Tensor, Tensor]  # what a caller may hand over as data
+
+
+def as_dataset(given: Examples) -> Dataset:
     """A data set, or ``(inputs, targets)``, as a data set.
 
     Raises:
