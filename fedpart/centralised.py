@@ -308,7 +308,8 @@ class Training(ModelState):
 
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:
         job = step.job
-        point = Point(self.partition.space, self.partition.subnetwork(self.w, job.subnetwork))
+        space = self.partition.space_of(job.subnetwork)
+        point = Point(space, self.partition.subnetwork(self.w, job.subnetwork))
         key = NoiseKey(self.seed, "training", (iteration, self._index))
         noise = Noise(key, self.w.device, self.task.dtype)
         self._index += 1

@@ -98,6 +98,30 @@ def node_assignment(
     return assignment
 
 
+def narrower_spaces(
+    space: ParameterSpace, module: nn.Module, assignment: Tensor
+) -> dict[int, ParameterSpace]:
+    """Spaces of the subnetworks k < C that can be computed as networks of fewer units, by k.
+
+    With default values of 0 an absent unit feeds those that are there through weights of 0, whatever its
+    activation: subnetwork k is the network of the units of partitions 1..k. That needs a unit in every layer,
+    and a module that takes any number of them. One with an nn.Unflatten, or with tensors outside of the space
+    that may have an entry for each unit (psi, buffers), is taken not to.
+
+    Args:
+        space: of ``module``, a chain whose order was read off an nn.Sequential.
+        assignment: of :func:`node_assignment`.
+    """
+    inside = {entry.name for entry in space.entries}
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    if any(tensor.numel() > 1 and name not in inside for name, tensor in tensors) or any(
+        isinstance(layer, nn.Unflatten) for layer in module.modules()
+    ):
+        return {}
+    narrowed = {k: space.narrowed(assignment <= k) for k in range(1, int(assignment.max()))}
+    return {k: of for k, of in narrowed.items() if all(entry.size for entry in of.entries)}
+
+
 def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
     """Linear and Conv layers of an nn.Sequential in order; what lies between them must not mix units."""
     if not isinstance(module, nn.Sequential):

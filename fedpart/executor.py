@@ -141,24 +141,24 @@ class Executor:
         if k not in self._subnetworks:
             partition = self.protocol.partition
             theta = partition.subnetwork(self.w, k)
-            self._subnetworks[k] = theta, Point(partition.space, theta)
+            self._subnetworks[k] = theta, Point(partition.space_of(k), theta)
         return self._subnetworks[k]
 
     def _run_job(
         self, update: Update, trained: dict[int, LocalSGD], client: int, shard: Dataset, job: Job
     ) -> float:
-        protocol, j = self.protocol, job.partition
+        protocol, j, k = self.protocol, job.partition, job.subnetwork
         task, partition, method = protocol.task, protocol.partition, protocol.method
-        start, point = self.subnetwork(job.subnetwork)
+        start, point = self.subnetwork(k)
         psi, asked = method.local_psi(protocol, self.psi, client, self.round), differentiated(protocol, job)
         if j is not None:
-            origin, decay = partition.take(start, j), self.decays[j - 1]
+            origin, decay = partition.take(start, j, k), self.decays[j - 1]
             steps = count_batches(protocol, len(shard), job)
             trained[j] = LocalSGD(origin, self._sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(client, shard, job)):
             if j is not None and step > 0:
-                point = Point(partition.space, partition.put(start, j, trained[j].values))
+                point = Point(partition.space_of(k), partition.put(start, j, k, trained[j].values))
             found = gradients(task, partition, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
@@ -169,7 +169,7 @@ class Executor:
         if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
         elif job.psi:
-            after = start if j is None else partition.put(start, j, trained[j].values)
+            after = start if j is None else partition.put(start, j, k, trained[j].values)
             update.psi = self.feedback(client, shard, job, after)
         return loss_sum / seen
 
@@ -178,7 +178,7 @@ class Executor:
 
         Args:
             client, shard, job: as for :meth:`run`.
-            after: ``[size]`` in the module's own order, the job's subnetwork as the client has trained it.
+            after: ``[n]`` in the module's own order, the job's subnetwork as the client has trained it.
 
         Returns:
             ``[P]``, per example learned from, for the sum will be weighted by these.
@@ -189,7 +189,7 @@ class Executor:
         batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
         before, now = (
             score(protocol.task, one.tensors, psi, self._noisy(client, shard, "held out", batches))
-            for one in (point, Point(protocol.partition.space, after))
+            for one in (point, Point(protocol.partition.space_of(job.subnetwork), after))
         )
         return protocol.method.feedback(protocol, self.psi, client, self.round, before, now) / len(learned)
 

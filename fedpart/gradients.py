@@ -27,8 +27,8 @@ class Point:
     for memory at odd offsets, and the parameters of a plain module lie at even ones.
 
     Args:
-        space: of the module.
-        theta: ``[size]``, a subnetwork in the module's own order.
+        space: of the subnetwork.
+        theta: ``[size]`` in the module's own order.
 
     Attributes:
         tensors: the module's named tensors, leaves, norms folded.
@@ -101,7 +101,7 @@ def gradients(
     of_w = None
     if job.partition is not None:
         of_w = point.pull_back(found)
-        of_w = of_w if partition is None else partition.select(of_w, job.partition)
+        of_w = of_w if partition is None else partition.select(of_w, job.partition, job.subnetwork)
     return Gradients(loss.item(), of_w, of_psi)
 
 
@@ -133,7 +133,7 @@ def stacked_gradients(
 
     Args:
         task, objective: what is learned, and the loss.
-        space: of the module.
+        space: of the networks.
         job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
         theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
         psi: ``[P]`` for all networks, or ``[J, P]``, one for each.

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.chain import node_assignment
+from fedpart.chain import narrower_spaces, node_assignment
 from fedpart.rng import generator
 from fedpart.space import ParameterSpace, largest_remainders
 
@@ -54,6 +54,8 @@ class Partition:
             within one element (App. C). ``node``: units of each layer are assigned in proportion u, and a
             weight belongs to the later of its input's and output's partitions (Fig. 4b); needs ``module``.
         defaults: values of partitions that a subnetwork does not contain: the ``initial`` ones, or ``zeros``.
+            With ``node`` and ``zeros``, subnetworks of an nn.Sequential without ``chain`` have the shapes of
+            networks of fewer units, see :func:`~fedpart.chain.narrower_spaces`.
         seed: of the random assignment.
         module, chain: for ``node``: the module, an nn.Sequential, or the names of its Linear and Conv layers
             in the order in which data flows through them.
@@ -110,7 +112,10 @@ class Partition:
                 f"larger share."
             )
         self.bounds: tuple[int, ...] = (0, *torch.tensor(counts).cumsum(0).tolist())
-        self._positions: dict[torch.device, list[Tensor]] = {}
+        self._narrower: dict[int, ParameterSpace] = {}
+        if scheme == "node" and defaults == "zeros" and module is not None and chain is None:
+            self._narrower = narrower_spaces(space, module, self.assignment)
+        self._places: dict[tuple[int, torch.device], Tensor] = {}
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -138,17 +143,25 @@ class Partition:
         """The module's initial values in partition order, ``[size]``."""
         return self.to_partition_order(self.space.initial())
 
-    def take(self, own: Tensor, k: int) -> Tensor:
-        """The elements of w_k from vectors ``[..., size]`` in the module's own order."""
-        return own if self.chunks == 1 else own.index_select(-1, self._positions_on(own.device)[k - 1])
+    def space_of(self, k: int) -> ParameterSpace:
+        """Of subnetwork ``k``: :attr:`space`, or that of a network of fewer units."""
+        return self._narrower.get(k, self.space)
 
-    def select(self, own: list[Tensor], k: int) -> list[Tensor]:
+    def take(self, own: Tensor, j: int, k: int) -> Tensor:
+        """The elements of w_j from vectors ``[..., n]`` of subnetwork ``k``, see :meth:`subnetwork`."""
+        return (
+            own if self.chunks == 1 else own.index_select(-1, self._places_of(k, own.device)[self.slice(j)])
+        )
+
+    def select(self, own: list[Tensor], j: int, k: int) -> list[Tensor]:
         """:meth:`take` of a vector that comes in flat pieces, and goes in them."""
-        return own if self.chunks == 1 else [self.take(torch.cat(own), k)]
+        return own if self.chunks == 1 else [self.take(torch.cat(own), j, k)]
 
-    def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
-        """``own [..., size]``, in the module's own order, with the elements of w_k replaced; a copy."""
-        return w_k if self.chunks == 1 else own.index_copy(-1, self._positions_on(own.device)[k - 1], w_k)
+    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
+        """``own [..., n]``, of subnetwork ``k``, with the elements of w_j replaced; a copy."""
+        if self.chunks == 1:
+            return w_j
+        return own.index_copy(-1, self._places_of(k, own.device)[self.slice(j)], w_j)
 
     def to_partition_order(self, own: Tensor) -> Tensor:
         """A flat vector ``[size]`` from the module's own order into partition order."""
@@ -166,24 +179,29 @@ class Partition:
             k: 0..C; 0 is the network of default values.
 
         Returns:
-            ``[size]`` in the module's own order; ``w`` itself, if there is one partition.
+            ``[n]`` in the module's own order, the numbers of ``space_of(k)``: n is ``size``, or
+            ``bounds[k]`` where the subnetwork has fewer units; ``w`` itself, if there is one partition.
         """
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
         if self.chunks == 1 and k == 1:
             return w
-        head = self.bounds[k]
-        return self.default.to(w).index_copy(0, self.order[:head].to(w.device), w[:head])
+        head, default = self.bounds[k], self.default[: self.space_of(k).size]
+        return default.to(w).index_copy(0, self._places_of(k, w.device)[:head], w[:head])
 
-    def _positions_on(self, device: torch.device) -> list[Tensor]:
-        """Positions of w_1..w_C on ``device``, copied there once."""
-        if device not in self._positions:
-            self._positions[device] = [self.positions(k).to(device) for k in range(1, self.chunks + 1)]
-        return self._positions[device]
+    def _places_of(self, k: int, device: torch.device) -> Tensor:
+        """:attr:`order` of vectors of subnetwork ``k`` on ``device``, made and copied there once."""
+        size = self.space_of(k).size
+        if (size, device) not in self._places:
+            order = self.order[:size]
+            if size < self.space.size:  # numbered among what is there
+                order = ((self.assignment <= k).cumsum(0) - 1)[order]
+            self._places[size, device] = order.to(device)
+        return self._places[size, device]
 
     def materialise(self, w: Tensor, k: int) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k``, for ``torch.func.functional_call``; see :meth:`subnetwork`."""
-        return self.space.tensors(self.subnetwork(w, k))
+        return self.space_of(k).tensors(self.subnetwork(w, k))
 
 
 class SeparateNetworks(Partition):
@@ -208,14 +226,14 @@ class SeparateNetworks(Partition):
         """Network ``k`` of ``w [C * size]``, in the module's own order; the initial values for k = 0."""
         return self.default.to(w) if k == 0 else w[self.slice(k)]
 
-    def take(self, own: Tensor, k: int) -> Tensor:
+    def take(self, own: Tensor, j: int, k: int) -> Tensor:
         return own
 
-    def select(self, own: list[Tensor], k: int) -> list[Tensor]:
+    def select(self, own: list[Tensor], j: int, k: int) -> list[Tensor]:
         return own
 
-    def put(self, own: Tensor, k: int, w_k: Tensor) -> Tensor:
-        return w_k
+    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
+        return w_j
 
 
 def expected_upload_ratio(clients: Sequence[float], parameters: Sequence[float] | None = None) -> float:

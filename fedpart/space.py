@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, get_args
 
@@ -138,6 +139,24 @@ class ParameterSpace:
                 others = [copies[torch.arange(entry.copies) != i].prod(0) for i in range(entry.copies)]
                 parts += [gradient.reshape(-1) * other for other in others]
         return parts
+
+    def narrowed(self, kept: Tensor) -> ParameterSpace:
+        """The space of the numbers that are kept: of each parameter those at some indices of each dimension.
+
+        Args:
+            kept: ``[size]``, bool; no parameter is stacked.
+        """
+        entries, offset = [], 0
+        for entry in self.entries:
+            block = kept[entry.offset : entry.offset + entry.size].view(entry.shape)
+            by_dimension = (block.movedim(d, 0).reshape(length, -1) for d, length in enumerate(entry.shape))
+            shape = torch.Size(int(indices.any(1).sum()) for indices in by_dimension)
+            entries.append(replace(entry, shape=shape, offset=offset))
+            offset += shape.numel()
+        space = copy.copy(self)
+        space.entries, space.size = tuple(entries), offset
+        space._sizes, space._initial = [entry.size for entry in entries], self._initial[kept]
+        return space
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The flat vector ``[size]`` of named tensors; a stacked parameter's first copy takes the value."""

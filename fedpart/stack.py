@@ -69,13 +69,14 @@ class Stack:
         """Execute ``jobs``.
 
         Args:
-            jobs: of one kind: all train or none does, all take psi's gradient or none does, and those that do
-                not train use one subnetwork. Those of more steps come first, and among these equal jobs are
-                neighbours.
+            jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
+                one size, and those that do not train use one subnetwork. Those of more steps come first, and
+                among these equal jobs are neighbours.
             inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
         """
         task, objective = self.protocol.task, self.protocol.method.loss
-        job, space = jobs[0].job, self.protocol.partition.space
+        job = jobs[0].job
+        space = self.protocol.partition.space_of(job.subnetwork)
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
         seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
         losses, psi_sum = torch.zeros_like(seen), self.psi.new_zeros(len(jobs), len(self.psi))
@@ -111,9 +112,8 @@ class Stack:
         decays = weight_decays(local.weight_decay, self.protocol.chunks, local.decay_scaling)
         runs = []
         for (job, steps), same in groupby(jobs, lambda of: (of.job, len(of.batches))):
-            j, start = job.partition or 0, self._subnetwork(job.subnetwork)
-            run = _Run(self.protocol.partition, j, start, len(list(same)), steps, sgd, decays[j - 1])
-            runs.append(run)
+            start, decay = self._subnetwork(job.subnetwork), decays[(job.partition or 0) - 1]
+            runs.append(_Run(self.protocol.partition, job, start, len(list(same)), steps, sgd, decay))
         return runs
 
     def _subnetwork(self, k: int) -> Tensor:
@@ -152,7 +152,8 @@ class Stack:
         key = job, batch.inputs.shape
         if key not in self._shapes:
             task, recorder = self.protocol.task, ShapeRecorder(self.device, self.protocol.task.dtype)
-            w = self.protocol.partition.space.tensors(self._subnetwork(job.subnetwork))
+            space = self.protocol.partition.space_of(job.subnetwork)
+            w = space.tensors(self._subnetwork(job.subnetwork))
             with torch.no_grad():
                 self.protocol.method.loss(task, job, w, self.psi, batch, recorder)
             self._shapes[key] = recorder.recorded
@@ -164,8 +165,8 @@ class _Run:
 
     Args:
         partition: of the parameters.
-        j: which is trained.
-        start: ``[size]``, where all of them start.
+        job: which partition is trained, through which subnetwork.
+        start: ``[n]``, where all of them start.
         count: jobs.
         steps: of each.
         sgd, decay: of local training.
@@ -177,7 +178,7 @@ class _Run:
     def __init__(
         self,
         partition: Partition,
-        j: int,
+        job: Job,
         start: Tensor,
         count: int,
         steps: int,
@@ -185,18 +186,19 @@ class _Run:
         decay: float,
     ) -> None:
         self.count, self.steps = count, steps
-        self._partition, self._j, self._decay = partition, j, decay
-        self._start, self._w = start.expand(count, -1), partition.take(start, j)
+        self._partition, self._decay = partition, decay
+        self._which = job.partition or 0, job.subnetwork
+        self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
         self.deltas = self._w.new_zeros(count, len(self._w))
         self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], sgd, [decay])
 
     def theta(self) -> Tensor:
-        """Their networks as they are now, ``[count, size]``."""
-        return self._partition.put(self._start, self._j, self._w + self.deltas)
+        """Their networks as they are now, ``[count, n]``."""
+        return self._partition.put(self._start, *self._which, self._w + self.deltas)
 
     def step(self, gradient: Tensor) -> None:
-        """One step along ``gradient [count, size]``; w_j alone moves."""
-        of_w_j = self._partition.take(gradient, self._j)
+        """One step along ``gradient [count, n]``; w_j alone moves."""
+        of_w_j = self._partition.take(gradient, *self._which)
         if self._decay:  # the optimiser adds that of the deltas
             of_w_j = of_w_j.add(self._w, alpha=self._decay)
         self._sgd.step(0, of_w_j.reshape(-1))

@@ -68,7 +68,7 @@ class ModelState:
 
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""
-        return self.partition.space.tensors(self.subnetwork(k))
+        return self.partition.materialise(self.w, self.partition.chunks if k is None else k)
 
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""

@@ -160,15 +160,16 @@ class VectorisedExecutor:
         partition = self.protocol.partition
         for job in member.jobs:
             if job.psi:
-                after, _ = self._executor.subnetwork(job.subnetwork)
-                if (j := job.partition) is not None:
-                    after = partition.put(after, j, partition.take(after, j) + update.deltas[j])
+                k, j = job.subnetwork, job.partition
+                after, _ = self._executor.subnetwork(k)
+                if j is not None:
+                    after = partition.put(after, j, k, partition.take(after, j, k) + update.deltas[j])
                 shard = member.shard.to(self.device)
                 update.psi = self._executor.feedback(member.client, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
         """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""
-        kinds: dict[Job | bool, list[ClientJob]] = {}
+        kinds: dict[Job | tuple[bool, int], list[ClientJob]] = {}
         offset = 0
         for member in members:
             for client, job, batches in member.work:
@@ -182,10 +183,11 @@ class VectorisedExecutor:
             for first in range(0, len(jobs), count):
                 yield sorted(jobs[first : first + count], key=_order)
 
-    def _kind(self, job: Job) -> Job | bool:
-        """Equal for jobs that can be computed together: any that train, unless the loss tells them apart."""
+    def _kind(self, job: Job) -> Job | tuple[bool, int]:
+        """Equal for jobs that can be computed together: any that train networks of one size, unless the loss
+        tells them apart."""
         apart = job.partition is None or type(self.protocol.method).loss is not Method.loss
-        return job if apart else job.psi
+        return job if apart else (job.psi, self.protocol.partition.space_of(job.subnetwork).size)
 
 
 class _Member(NamedTuple):

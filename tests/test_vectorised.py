@@ -116,12 +116,14 @@ def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, r
     assert_parity(images(precision="fp64"), 1e-11, sizes=sizes, local=local, rows=rows)
 
 
-@pytest.mark.parametrize("scheme", ["random", "node"])
+@pytest.mark.parametrize(
+    "scheme, defaults", [("random", "initial"), ("node", "initial"), ("node", "zeros")], ids=str
+)
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
 @pytest.mark.parametrize("share", [False, True])
-def test_every_kind_of_task(scheme, average, share):
+def test_every_kind_of_task(scheme, defaults, average, share):
     task = images(precision="fp64", average=average, share_dropout_mask=share)
-    assert_parity(task, 1e-12, scheme=scheme, local=SEVERAL_STEPS)
+    assert_parity(task, 1e-12, scheme=scheme, defaults=defaults, local=SEVERAL_STEPS)
 
 
 @pytest.mark.parametrize("family", ["minmax", "centred", "augerino", "lila"])

@@ -89,9 +89,10 @@ def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_coh
         pool(2, 0)
 
 
-def test_double_precision_and_memory_at_odd_lengths():
+@pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
+def test_double_precision_and_memory_at_odd_lengths(changes):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
-    one, two = (federate(task, shards(SIZES), rounds=2, cohort=5, workers=n) for n in (1, 2))
+    one, two = (federate(task, shards(SIZES), rounds=2, cohort=5, workers=n, **changes) for n in (1, 2))
     assert two.state.w.dtype == torch.float64 and torch.equal(one.state.w, two.state.w)
 
 

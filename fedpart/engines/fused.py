@@ -143,12 +143,11 @@ class FusedRunner:
         executor, j = self._one_by_one.executor, job.partition
         partition, local = self.protocol.partition, self.protocol.settings.local
         if j is not None:
-            gradient = joined(partition.select(found.w, j))
+            gradient = joined(partition.select(found.w, j, job.subnetwork))
             if executor.decays[j - 1]:
                 start, _ = executor.subnetwork(job.subnetwork)
-                gradient = gradient.add(
-                    partition.take(start, j), alpha=executor.decays[j - 1] * found.examples
-                )
+                w_j = partition.take(start, j, job.subnetwork)
+                gradient = gradient.add(w_j, alpha=executor.decays[j - 1] * found.examples)
             delta = gradient.mul_(-local.learning_rate)
             total.deltas[j] = delta if j not in total.deltas else total.deltas[j].add_(delta)
             total.weights[j] = total.weights.get(j, 0.0) + found.examples
