@@ -11,6 +11,19 @@ from fedpart.rng import generator
 from fedpart.space import largest_remainders
 
 
+def check_clients(chunks: int, clients: int) -> None:
+    """Refuse fewer clients than chunks.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if clients < chunks:
+        raise ValueError(
+            f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
+            f"fewer chunks."
+        )
+
+
 class ChunkAssignment:
     """Chunk (1..C) of every client number, fixed for the run and equal in every runtime (App. J.1).
 
@@ -30,11 +43,7 @@ class ChunkAssignment:
     def __init__(self, proportions: Sequence[float], clients: int, seed: int) -> None:
         self.proportions = check_proportions(proportions)
         chunks = len(self.proportions)
-        if clients < chunks:
-            raise ValueError(
-                f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
-                f"fewer chunks."
-            )
+        check_clients(chunks, clients)
         counts = largest_remainders(clients, self.proportions)
         while 0 in counts:  # every chunk gets a client, from the largest
             counts[counts.index(max(counts))] -= 1

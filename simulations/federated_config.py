@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedpart import AdamSettings, ClipSettings, FederationSettings, LocalSettings, PrivacySettings
+from fedpart.assignment import check_clients
 from fedpart.data import SPLITS
 from fedpart.safeguards import LARGEST_COUNT, check_checkpoints, check_feedback
 from simulations.config_base import Clock, Config, Proportion
@@ -140,7 +141,9 @@ class ExperimentConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
         check_checkpoints(self.settings(), self.checkpoint_every)
-        check_feedback(self.settings(), self.build_method())
+        method = self.build_method()
+        check_feedback(self.settings(), method)
+        check_clients(len(method.proportions(self.chunks)), self.clients)
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "

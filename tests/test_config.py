@@ -52,6 +52,7 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
         ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
         ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
+        ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
         ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
         ("max_angle: .nan", ["max_angle", "finite"]),
         ("hyperparameters: {transforms: [blur]}", ["package.module:callable"]),

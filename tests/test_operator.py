@@ -159,7 +159,7 @@ def test_a_signal_while_processes_start_ends_them_and_nothing_is_submitted(tmp_p
     monkeypatch.setattr(Control, "nodes", nodes)
     monkeypatch.setattr(Control, "start", start)
     file = tmp_path / "one.yaml"
-    file.write_text("{data: digits, model: digits_cnn, clients: 1, cohort: 1}")
+    file.write_text("{data: digits, model: digits_cnn, clients: 1, cohort: 1, chunks: [1]}")
     shown = CliRunner().invoke(app, ["up", str(file), "--out", str(tmp_path / "out")])
     assert shown.exit_code == 128 + number
     assert "Stopped before anything was run" in shown.output, "there is no run in it to continue"
