@@ -204,38 +204,6 @@ class Partition:
         return self.space_of(k).tensors(self.subnetwork(w, k))
 
 
-class SeparateNetworks(Partition):
-    """C networks instead of C partitions of one: w_k is network k, and subnetwork k is that network alone.
-
-    Args:
-        space: of one network; ``space.chunks`` must be 1.
-        chunks: C.
-    """
-
-    def __init__(self, space: ParameterSpace, chunks: int) -> None:
-        super().__init__(space, (1.0,))
-        self.chunks = chunks
-        self.proportions = (1 / chunks,) * chunks
-        self.bounds = tuple(k * space.size for k in range(chunks + 1))
-
-    def initial(self) -> Tensor:
-        """The initial values, the same for every network; ``[C * size]``."""
-        return self.space.initial().repeat(self.chunks)
-
-    def subnetwork(self, w: Tensor, k: int) -> Tensor:
-        """Network ``k`` of ``w [C * size]``, in the module's own order; the initial values for k = 0."""
-        return self.default.to(w) if k == 0 else w[self.slice(k)]
-
-    def take(self, own: Tensor, j: int, k: int) -> Tensor:
-        return own
-
-    def select(self, own: list[Tensor], j: int, k: int) -> list[Tensor]:
-        return own
-
-    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
-        return w_j
-
-
 def expected_upload_ratio(clients: Sequence[float], parameters: Sequence[float] | None = None) -> float:
     """Expected upload relative to FedAvg: ``sum_k u_k * sum_{j >= k} u_j`` (App. J.1).
 
