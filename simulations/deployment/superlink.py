@@ -2,8 +2,9 @@
 
 Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a run, which is
 code that ServerApp and clients execute. Here a call of the Control API needs the operator's token. The Fleet
-API (for SuperNodes) and the Runtime API (for the executor) have keys and secrets of Flower's own. A SuperLink
-that is started again sends the messages once more that were on their way when it ended.
+API (for SuperNodes) and the Runtime API (for the executor) have keys and secrets of Flower's own; what nodes
+push is checked besides, see :mod:`~simulations.deployment.fleet`. A SuperLink that is started again sends the
+messages once more that were on their way when it ended.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from simulations import flower_environment  # noqa: F401
 from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+
+from simulations.deployment.fleet import guard_pushes
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 _UNCONFIRMED = """
@@ -98,6 +101,7 @@ def main() -> None:
         "flwr.superlink.cli.flower_superlink"
     )  # its package hides it by a function
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
+    guard_pushes()
     flower.flower_superlink()
 
 
