@@ -139,7 +139,7 @@ def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[
 def kill_deployed(
     folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Federation], bool]
 ) -> int:
-    """Kill a process of a deployed run, which goes on by itself or is resumed."""
+    """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
     case, private = Case(folder, 3), folder / "private"
     with deployed(case, private) as (federation, run):
         start = time.monotonic()
@@ -153,7 +153,9 @@ def kill_deployed(
                 out, moment = out.with_name(f"{out.name}-again"), moment / 2
                 ended, reached = _struck(federation, run, out, moment, kill_one)
             how, fits = "went on by itself", bool(reached)
-            if not ended.completed:
+            if ended.completed:
+                fits &= kill_one is not kill_serverapp
+            else:
                 saved = case.saved(out)
                 fits &= saved >= len(read_metrics(out)) - 1
                 how = f"resumed after round {saved}"

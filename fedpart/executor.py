@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpart.batches import count_batches, count_held_out, divided, local_batches
 from fedpart.data.dataset import Dataset
-from fedpart.gradients import MISFIT, Point, gradients, psi_mask
+from fedpart.gradients import MISFIT, Point, gradients
 from fedpart.held_out import score
 from fedpart.jobs import Job, reported
 from fedpart.memory import keep_freed_memory
@@ -62,8 +62,8 @@ class Executor:
         keep_freed_memory()
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
-        local, trained = protocol.settings.local, protocol.method.trained_psi(protocol.task)
-        self.psi_mask = psi_mask(protocol.task, trained).to(self.device)
+        local = protocol.settings.local
+        self.psi_mask = protocol.psi_mask.to(self.device)
         self._sgd = SGDSettings(local.learning_rate, local.momentum)
         self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
         self._subnetworks: dict[int, tuple[Tensor, Point]] = {}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.accountant import epsilon, renyi
-from fedpart.gradients import psi_mask
 from fedpart.protocol import Protocol
 from fedpart.rng import generator
 from fedpart.update import Update
@@ -64,7 +63,6 @@ class Privacy:
         multiplier = self._settings.noise_multiplier * math.sqrt(most)
         self.deviations = {part: multiplier * norms[part] for part in sorted(contributors)}
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
-        self._mask = psi_mask(protocol.task, protocol.method.trained_psi(protocol.task))
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
 
     def cohort(self, round: int, available: Iterable[int] | None = None) -> list[int]:
@@ -78,7 +76,8 @@ class Privacy:
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
             if part == _PSI:
-                noise = self._noise(len(self._mask), "psi", round, deviation) * self._mask
+                mask = self._protocol.psi_mask
+                noise = self._noise(len(mask), "psi", round, deviation) * mask
                 total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))
                 total.psi_weight = self.weights[part]
             else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpart.agreement import agreement, difference
 from fedpart.assignment import ChunkAssignment
+from fedpart.gradients import psi_mask
 from fedpart.jobs import Job
 from fedpart.methods.base import build_method
 from fedpart.partition import expected_upload_ratio
@@ -32,6 +33,7 @@ class Protocol:
 
     Attributes:
         method, task, partition, assignment: built from the arguments.
+        psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
 
@@ -45,6 +47,7 @@ class Protocol:
         self.method = build_method(settings.method, settings.method_options)
         check_feedback(settings, self.method)
         self.task = self.method.prepare(task)
+        self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
         self.partition = self.method.partition(self.task, self.chunks, settings)
@@ -110,10 +113,14 @@ class Protocol:
     def accept(self, update: Update, jobs: Sequence[Job]) -> Update:
         """A client's update as a term of the cohort's sum: checked, clipped and weighted, in place.
 
+        What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+
         Raises:
             Refusal: see :meth:`check`.
         """
         self.check(update, jobs)
+        if update.psi is not None:
+            update.psi.mul_(self.psi_mask.to(update.psi.device))
         self.clip(update)
         equal = self.settings.privacy is not None or self.settings.trim is not None
         return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)

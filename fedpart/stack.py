@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpart.gradients import psi_mask, stacked_gradients
+from fedpart.gradients import stacked_gradients
 from fedpart.jobs import Job
 from fedpart.noise import NoiseKey
 from fedpart.optim import SGDSettings, SlicedOptimiser, weight_decays
@@ -54,7 +54,7 @@ class Stack:
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
         self.device = torch.device(protocol.settings.device)
-        self._psi_mask = psi_mask(protocol.task, protocol.method.trained_psi(protocol.task)).to(self.device)
+        self._psi_mask = protocol.psi_mask.to(self.device)
         # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
         self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
         self._shapes: dict[tuple[Job, torch.Size], Draws] = {}

@@ -33,8 +33,11 @@ class GridEngine:
         self.federation, self.grid = federation, grid
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
-        """Run until ``rounds`` rounds are complete; :class:`~server.strategy.FedPart` says what it raises."""
-        FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
+        """Run until ``rounds`` rounds are complete; :class:`~server.strategy.FedPart` says what it raises.
+
+        Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
+        """
+        FedPart(self.federation, on_round=on_round, late=False).run(self.grid, rounds)
 
 
 @app.main()

@@ -56,12 +56,13 @@ class Nodes:
         clients: N of the configuration.
         wait: seconds to wait for clients that are missing.
         lenient: go on without clients that are missing and nodes that do not belong to the run, instead of
-            ending the run; and take in clients that join late, with numbers of N or more, once one of the N
-            is there: without any, the nodes are those of another federation.
+            ending the run.
+        late: take in clients that join late, with numbers of N or more, once one of the N is there: without
+            any, the nodes are those of another federation.
     """
 
-    def __init__(self, clients: int, wait: float, lenient: bool) -> None:
-        self.clients, self.wait, self.lenient = clients, wait, lenient
+    def __init__(self, clients: int, wait: float, lenient: bool, late: bool = False) -> None:
+        self.clients, self.wait, self.lenient, self.late = clients, wait, lenient, late
         self._client_of: dict[int, int | None] = {}  # by node id; None: refused
         self._node_of: dict[int, int] = {}  # by client number: its latest node
         self._turn_of: dict[int, int] = {}  # by node id: when it was asked last
@@ -192,7 +193,7 @@ class Nodes:
             )
         if type(client) is not int or type(clients) is not int:
             raise NodesError("A node answers without a number; install the same version of fedpart on both.")
-        if self.lenient and self.clients <= client < min(clients, self.clients + MOST_LATE):
+        if self.late and self.clients <= client < min(clients, self.clients + MOST_LATE):
             return client  # it joins late, in a larger federation; the assignment keeps the chunks balanced
         if clients != self.clients:
             raise NodesError(

@@ -38,6 +38,7 @@ class FedPart(Strategy):
     Args:
         federation: the state; continued from where it is.
         on_round: called with the report of every round; bytes are those of the serialised messages.
+        late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
 
     Raises (from :meth:`run` and :meth:`start`):
         ClientError: a client failed, did not answer in time or sent an update that was refused, and the
@@ -50,11 +51,13 @@ class FedPart(Strategy):
         federation: Federation,
         *,
         on_round: Callable[[RoundReport], None] | None = None,
+        late: bool = True,
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
         self._skip = settings.on_client_error == "skip"
-        self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip)
+        late = late and self._skip
+        self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
         self._state: ArrayRecord | None = None
         self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort

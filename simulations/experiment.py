@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
@@ -120,6 +120,8 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, settings, splits.train, **held_out)
     shards = split_among_clients(config, splits.train)
+    if config.max_examples is None:
+        settings = replace(settings, max_examples=max(map(len, shards)))
     protocol = Protocol(task, settings, identity=config.identity())
     return Experiment(config, task, settings, protocol, shards, **held_out)
 

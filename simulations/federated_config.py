@@ -82,8 +82,11 @@ class ExperimentConfig(Config):
         description="whether a client's error or refused upload ends the run, or the round goes on without "
         "it; null: skip with engine flower, where clients come and go, fail with the others",
     )
-    max_examples: int = Field(
-        default=LARGEST_COUNT, ge=1, le=LARGEST_COUNT, description="that a client may claim to have"
+    max_examples: int | None = Field(
+        default=None,
+        ge=1,
+        le=LARGEST_COUNT,
+        description="that a client may claim to have; null: as many as the largest shard has",
     )
     min_replies: int = Field(
         default=1, ge=1, description="updates without which a round leaves weights and psi as they are"
@@ -186,7 +189,7 @@ class ExperimentConfig(Config):
             weighting=self.weighting,
             non_contributors=self.non_contributors,
             on_client_error=self.on_client_error or ("skip" if self.engine == "flower" else "fail"),
-            max_examples=self.max_examples,
+            max_examples=LARGEST_COUNT if self.max_examples is None else self.max_examples,
             min_replies=self.min_replies,
             round_timeout=self.round_timeout,
             node_timeout=self.node_timeout,

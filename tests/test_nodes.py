@@ -120,7 +120,7 @@ def test_late_joiners_without_any_of_the_run_are_of_another_federation():
     grid = RegisteredGrid([])
     for client in range(2 * CLIENTS):
         grid.register(client, of=2 * CLIENTS)
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=True, late=True)
     with pytest.raises(
         NodesError, match=r"^After 0 .* 0 of the 3 .* Refused: A node was started for 6 clients"
     ):
@@ -138,7 +138,9 @@ def test_late_joiners_without_any_of_the_run_are_of_another_federation():
 def test_late_joiners_have_numbers_that_chunks_can_be_kept_for(client, taken):
     grid = RegisteredGrid(honest())
     grid.register(client, f"client-{client}", of=10**13)
-    assert (client in Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) is taken
+    nodes = Nodes(CLIENTS, wait=0.0, lenient=True, late=True)
+    assert (client in nodes.present(grid)) is taken
+    assert list(Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) == [0, 1, 2]
 
 
 def test_any_one_client_is_enough_where_anybody_is_waited_for():

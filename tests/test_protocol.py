@@ -9,6 +9,7 @@ from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
 from fedpart.jobs import Job
+from fedpart.update import Update
 
 CHUNKS = (0.5, 0.3, 0.2)
 
@@ -47,6 +48,15 @@ def test_one_partition_means_one_job():
     assert kept.task.samples == 10 and list(kept.task.transforms) == ["affine"]
     augerino = protocol(method="augerino")
     assert augerino.plan(3, 1) == [Job(1, 1, psi=True)]
+
+
+def test_what_is_frozen_stays_so_whatever_a_client_sends():
+    p = protocol(method="augerino")
+    learned = p.psi_mask.bool()
+    assert learned.any() and not learned.all()
+    size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
+    taken = p.accept(Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1))
+    assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from flwr.app import Array
 from inprocess_grid import InProcessGrid
 from problems import Recorder, augmentation, chain_net, settings, shards
+from tiny import tiny
 
 from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
@@ -17,6 +18,7 @@ from fedpart.refusal import LONGEST, brief
 from fedpart.robust import trimmed_mean
 from fedpart.update import Update, sum_updates
 from server.strategy import FedPart
+from simulations.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
 
@@ -306,3 +308,10 @@ def test_fusion_has_no_updates_to_look_at(safeguard):
     task = Task(chain_net(), transforms=[augmentation()])
     with pytest.raises(ValueError, match=r"no updates of their own|weighting is 'uniform'"):
         federate(task, shards([3] * 4), rounds=1, execution="fused", **safeguard)
+
+
+@pytest.mark.parametrize("given", [None, 7])
+def test_a_configuration_takes_claims_up_to_its_largest_shard(given):
+    experiment = build_from(tiny(max_examples=given))
+    largest = max(len(shard) for shard in experiment.shards)
+    assert experiment.protocol.settings.max_examples == (given or largest)

@@ -69,7 +69,7 @@ class Method:
         )
 
     def trained_psi(self, task: Task) -> Sequence[str]:
-        """Names of the hyperparameters that are learned; the others stay frozen."""
+        """Names of the hyperparameters that are learned; what uploads say about the others is left out."""
         return task.psi_names
 
     def loss(

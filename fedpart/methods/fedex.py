@@ -126,6 +126,9 @@ class FedEx(Plain):
             )
         return task.replace(transforms={**task.transforms, "arms": Arms(self.rates)})
 
+    def trained_psi(self, task: Task) -> Sequence[str]:
+        return task.psi_names
+
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
         return [Job(subnetwork=1, partition=1, psi=True)]
 
