@@ -81,7 +81,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         refused = [started(command) for command in (stranger, [*deceived, "--max-retries", "1"])]
         # a third key, registered as client 2, whose node says that it is client 1
         make_keys(keys, 3)
-        assert control.register() == 3
+        assert control.register() == (3, 0)
         liar = supernode(link, keys / "supernode-2", authority, ports[2], 1, 2)
         federation.processes.start("supernode-2", liar)
         federation.start_executor("clientapp-2", f"127.0.0.1:{ports[2]}")
@@ -117,6 +117,10 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         shown = CliRunner().invoke(app, ["results", *arguments])
         assert shown.exit_code == 1
         assert "finished and failed" in shown.output and "nowhere" in shown.output
+        (keys / "operator" / "node-2.pub").unlink()
+        assert control.register() == (2, 1)
+        assert control.nodes().keys() == {"client-0", "client-1"}
+        assert control.register() == (2, 0)
         unregistered, distrusting = (process.communicate(timeout=PATIENCE)[0] for process in refused)
 
     assert all(process.returncode for process in refused)

@@ -68,12 +68,15 @@ def keys(
 
 @app.command()
 def register(link: _Address, keys: _Keys) -> None:
-    """Register the SuperNodes' public keys with the SuperLink, each for its client."""
+    """Register the SuperNodes' public keys with the SuperLink, each for its client, and no other keys."""
 
     def work() -> None:
         from simulations.deployment.control import Control
 
-        typer.echo(f"{Control(link, keys).register()} keys are registered.")
+        here, gone = Control(link, keys).register()
+        typer.echo(f"{here} keys are registered.")
+        if gone:
+            typer.echo(f"{gone} whose files are not in {keys} are not any more.")
 
     guarded(work, None)
 

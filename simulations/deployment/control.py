@@ -25,7 +25,9 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
     StreamLogsRequest,
+    UnregisterNodeRequest,
 )
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error.base import FlowerError
 from flwr.supercore.fab import Fab
@@ -115,27 +117,33 @@ class Control:
             address, False, certificates, [RuntimeVersionHttpInterceptor("fedpart"), _Interceptor(authorise)]
         )
 
-    def register(self) -> int:
-        """Register the public keys of the folder, each as the client that its file names; their number."""
+    def register(self) -> tuple[int, int]:
+        """Register the public keys of the folder, each as the client that its file names, and no others.
+
+        Returns:
+            How many there are, and how many were registered before, have no file any more, and no longer are.
+        """
         files = {int(file.stem.partition("-")[2]): file for file in self.keys.glob("node-*.pub")}
+        keys = {_public_key(file): client for client, file in sorted(files.items())}
         with self._calls():
-            known = {
-                bytes(node.public_key): node.name
-                for node in self._client.ListNodes(ListNodesRequest()).nodes_info
-                if node.status != "unregistered"
-            }
-            for client, file in sorted(files.items()):
-                key = cast(ec.EllipticCurvePublicKey, serialization.load_ssh_public_key(file.read_bytes()))
-                public = public_key_to_bytes(key)
+            known = {bytes(node.public_key): node.node_id for node in self._nodes()}
+            gone = known.keys() - keys.keys()
+            for public in gone:
+                self._client.UnregisterNode(UnregisterNodeRequest(node_id=known[public]))
+            for public, client in keys.items():
                 if public not in known:
                     self._client.RegisterNode(RegisterNodeRequest(public_key=public, name=node_name(client)))
-        return len(files)
+        return len(keys), len(gone)
 
     def nodes(self) -> dict[str, str]:
         """Status (``registered``, ``online``, ``offline``) of every SuperNode, by its name."""
         with self._calls():
-            found = self._client.ListNodes(ListNodesRequest()).nodes_info
-        return {node.name: node.status for node in found if node.status != "unregistered"}
+            return {node.name: node.status for node in self._nodes()}
+
+    def _nodes(self) -> list[NodeInfo]:
+        """The SuperNodes that are registered."""
+        found = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return [node for node in found if node.status != "unregistered"]
 
     def start(self, run_config: Mapping[str, Any]) -> int:
         """Start a run of the app that is installed with fedpart, wherever an executor runs; the run's id.
@@ -217,6 +225,12 @@ class Unreachable(RunError):
 class _Interceptor:
     def __init__(self, intercept: Callable[[Any, Any], httpx.Response]) -> None:
         self.intercept = intercept
+
+
+def _public_key(file: Path) -> bytes:
+    """A SuperNode's public key as Flower keeps it."""
+    key = serialization.load_ssh_public_key(file.read_bytes())
+    return public_key_to_bytes(cast(ec.EllipticCurvePublicKey, key))
 
 
 def _run(found: Any) -> Run:

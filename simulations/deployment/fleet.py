@@ -1,13 +1,25 @@
-"""What SuperNodes may push to a SuperLink: Flower knows who pushes, but believes what the message says."""
+"""What SuperNodes may push to a SuperLink: Flower knows who pushes, but believes what the message says.
+
+And it takes what was first said of an object for the truth: a node that foresees a part of the server's next
+message can announce it with parts that it does not have, and the message itself would be refused.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
-from flwr.server.superlink.linkstate import LinkState
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.server.superlink.linkstate import LinkState, SqlLinkState
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.state.schema.objectstore_models import ObjectChild, StoredObject
 from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
 
 
 def guard_pushes() -> None:
@@ -22,6 +34,43 @@ def guard_pushes() -> None:
         return push(request, state)
 
     fleet_handlers.push_messages = checked
+
+
+def guard_instructions() -> None:
+    """Let the Runtime API of this process's SuperLink believe the ServerApp about what it pushes."""
+    push = runtime_handlers.push_messages
+
+    def corrected(request: Any, state: LinkState, task: Any) -> Any:
+        if isinstance(state, SqlLinkState) and isinstance(state.object_store, SqlObjectStore):
+            for tree in request.message_object_trees:
+                correct(state.object_store, tree)
+        return push(request, state, task)
+
+    runtime_handlers.push_messages = corrected
+
+
+def correct(store: SqlObjectStore, tree: ObjectTree) -> None:
+    """Give the objects of ``tree`` that somebody else has announced the children that they have in it."""
+    with store._mutation_session() as session:
+        for node in reversed(list(iterate_object_tree(tree))):
+            if session.get(StoredObject, node.object_id) is None:
+                continue
+            children = {child.object_id for child in node.children}
+            of_node = ObjectChild.parent_id == node.object_id
+            had = set(session.scalars(select(ObjectChild.child_id).where(of_node)))
+            session.execute(delete(ObjectChild).where(of_node, ObjectChild.child_id.in_(had - children)))
+            _count(session, had - children, -1)
+            for child in children - had:
+                if session.get(StoredObject, child) is None:
+                    session.execute(insert(StoredObject).values(object_id=child, content=b""))
+                session.execute(insert(ObjectChild).values(parent_id=node.object_id, child_id=child))
+            _count(session, children - had, 1)
+
+
+def _count(session: Session, objects: set[str], by: int) -> None:
+    """Change how many parents the objects have."""
+    more = {"ref_count": StoredObject.ref_count + by}
+    session.execute(update(StoredObject).where(StoredObject.object_id.in_(objects)).values(more))
 
 
 def check_push(request: PushMessagesRequest) -> None:

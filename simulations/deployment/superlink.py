@@ -29,7 +29,7 @@ from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
-from simulations.deployment.fleet import guard_pushes
+from simulations.deployment.fleet import guard_instructions, guard_pushes
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 _UNCONFIRMED = """
@@ -102,6 +102,7 @@ def main() -> None:
     )  # its package hides it by a function
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
     guard_pushes()
+    guard_instructions()
     flower.flower_superlink()
 
 
