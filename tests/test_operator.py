@@ -57,10 +57,26 @@ def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
     told = []
     reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=[])
     reached._client.RegisterNode = told.append
-    assert reached.register() == 2
+    assert reached.register() == (2, 0)
     assert {request.name: request.public_key for request in told} == {
         f"client-{client}": public_key(reached.keys, client) for client in (0, 2)
     }
+
+
+def test_a_key_whose_file_is_gone_is_withdrawn(reached):
+    known = [
+        SimpleNamespace(name=f"client-{client}", node_id=client + 70, status=status, public_key=key)
+        for client, status, key in (
+            *((client, "online", public_key(reached.keys, client)) for client in range(3)),
+            (1, "unregistered", b"older"),
+        )
+    ]
+    (reached.keys / "node-1.pub").unlink()
+    withdrawn = []
+    reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=known)
+    reached._client.UnregisterNode = withdrawn.append
+    assert reached.register() == (2, 1)
+    assert [request.node_id for request in withdrawn] == [71]
 
 
 def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
