@@ -135,10 +135,6 @@ class Partition:
         """The permutation P: ``w = own[order]``; ``[size]`` int64."""
         return torch.argsort(self.assignment, stable=True)
 
-    def positions(self, k: int) -> Tensor:
-        """Where the elements of w_k lie in the module's own order, ascending; int64."""
-        return self.order[self.slice(k)]
-
     def initial(self) -> Tensor:
         """The module's initial values in partition order, ``[size]``."""
         return self.to_partition_order(self.space.initial())
@@ -149,9 +145,9 @@ class Partition:
 
     def take(self, own: Tensor, j: int, k: int) -> Tensor:
         """The elements of w_j from vectors ``[..., n]`` of subnetwork ``k``, see :meth:`subnetwork`."""
-        return (
-            own if self.chunks == 1 else own.index_select(-1, self._places_of(k, own.device)[self.slice(j)])
-        )
+        if self.chunks == 1:
+            return own
+        return own.index_select(-1, self._places_of(k, own.device)[self.slice(j)])
 
     def select(self, own: list[Tensor], j: int, k: int) -> list[Tensor]:
         """:meth:`take` of a vector that comes in flat pieces, and goes in them."""
