@@ -53,7 +53,7 @@ def correct(store: SqlObjectStore, tree: ObjectTree) -> None:
     """Give the objects of ``tree`` that somebody else has announced the children that they have in it."""
     with store._mutation_session() as session:
         for node in reversed(list(iterate_object_tree(tree))):
-            if session.get(StoredObject, node.object_id) is None:
+            if node.object_id not in store:
                 continue
             children = {child.object_id for child in node.children}
             of_node = ObjectChild.parent_id == node.object_id
@@ -61,7 +61,7 @@ def correct(store: SqlObjectStore, tree: ObjectTree) -> None:
             session.execute(delete(ObjectChild).where(of_node, ObjectChild.child_id.in_(had - children)))
             _count(session, had - children, -1)
             for child in children - had:
-                if session.get(StoredObject, child) is None:
+                if child not in store:
                     session.execute(insert(StoredObject).values(object_id=child, content=b""))
                 session.execute(insert(ObjectChild).values(parent_id=node.object_id, child_id=child))
             _count(session, children - had, 1)
