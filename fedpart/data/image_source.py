@@ -6,6 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ PARTS = {
 _NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
 
 
-class ImageSource:
+class ImageSource(ABC):
     """Images and folders by their path in a source, hidden ones left out.
 
     Folders above them that contain nothing else are no part of a path.
@@ -110,15 +111,17 @@ class ImageSource:
                     f"some, or remove the folder."
                 )
 
+    @abstractmethod
     def _found(self) -> tuple[Iterable[str], Iterable[str]]:
         """Paths of all files and of all folders, from the root."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self, name: str) -> bytes:
-        raise NotImplementedError
+        """The bytes of a file."""
 
+    @abstractmethod
     def _size(self, name: str) -> int:
-        raise NotImplementedError
+        """How many these are."""
 
 
 class Folder(ImageSource):
