@@ -117,7 +117,7 @@ class Nodes:
                     return nodes
                 raise NodesError(self._missing(sorted(clients - nodes.keys()), len(nodes)))
             if now - shown >= PROGRESS_SECONDS:
-                log(INFO, "Waiting for clients: %s of %s are connected", len(nodes), self.clients)
+                log(INFO, "Waiting for clients: %s of %s have answered", len(nodes), self.clients)
                 shown = now
             time.sleep(pause)
             pause = min(1.5 * pause, POLL_SECONDS)

@@ -36,7 +36,7 @@ METRICS = {  # factor, name and unit of a metric in pictures
 _TRAFFIC = {"bytes": "upload + download", "upload": "upload", "download": "download"}
 
 
-def plot_run(folder: str | Path) -> list[Path]:
+def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     """Draw one run's pictures into its folder.
 
     ``learning_curve.png``; ``psi.png`` if it learned hyperparameters, those of a mask over inputs apart in
@@ -44,12 +44,15 @@ def plot_run(folder: str | Path) -> list[Path]:
 
     Args:
         folder: the run's folder, finished or not.
+        download: whether the run's data may be fetched, where they are not here.
 
     Returns:
         The files written, none if there is no line of metrics.
 
     Raises:
         FileNotFoundError: the folder holds no run.
+        ValueError, TypeError, OSError, ImportError, RuntimeError: the data for ``transforms.png`` cannot be
+            read; the other pictures are there.
     """
     run = Run.load(folder)
     if not run.metrics:
@@ -60,11 +63,12 @@ def plot_run(folder: str | Path) -> list[Path]:
         figures["psi"] = run_psi_figure(run)
     if masks:
         figures["mask"] = mask_figure(run)
+    files = _save(figures, run.folder)
     if (run.folder / STATE).is_file():
-        transforms = run_transforms_figure(run.folder)
+        transforms = run_transforms_figure(run.folder, download=download)
         if transforms is not None:
-            figures["transforms"] = transforms
-    return _save(figures, run.folder)
+            files += _save({"transforms": transforms}, run.folder)
+    return files
 
 
 def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[Path]:

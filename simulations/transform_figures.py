@@ -25,15 +25,16 @@ _IMAGE, _GAP, _SPACE, _TOP = 0.75, 0.07, 0.25, 1.05  # inches: an image, between
 _STEP, _LETTER = _IMAGE + _GAP, 0.1  # from image to image, a letter of a name
 
 
-def run_transforms_figure(folder: str | Path) -> Figure | None:
+def run_transforms_figure(folder: str | Path, *, download: bool = True) -> Figure | None:
     """Training images of a finished run under its transforms; None if it has no images, or none that change.
 
     The data are read again, as the run's configuration says.
 
     Args:
         folder: of the run.
+        download: whether data that are not here may be fetched.
     """
-    splits = load_data(saved_config(folder))
+    splits = load_data(saved_config(folder), download=download)
     task = run_task(folder, splits)
     return None if task is None else transforms_figure(task, saved_psi(folder, task), *examples(splits))
 

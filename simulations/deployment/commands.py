@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from fedpart.files import kept
+from server.nodes import node_name
 from simulations.commands import new_folder
 from simulations.config import ConfigError, ExperimentConfig, with_overrides
 from simulations.config_file import read_yaml
@@ -20,7 +23,7 @@ from simulations.guards import interruptible
 from simulations.panel import panel
 from simulations.plots import plot_run
 from simulations.resume import continued_config, resumed_config
-from simulations.run_directory import holds_run, read_summary, refuse_existing, saved_config
+from simulations.run_directory import CHECKPOINT, holds_run, read_summary, refuse_existing, saved_config
 
 
 def up(
@@ -52,8 +55,13 @@ def submit(
     if folder is None or not folder.is_absolute():
         raise ConfigError("Give --out, the absolute path of a folder on the machine of the ServerApp.")
     config = _config(file, overrides, resume)
-    id = Control(link, keys).start(deployed_run_config(config, folder, resume is not None))
-    typer.echo(f"Run {id}: {config.clients} clients, {config.rounds} rounds; results in {folder}.")
+    if resume is None and _readable(folder):
+        refuse_existing(folder)
+    control = Control(link, keys)
+    _check_registered(control.nodes().keys(), config.clients)
+    id = control.start(deployed_run_config(config, folder, resume is not None))
+    rounds = f"{config.rounds} round{'s' * (config.rounds != 1)}"
+    typer.echo(f"Run {id}: {config.clients} clients, {rounds}; results in {folder}.")
 
 
 def status(link: str, keys: Path) -> None:
@@ -74,12 +82,11 @@ def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
     run = control.follow(id, _show)
-    failure = ""
-    if not run.completed:
-        failure = f"Run {run.id} has {run.outcome}; continue it with fedpart submit --resume {run.out}."
+    failure = "" if run.completed else f"Run {run.id} has {run.outcome.rstrip('.')}; {_remedy(run)}."
     if to is not None:
         try:
-            typer.echo(f"Results are in {_fetch(run, to)}.")
+            copy = _fetch(run, to)
+            typer.echo(f"What there is of it is in {copy}." if failure else f"Results are in {copy}.")
         except (ConfigError, RunError, OSError) as error:
             if not failure:
                 raise
@@ -104,19 +111,55 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
     return config
 
 
+def _check_registered(names: Collection[str], clients: int) -> None:
+    """A client without a registered key cannot come, and a run refuses nodes that count other clients.
+
+    Raises:
+        ConfigError: there are more clients than keys.
+    """
+    wanted = [node_name(client) for client in range(clients)]
+    if names and not set(wanted) & set(names):
+        return  # a SuperLink that takes SuperNodes without keys
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise ConfigError(
+            f"The configuration has {clients} clients, but no key is registered for {len(missing)} of them "
+            f"(such as {missing[0]}): add --set clients={clients - len(missing)}, or register their keys."
+        )
+    if len(names) > clients:
+        typer.echo(
+            f"{len(names)} SuperNodes are registered; the run takes {wanted[0]} to {wanted[-1]}, if they "
+            f"were started with num-partitions={clients}."
+        )
+
+
+def _readable(folder: Path) -> bool:
+    """Whether a run is there that can be read here; it may be on another machine, or another user's."""
+    try:
+        return holds_run(folder)
+    except OSError:
+        return False
+
+
+def _remedy(run: Run) -> str:
+    """What to do about a run that has failed."""
+    source = Path(run.out)
+    if _readable(source) and not kept(source / CHECKPOINT):
+        return "it has no checkpoint: submit it anew, with another --out"
+    return f"continue it with fedpart submit --resume {source}"
+
+
 def _fetch(run: Run, to: Path) -> Path:
-    """Copy the folder of a run into ``to``, over an earlier copy; it belongs to whom ``to`` belongs to.
+    """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
+
+    The copy belongs to whom ``to`` belongs to.
 
     Raises:
         ConfigError: another run is where the copy goes.
         RunError: there is nothing to copy here.
     """
     source, copy = Path(run.out), to / Path(run.out).name
-    try:
-        readable = holds_run(source)
-    except OSError:  # it belongs to the ServerApp's user
-        readable = False
-    if not readable:
+    if not _readable(source):
         raise RunError(
             f"The results of run {run.id} cannot be read here; look into {source} where the ServerApp runs."
         )
@@ -131,9 +174,13 @@ def _fetch(run: Run, to: Path) -> Path:
         folder.mkdir(exist_ok=True)
         for file in files:
             shutil.copyfile(Path(place, file), folder / file)
-        if os.geteuid() == 0:
-            for path in (folder, *(folder / file for file in files)):
-                os.chown(path, owner.st_uid, owner.st_gid)
+    try:
+        plot_run(copy, download=False)
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        typer.echo(f"A picture is missing, for the data cannot be read here ({str(error).rstrip('.')}).")
+    if os.geteuid() == 0:
+        for path in (copy, *copy.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid)
     return copy
 
 
