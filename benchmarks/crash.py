@@ -174,6 +174,7 @@ def _struck(
 ) -> tuple[Run, list[int]]:
     """A run with a kill after so many seconds, and the round that this was in; none if it had ended."""
     over, reached = threading.Event(), list[int]()
+    kill_serverapp(federation)  # that of the run before may be on its way out, and would be hit instead
 
     def strike() -> None:
         over.wait(moment)
