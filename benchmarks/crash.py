@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,13 +148,14 @@ def kill_deployed(
         case.check(folder / "timed", f"deployed run left alone for {seconds:.0f} s")
         for kill in range(kills):
             out, moment = folder / f"run-{kill}", moments.uniform(0.0, 0.9) * seconds
-            ended, reached = _struck(federation, run, out, moment, kill_one)
+            ended, reached, another = _struck(federation, run, out, moment, kill_one)
             while not reached and moment > 1.0:  # the run was quicker than the first: strike the next sooner
                 out, moment = out.with_name(f"{out.name}-again"), moment / 2
-                ended, reached = _struck(federation, run, out, moment, kill_one)
+                ended, reached, another = _struck(federation, run, out, moment, kill_one)
             how, fits = "went on by itself", bool(reached)
             if ended.completed:
-                fits &= kill_one is not kill_serverapp
+                if kill_one is kill_serverapp:  # before it took the run, which is given to another one then
+                    fits &= another and reached == [1]
             else:
                 saved = case.saved(out)
                 fits &= saved >= len(read_metrics(out)) - 1
@@ -171,15 +172,20 @@ def _struck(
     out: Path,
     moment: float,
     kill_one: Callable[[Federation], bool],
-) -> tuple[Run, list[int]]:
-    """A run with a kill after so many seconds, and the round that this was in; none if it had ended."""
-    over, reached = threading.Event(), list[int]()
+) -> tuple[Run, list[int], bool]:
+    """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
+    a ServerApp has been started since."""
+    over, reached, before, since = threading.Event(), list[int](), set[int](), set[int]()
     kill_serverapp(federation)  # that of the run before may be on its way out, and would be hit instead
 
     def strike() -> None:
         over.wait(moment)
-        while not over.is_set() and not reached:
-            if kill_one(federation):
+        while not over.is_set():
+            now = serverapps(federation)
+            if reached:
+                since.update(now - before)
+            elif kill_one(federation):
+                before.update(now | serverapps(federation))
                 reached.append(len(read_metrics(out)) + 1)
             over.wait(0.05)
 
@@ -188,14 +194,21 @@ def _struck(
     ended = run(out)
     over.set()
     thread.join()
-    return ended, reached
+    return ended, reached, bool(since)
+
+
+def serverapps(federation: Federation) -> set[int]:
+    """The processes that Flower has started for runs."""
+    executors = children(federation.processes.pid("serverapp"))
+    return {app for executor in executors for app in children(executor)}
 
 
 def kill_serverapp(federation: Federation) -> bool:
     """Kill the process that Flower has started for the run, if there is one yet."""
-    apps = [app for executor in children(federation.processes.pid("serverapp")) for app in children(executor)]
+    apps = serverapps(federation)
     for app in apps:
-        os.kill(app, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(app, signal.SIGKILL)
     return bool(apps)
 
 
