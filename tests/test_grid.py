@@ -129,7 +129,8 @@ def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_
     _, (report,) = run(1, link(announced_only))
     assert [(skip["client"], skip["category"]) for skip in report.skipped] == [(VICTIM, "no_answer")]
 
-    made = link(announced_only)
+    patient = {**SKIP, "round_timeout": 600.0}
+    made = link(announced_only, patient)
     pull = made.PullObject
 
     def after_one_more_look(request):
@@ -138,7 +139,7 @@ def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_
         return answer
 
     made.PullObject = after_one_more_look
-    assert_equal_runs(run(1, made), local(1))
+    assert_equal_runs(run(1, made, patient), local(1))
 
 
 LOSING = {"on_client_error": "skip"}

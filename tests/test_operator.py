@@ -235,8 +235,9 @@ def test_a_failed_run_that_was_resumed_is_fetched_over_its_copy(tmp_path, fetche
     for _ in range(2):
         assert fetched("finished:completed").exit_code == 0
         assert {file.name: file.read_bytes() for file in out.iterdir()} == {
-            file.name: file.read_bytes() for file in copy.iterdir() if file.name != "notes.txt"
+            file.name: (copy / file.name).read_bytes() for file in out.iterdir()
         }
+        assert (copy / "learning_curve.png").exists()
     assert (copy / "notes.txt").read_text() == "mine"
 
 
