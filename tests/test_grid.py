@@ -8,7 +8,9 @@ import pytest
 import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.proto.message_pb2 import PushObjectResponse
 from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from inprocess_grid import InProcessGrid
 from malformed import forge
 from superlink import Link
@@ -140,6 +142,21 @@ def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_
 
     made.PullObject = after_one_more_look
     assert_equal_runs(run(1, made, patient), local(1))
+
+
+def test_an_object_that_a_superlink_stored_before_it_ended_does_not_end_the_run():
+    """Flower pushes it again after the restart, and is told that it is not stored."""
+    made = link()
+    push = made.PushObject
+
+    def stored_at_the_first_attempt(request):
+        push(request)
+        return PushObjectResponse(stored=False)
+
+    made.PushObject = stored_at_the_first_attempt
+    with pytest.raises(ObjectPushError):  # if it no longer does, there is less to guard
+        made.grid().push_messages([Message(RecordDict(), 1, "train")])
+    assert_equal_runs(run(2, made), local(2))
 
 
 LOSING = {"on_client_error": "skip"}
