@@ -39,8 +39,8 @@ class _Unfinished(Exception):
 class _Calls:
     """Calls of a SuperLink's Runtime API, of which one is answered otherwise.
 
-    Flower ends the run if the SuperLink has not stored an object that was pushed. It says so, too, of one that
-    it had stored before it was killed: at the second attempt nobody waits for the object. If it is missing
+    Flower ends the run if the SuperLink has not stored a pushed object. It says so, too, of one that it had
+    stored before it was killed: at the second attempt nobody waits for the object. If it is missing
     indeed, Flower gives its message up after three minutes, and it is sent once more.
     """
 
