@@ -64,7 +64,7 @@ def config_file(tmp_path):
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        ((), "no key is registered for 4 of them (such as client-0)"),
+        ((), "No SuperNode is registered; register their keys with fedpart register."),
         (clients(0, 2, 3), "no key is registered for 1 of them (such as client-1): add --set clients=3"),
     ],
 )

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import ssl
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +22,11 @@ import simulations.deployment.cli  # noqa: F401  adds its commands to the others
 from simulations.cli import app
 from simulations.deployment import commands, control, health, processes, superlink, up
 from simulations.deployment.control import Control, Run, Unreachable
-from simulations.deployment.keys import make_keys
+from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes
 from simulations.desk import Interrupted
 
+ROOT = Path(__file__).parent.parent
 PATIENCE = 600  # seconds, for what takes a moment where nothing else runs
 
 
@@ -291,3 +295,35 @@ def test_an_executor_that_hangs_is_not_healthy(tmp_path):
         process.kill()
         process.communicate()
     assert health.running(program.name) == [] and not health.moves(process.pid, 0.5)
+
+
+class Answering(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+
+def test_a_server_that_does_not_answer_is_not_healthy(tmp_path):
+    for federation in ("ours", "other"):
+        make_keys(tmp_path / federation, 1)
+    keys = tmp_path / "ours" / "superlink"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys / "server.crt", keys / "server.key")
+    server = HTTPServer(("127.0.0.1", 0), Answering)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def status(authority):
+        address = f"127.0.0.1:{server.server_port}"
+        command = [sys.executable, "-m", "simulations.deployment.health", address, str(authority / CA)]
+        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
+
+    try:
+        assert status(keys) == 0
+        assert status(tmp_path / "other" / "superlink") != 0
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert status(keys) != 0

@@ -117,10 +117,12 @@ def _check_registered(names: Collection[str], clients: int) -> None:
     Raises:
         ConfigError: there are more clients than keys.
     """
+    if not names:
+        raise ConfigError("No SuperNode is registered; register their keys with fedpart register.")
     wanted = [node_name(client) for client in range(clients)]
-    if names and not set(wanted) & set(names):
-        return  # a SuperLink that takes SuperNodes without keys
     missing = [name for name in wanted if name not in names]
+    if missing == wanted:
+        return  # a SuperLink that takes SuperNodes without keys
     if missing:
         raise ConfigError(
             f"The configuration has {clients} clients, but no key is registered for {len(missing)} of them "

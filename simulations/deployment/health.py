@@ -54,3 +54,7 @@ def _waits(process: int) -> str:
     except OSError:
         return ""
     return next((line for line in status.splitlines() if line.startswith("voluntary_ctxt")), "")
+
+
+if __name__ == "__main__":
+    main()
