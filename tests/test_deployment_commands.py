@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fake_runs import small_config, write_run
 from typer.testing import CliRunner
 
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
@@ -136,3 +137,67 @@ def test_what_a_failed_run_has_left_is_not_called_results(told, tmp_path):
     status, text = told(Link(run=elsewhere), "results", to)
     assert status == 1 and "continue it with fedpart submit --resume /somewhere/else." in text
     assert "It is not copied: The results of run 7 cannot be read here" in text
+
+
+@pytest.fixture
+def fetched(tmp_path, told):
+    """What ``fedpart results`` says about the run in ``out``, of that status; its copies go to ``copies``."""
+
+    def results(status, details=""):
+        run = Run(1, status, details, str(tmp_path / "out"))
+        return told(Link(run=run), "results", tmp_path / "copies")
+
+    return results
+
+
+def test_a_failed_run_that_was_resumed_is_fetched_over_its_copy(tmp_path, fetched):
+    out, copy = tmp_path / "out", tmp_path / "copies" / "out"
+    write_run(out, small_config(rounds=3), None, finished=False)
+    status, text = fetched("finished:failed", "it was killed")
+    assert status == 1 and "it was killed" in text
+    assert len((copy / "metrics.jsonl").read_text().splitlines()) == 3
+    (copy / "notes.txt").write_text("mine")
+    write_run(out, small_config(rounds=5), None)
+    for _ in range(2):
+        assert fetched("finished:completed")[0] == 0
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == {
+            file.name: file.read_bytes()
+            for file in copy.iterdir()
+            if file.name != "notes.txt" and file.suffix != ".png"
+        }
+        assert (copy / "learning_curve.png").exists()
+    assert (copy / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("other", [small_config(seed=1), small_config(rounds=13)])
+def test_another_run_is_not_written_over(tmp_path, fetched, other):
+    write_run(tmp_path / "out", small_config(), None)
+    write_run(tmp_path / "copies" / "out", other, None)
+    before = {file: file.read_bytes() for file in (tmp_path / "copies" / "out").iterdir()}
+    status, text = fetched("finished:completed")
+    assert status == 2 and "holds another run than run 1; give another folder" in text
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_a_copy_that_has_been_completed_elsewhere_stays(tmp_path, fetched):
+    write_run(tmp_path / "out", small_config(), None, finished=False)
+    write_run(tmp_path / "copies" / "out", small_config(), None)
+    status, text = fetched("finished:failed", "it was killed")
+    assert status == 1 and "it was killed" in text
+    assert (tmp_path / "copies" / "out" / "summary.json").exists()
+
+
+def test_a_run_that_failed_before_it_made_its_folder_says_why(fetched):
+    status, text = fetched("finished:failed", "clients is 0")
+    assert status == 1 and "clients is 0" in text
+
+
+def test_results_that_cannot_be_copied_are_not_a_success(fetched):
+    status, text = fetched("finished:completed")
+    assert status == 1 and "cannot be read here" in text
+
+
+def test_results_that_are_there_already_are_left_alone(tmp_path, fetched):
+    write_run(tmp_path / "copies" / "out", small_config(), None)
+    (tmp_path / "out").symlink_to(tmp_path / "copies" / "out")
+    assert fetched("finished:completed")[0] == 0

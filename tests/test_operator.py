@@ -1,4 +1,4 @@
-"""The operator's side of a deployment, without a federation: registration, signals, results, health."""
+"""The operator's side of a deployment, without a federation: registration, signals, health."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from fake_runs import small_config, write_run
+from fake_runs import small_config
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
 
 import simulations.deployment.cli  # noqa: F401  adds its commands to the others
 from simulations.cli import app
-from simulations.deployment import commands, control, health, processes, superlink, up
+from simulations.deployment import control, health, processes, superlink, up
 from simulations.deployment.control import Control, Run, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes
@@ -212,72 +212,6 @@ def ended_as(monkeypatch, status):
 
     monkeypatch.setattr(up, "Federation", federation)
     monkeypatch.setattr(up, "watch", watch)
-
-
-@pytest.fixture
-def fetched(tmp_path, monkeypatch):
-    """What ``fedpart results`` says about the run in ``out``, of that status; its copies go to ``copies``."""
-
-    def results(status, details=""):
-        run = Run(1, status, details, str(tmp_path / "out"))
-        there = SimpleNamespace(runs=lambda: [run], follow=lambda id, show: run)
-        monkeypatch.setattr(commands, "Control", lambda link, keys: there)
-        where = ["--link", "here:1", "--keys", str(tmp_path), str(tmp_path / "copies")]
-        return CliRunner().invoke(app, ["results", *where])
-
-    return results
-
-
-def test_a_failed_run_that_was_resumed_is_fetched_over_its_copy(tmp_path, fetched):
-    out, copy = tmp_path / "out", tmp_path / "copies" / "out"
-    write_run(out, small_config(rounds=3), None, finished=False)
-    failed = fetched("finished:failed", "it was killed")
-    assert failed.exit_code == 1 and "it was killed" in failed.output
-    assert len((copy / "metrics.jsonl").read_text().splitlines()) == 3
-    (copy / "notes.txt").write_text("mine")
-    write_run(out, small_config(rounds=5), None)
-    for _ in range(2):
-        assert fetched("finished:completed").exit_code == 0
-        assert {file.name: file.read_bytes() for file in out.iterdir()} == {
-            file.name: (copy / file.name).read_bytes() for file in out.iterdir()
-        }
-        assert (copy / "learning_curve.png").exists()
-    assert (copy / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("other", [small_config(seed=1), small_config(rounds=13)])
-def test_another_run_is_not_written_over(tmp_path, fetched, other):
-    write_run(tmp_path / "out", small_config(), None)
-    write_run(tmp_path / "copies" / "out", other, None)
-    before = {file: file.read_bytes() for file in (tmp_path / "copies" / "out").iterdir()}
-    shown = fetched("finished:completed")
-    assert shown.exit_code == 2
-    assert "holds another run than run 1; give another folder" in " ".join(shown.output.split())
-    assert {file: file.read_bytes() for file in before} == before
-
-
-def test_a_copy_that_has_been_completed_elsewhere_stays(tmp_path, fetched):
-    write_run(tmp_path / "out", small_config(), None, finished=False)
-    write_run(tmp_path / "copies" / "out", small_config(), None)
-    shown = fetched("finished:failed", "it was killed")
-    assert shown.exit_code == 1 and "it was killed" in shown.output
-    assert (tmp_path / "copies" / "out" / "summary.json").exists()
-
-
-def test_a_run_that_failed_before_it_made_its_folder_says_why(fetched):
-    shown = fetched("finished:failed", "clients is 0")
-    assert shown.exit_code == 1 and "clients is 0" in shown.output
-
-
-def test_results_that_cannot_be_copied_are_not_a_success(fetched):
-    shown = fetched("finished:completed")
-    assert shown.exit_code == 1 and "cannot be read here" in " ".join(shown.output.split())
-
-
-def test_results_that_are_there_already_are_left_alone(tmp_path, fetched):
-    write_run(tmp_path / "copies" / "out", small_config(), None)
-    (tmp_path / "out").symlink_to(tmp_path / "copies" / "out")
-    assert fetched("finished:completed").exit_code == 0
 
 
 def test_an_executor_that_hangs_is_not_healthy(tmp_path):

@@ -182,7 +182,7 @@ def _fetch(run: Run, to: Path) -> Path:
         typer.echo(f"A picture is missing, for the data cannot be read here ({str(error).rstrip('.')}).")
     if os.geteuid() == 0:
         for path in (copy, *copy.rglob("*")):
-            os.chown(path, owner.st_uid, owner.st_gid)
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     return copy
 
 
