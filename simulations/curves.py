@@ -83,16 +83,27 @@ class Run:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
         return float(sum(line[key] for line in self.metrics))
 
+    def alike(self) -> int:
+        """How many of the lines of the metrics, from the first on, were evaluated on the same validation data.
+
+        All of them, unless ``full_validation_rounds`` has the last ones evaluated on more.
+        """
+        config = saved_config(self.folder)
+        whole = getattr(config, "full_validation_rounds", 0) if config.validation_points else 0
+        return max(len(self.metrics) - whole, 0) or len(self.metrics)
+
     def last10(self, key: str, upload: float | None = None) -> float | None:
         """Mean of the last :data:`LAST` evaluations of a metric; None if there were none.
 
         Args:
             key: the metric.
-            upload: bytes; of the evaluations when no more than these had been sent. None: of all.
+            upload: bytes; of the evaluations when no more than these had been sent, those on other validation
+                data left out (:meth:`alike`). None: of all.
         """
         counts, values = self.curve(key)
         if upload is not None:
-            values = values[np.isin(counts, self.counts()[self.traffic("upload") <= upload])]
+            lines = self.alike()
+            values = values[np.isin(counts, self.counts(lines)[self.traffic("upload")[:lines] <= upload])]
         return float(values[-LAST:].mean()) if len(values) else None
 
     def physical(self) -> dict[str, Array]:

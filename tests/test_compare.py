@@ -138,6 +138,26 @@ def test_equal_upload_waits_for_all_methods(tmp_path):
     assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
 
 
+def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
+    more = {"fedavg": 800_500, "augerino": 800_000, "partitioned": 400_000}
+    curve = [0.1 * round for round in range(1, 9)] + [0.0] * 4  # the last four on other images
+
+    def run(config, out, **_):
+        return write_run(out, config, curve, upload=more[config.method])
+
+    def equal(methods, **changes):
+        out = tmp_path / "-".join((*methods, *changes))
+        return [row.equal_upload.mean for row in compare(out, run, methods, seeds=1, **changes).rows]
+
+    whole = sum(curve[2:]) / 10
+    assert equal(["fedavg", "augerino"]) == pytest.approx([whole] * 2)
+    early = {"full_validation_rounds": 4, "validation_points": 10}
+    # Partitioned has sent 8 times 400,000 bytes before the images change, FedAvg as many after 4 rounds.
+    assert equal(["fedavg", "partitioned"], **early) == pytest.approx([0.25, 0.45])
+    more["fedavg"] = 801_000
+    assert equal(["partitioned", "fedavg"], **early) == pytest.approx([0.45, 0.2])
+
+
 def test_one_seed_has_no_standard_error(tmp_path):
     (row,) = compare(tmp_path, FakeRunner(), ["partitioned"], seeds=1).rows
     assert row.validation.error is None and "90.00 ± —" in compare.printed
