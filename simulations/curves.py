@@ -84,7 +84,7 @@ class Run:
         return float(sum(line[key] for line in self.metrics))
 
     def alike(self) -> int:
-        """How many of the lines of the metrics, from the first on, were evaluated on the same validation data.
+        """How many lines of the metrics, from the first on, were evaluated on the same validation data.
 
         All of them, unless ``full_validation_rounds`` has the last ones evaluated on more.
         """
@@ -104,7 +104,7 @@ class Run:
         if upload is not None:
             lines = self.alike()
             values = values[np.isin(counts, self.counts(lines)[self.traffic("upload")[:lines] <= upload])]
-        return float(values[-LAST:].mean()) if len(values) else None
+        return float(moving_average(values)[-1]) if len(values) else None
 
     def physical(self) -> dict[str, Array]:
         """psi in physical units, by name: ``[rounds]`` each.
@@ -123,6 +123,11 @@ class Run:
     def learned(self) -> dict[str, Array]:
         """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
         return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
+
+
+def moving_average(values: Array) -> Array:
+    """Means of each value and of those before it, :data:`LAST` at most: ``[n]`` of ``[n]`` (App. J.3)."""
+    return np.array([values[max(0, end - LAST) : end].mean() for end in range(1, len(values) + 1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,12 +159,18 @@ def metric(runs: Mapping[str, Sequence[Run]]) -> str:
 
 
 def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
-    """A metric over seeds against ``rounds`` or a kind of TRAFFIC, at the rounds that all runs evaluated."""
+    """The moving average of a metric over seeds, at the rounds that all runs evaluated.
+
+    Args:
+        runs: one per seed, each averaged along its own evaluations.
+        key: the metric.
+        against: ``rounds``, or a kind of TRAFFIC.
+    """
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
     xs, ys = [], []
     for run in runs:
         rounds, values = run.curve(key)
-        ys.append(values[np.isin(rounds, common)])
+        ys.append(moving_average(values)[np.isin(rounds, common)])
         place = run.counts() if against == "rounds" else run.traffic(against)
         places = dict(zip(run.counts(), place, strict=True))
         xs.append(np.array([places[r] for r in common], dtype=float))

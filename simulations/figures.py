@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +78,18 @@ def draw_band(ax: Axes, band: Band, colour: str, **style: Any) -> None:
     if band.error is not None:
         low, high = band.mean - band.error, band.mean + band.error
         ax.fill_between(band.x, low, high, color=colour, alpha=0.16, lw=0)
+
+
+def zoom(ax: Axes, bands: Iterable[Band]) -> None:
+    """Fit the y axis to bands without the first tenth of their points, which lie far from the rest."""
+    late = []
+    for band in bands:
+        error = 0.0 if band.error is None else band.error
+        late += [(band.mean + side * error)[len(band.x) // 10 :] for side in (-1, 1)]
+    values = np.concatenate(late)
+    low, high = values.min(), values.max()
+    if low < high:
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
 
 def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulations.curves import Band, Run, byte_unit, metric, metric_band, psi_bands
+from simulations.curves import LAST, Band, Run, byte_unit, metric, metric_band, psi_bands
 from simulations.figures import (
     COLOURS,
     DASHES,
@@ -19,6 +19,7 @@ from simulations.figures import (
     dress,
     legend_above,
     marks,
+    zoom,
 )
 from simulations.mask_figures import mask_figure
 from simulations.psi_parts import PsiParts, groups
@@ -33,7 +34,8 @@ METRICS = {  # factor, name and unit of a metric in pictures
     "val_accuracy": (100, "validation accuracy", "%"),
     "val_nll": (1, "validation loss", "nats per example"),
 }
-_TRAFFIC = {"bytes": "upload + download", "upload": "upload", "download": "download"}
+AVERAGED = f"moving average of up to {LAST} evaluations"
+TRAFFIC_NAMES = {"upload": "upload", "download": "download", "bytes": "upload + download"}
 
 
 def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
@@ -154,15 +156,16 @@ def _limits(run: Run) -> tuple[float, float]:
 
 
 def comparison_figure(runs: Mapping[str, Sequence[Run]], against: str) -> Figure:
-    """The validation metric against ``rounds`` or ``bytes``: a colour per method, a shaded error."""
-    figure, (ax,) = canvas(f"{METRICS[metric(runs)][1].capitalize()}, {spread(runs)}")
+    """:func:`draw_metric` as a figure of its own."""
+    title = f"{METRICS[metric(runs)][1].capitalize()}, {AVERAGED}"
+    figure, (ax,) = canvas(f"{title}\n{spread(runs)}")
     draw_metric(ax, runs, against)
     figure.legend(loc="outside lower center", ncols=3, fontsize=12, frameon=False)
     return figure
 
 
 def draw_metric(ax: Axes, runs: Mapping[str, Sequence[Run]], against: str) -> None:
-    """The validation metric of every method that has runs.
+    """The validation metric of every method that has runs, AVERAGED: a colour each, a shaded error.
 
     Args:
         ax: where.
@@ -176,13 +179,15 @@ def draw_metric(ax: Axes, runs: Mapping[str, Sequence[Run]], against: str) -> No
     scale, bytes_unit = (1.0, "") if against == "rounds" else byte_unit(last)
     x, first = "round", 1
     if against != "rounds":
-        x, first = f"{_TRAFFIC[against]}, all clients [{bytes_unit}]", 0
+        x, first = f"{TRAFFIC_NAMES[against]}, all clients [{bytes_unit}]", 0
     dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
     for i, method in enumerate(runs):
         if method in bands:
             own = bands[method]
             band = Band(own.x / scale, factor * own.mean, None if own.error is None else factor * own.error)
             draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
+            bands[method] = band
+    zoom(ax, bands.values())
 
 
 def comparison_psi_figure(runs: Mapping[str, Sequence[Run]]) -> Figure | None:

@@ -12,7 +12,7 @@ from tiny import tiny_training
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
-from simulations.curves import Run, byte_unit
+from simulations.curves import Run, byte_unit, moving_average
 from simulations.figures import COLOURS, DPI
 from simulations.mask_figures import mask_figure
 from simulations.plots import (
@@ -25,6 +25,7 @@ from simulations.plots import (
 )
 from simulations.psi_parts import Quantity, groups
 from simulations.runner import run_experiment
+from simulations.score import Score
 from simulations.transform_figures import SAMPLES, sample, transforms_figure
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
@@ -111,15 +112,16 @@ def test_accuracy_against_rounds(runs):
     (ax,) = figure.axes
     assert labels(ax) == ("round", "validation accuracy [%]")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "partitioned"]
-    assert figure._suptitle.get_text() == "Validation accuracy, mean ± standard error over 2 seeds"
+    assert figure._suptitle.get_text() == (
+        "Validation accuracy, moving average of up to 10 evaluations\nmean ± standard error over 2 seeds"
+    )
     line = ax.lines[0]
     assert line.get_color() == COLOURS[0] and ax.lines[1].get_color() == COLOURS[1]
     np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
-    np.testing.assert_allclose(line.get_ydata(), [5 * (i + 0.5) for i in range(12)])  # mean of i/20, (i+1)/20
+    averages = [*(i / 2 for i in range(10)), 5.5, 6.5]  # of up to ten of 0, 1, ..., 11
+    np.testing.assert_allclose(line.get_ydata(), [5 * (a + 0.5) for a in averages])  # mean of a/20, (a+1)/20
     edge = ax.collections[0].get_paths()[0].vertices[:, 1]
-    assert edge.min() == pytest.approx(0.0) and edge.max() == pytest.approx(
-        60.0
-    )  # +- 2.5, the standard error
+    assert edge.min() == pytest.approx(0.0) and edge.max() == pytest.approx(37.5)  # +- 2.5, the error
 
 
 def test_accuracy_against_bytes(runs):
@@ -128,6 +130,56 @@ def test_accuracy_against_bytes(runs):
     fedavg, partitioned = ax.lines
     np.testing.assert_allclose(fedavg.get_xdata(), 6.0 * np.arange(1, 13))
     np.testing.assert_allclose(partitioned.get_xdata(), 4.5 * np.arange(1, 13))  # mean of 4 and 5 MB a round
+
+
+@pytest.mark.parametrize("evaluations", [0, 1, 2, 9, 10, 11, 25])
+def test_a_moving_average_is_over_a_value_and_the_nine_before_it(evaluations):
+    squares = np.arange(evaluations, dtype=float) ** 2
+    wanted = [i * (2 * i + 1) / 6 if i < 10 else i**2 - 9 * i + 28.5 for i in range(evaluations)]
+    np.testing.assert_allclose(moving_average(squares), wanted)
+
+
+def test_curves_end_at_the_validation_score(runs):
+    (ax,) = comparison_figure(runs, "rounds").axes
+    for line, own in zip(ax.lines, runs.values(), strict=True):
+        score = Score.of(run.last10("val_accuracy") for run in own)
+        assert line.get_ydata()[-1] == pytest.approx(100 * score.mean)
+
+
+def a_point_apart(folder, accuracies):
+    """Two methods, one of them a point of accuracy better throughout."""
+    found = {}
+    for method, more in (("fedavg", 0.0), ("partitioned", 0.01)):
+        write_run(
+            folder / method,
+            small_config(method=method, rounds=len(accuracies)),
+            [a + more for a in accuracies],
+        )
+        found[method] = [Run.load(folder / method)]
+    return found
+
+
+@pytest.mark.parametrize("against", ["rounds", "bytes"])
+def test_the_axis_leaves_out_the_start_of_a_long_run(tmp_path, against):
+    (ax,) = comparison_figure(a_point_apart(tmp_path, [0.1] * 3 + [0.95] * 117), against).axes
+    assert ax.get_ylim() == pytest.approx((94.95, 96.05))  # 95 and 96, with room
+
+
+def test_the_axis_leaves_out_the_start_of_a_loss(tmp_path):
+    runs = a_point_apart(tmp_path, [-2.0] * 3 + [0.6] * 117)
+    for (run,) in runs.values():
+        for line in run.metrics:
+            line.pop("val_accuracy")
+    (ax,) = comparison_figure(runs, "rounds").axes
+    assert ax.get_ylim() == pytest.approx((0.3895, 0.4005))
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 5])
+def test_a_short_run_is_drawn_whole(tmp_path, evaluations):
+    (ax,) = comparison_figure(a_point_apart(tmp_path, [0.2, 0.8, 0.3, 0.4, 0.5][:evaluations]), "bytes").axes
+    values = np.concatenate([line.get_ydata() for line in ax.lines])
+    low, high = ax.get_ylim()
+    assert len(values) == 2 * evaluations and low < values.min() and values.max() < high
 
 
 def test_one_seed_has_no_band(runs):

@@ -90,7 +90,9 @@ def compared(tmp_path_factory):
 def test_every_section_is_there(compared):
     assert compared.headings == SECTIONS
     titles = compared.titles
-    assert titles[:3] == [f"Validation accuracy over {x}" for x in ("rounds", "upload", "download")]
+    against = ("rounds", "upload", "download", "upload + download")
+    assert titles[:4] == [f"Validation accuracy over {x}" for x in against]
+    assert compared.text.count("Moving average of up to 10 evaluations. One seed.") == 4
     assert {"Rotation range", "Scale range", "Shift range", "Dropout rate"} <= set(titles)
     assert titles[-2:] == ["Examples by client and label", "Examples by client and rotation"]
     assert len(titles) == len(compared.charts)
@@ -99,8 +101,10 @@ def test_every_section_is_there(compared):
 def test_every_chart_has_axes_with_units_and_a_legend(compared):
     first = compared.charts[0]
     assert {"round", "validation accuracy [%]", "fedavg", "augerino", "partitioned"} <= set(first)
-    assert any(re.fullmatch(r"upload, all clients \[[kM]B\]", text) for text in compared.charts[1])
-    assert any(re.fullmatch(r"download, all clients \[[kM]B\]", text) for text in compared.charts[2])
+    for texts, traffic in zip(
+        compared.charts[1:4], ("upload", "download", r"upload \+ download"), strict=True
+    ):
+        assert any(re.fullmatch(rf"{traffic}, all clients \[[kM]B\]", text) for text in texts)
     labels, angles = compared.charts[-2:]
     assert {"label", "clients, sorted by chunk", "examples", "chunk", "chunk 1 (3 clients)"} <= set(labels)
     assert "chunk 3 (1 client)" in labels and "rotation [degrees]" in angles
@@ -113,7 +117,7 @@ def test_every_chart_has_axes_with_units_and_a_legend(compared):
         "Stretch range": "stretch [log factor]",
         "Dropout rate": "drop rate [%]",
     }
-    learned = dict(zip(compared.titles[3:-2], compared.charts[3:-2], strict=True))
+    learned = dict(zip(compared.titles[4:-2], compared.charts[4:-2], strict=True))
     assert learned.keys() <= axes.keys()
     for title, texts in learned.items():
         assert {"round", axes[title]} <= set(texts) and {"augerino", "partitioned"} & set(texts)
@@ -238,7 +242,7 @@ def test_the_data_are_elsewhere_or_others(tmp_path, changes, says):
     fake(tmp_path, ["partitioned"], [0], **changes)
     page = Page(write_report(tmp_path))
     assert page.text.count(f"The data cannot be read here {says}") == 2 and page.headings == SECTIONS
-    assert len(page.charts) == 4  # three of the accuracy, and rotation
+    assert len(page.charts) == 5  # four of the accuracy, and rotation
 
 
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "fashion_mnist"])

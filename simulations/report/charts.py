@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simulations.curves import Run, psi_bands
 from simulations.figures import COLOURS, DASHES, MANY, draw_group, dress, short
-from simulations.plots import METRICS, draw_metric
+from simulations.plots import AVERAGED, METRICS, TRAFFIC_NAMES, draw_metric
 from simulations.psi_parts import groups
 from simulations.report.clients import Clients, Counts
 from simulations.tables import counted
@@ -80,7 +80,7 @@ def _svg(figure: Figure) -> str:
 
 
 def metric_charts(runs: Mapping[str, Sequence[Run]], key: str, spread: str) -> list[Chart]:
-    """The validation metric against rounds, and against bytes up and down (Figure 10 of the paper).
+    """The validation metric against rounds and against bytes up, down and together (the paper's Figure 10).
 
     Args:
         runs: by method; one without evaluations is left out.
@@ -90,12 +90,13 @@ def metric_charts(runs: Mapping[str, Sequence[Run]], key: str, spread: str) -> l
     shown = {method: [run for run in own if len(run.curve(key)[0])] for method, own in runs.items()}
     charts = []
     if any(shown.values()):
-        for against in ("rounds", "upload", "download"):
+        for against in ("rounds", *TRAFFIC_NAMES):
             found: list[str] = []
             with chart_axes(found) as (ax,):
                 draw_metric(ax, shown, against)
                 _legend(ax, *ax.get_legend_handles_labels())
-            charts.append(Chart(f"{METRICS[key][1].capitalize()} over {against}", found[0], spread))
+            title = f"{METRICS[key][1].capitalize()} over {TRAFFIC_NAMES.get(against, against)}"
+            charts.append(Chart(title, found[0], f"{AVERAGED.capitalize()}. {spread}"))
     return charts
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from simulations.building import saved_psi
 from simulations.cells import Cell
 from simulations.config import ExperimentConfig
-from simulations.curves import Run, metric
+from simulations.curves import LAST, Run, metric
 from simulations.plots import spread
 from simulations.report.charts import Chart, client_charts, contact_sheet, metric_charts, psi_charts
 from simulations.report.clients import Clients
@@ -53,7 +53,14 @@ class Section:
 def curves_section(runs: Mapping[str, Sequence[Run]]) -> Section:
     """Learning curves of the runs by method."""
     charts = metric_charts(runs, metric(runs), _sentence(runs))
-    return Section("Learning curves", charts, text="" if charts else "No run has been evaluated yet.")
+    text = (
+        f"A point is the mean of the {LAST} evaluations up to it, or of all if there are fewer, so that a "
+        "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
+        "tenth of the evaluations."
+    )
+    return Section(
+        "Learning curves", charts, text=text if charts else "No run has been evaluated yet.", wide=True
+    )
 
 
 def psi_section(runs: Mapping[str, Sequence[Run]]) -> Section:
