@@ -109,12 +109,14 @@ def check_safeguards(settings: FederationSettings) -> None:
 
 
 def check_feedback(settings: FederationSettings, method: Method) -> None:
-    """Refuse safeguards for a mean over clients where clients add feedback to a sum, counts included.
+    """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.
 
     Raises:
         ValueError: one sentence.
     """
     used = [name for name in ("trim", "privacy") if getattr(settings, name) is not None]
+    if settings.clip is not None and settings.clip.psi is not None:
+        used.append("clip.psi")
     if method.held_out and used:
         raise ValueError(
             f"The method {settings.method!r} scores by examples that clients hold out and needs the sums of "

@@ -134,16 +134,20 @@ def ends_all(error: Exception, ended: int) -> bool:
 
 
 def outcome(cell: Cell) -> str:
-    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``."""
+    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``.
+
+    A federated run's accuracy is that of its last evaluation, unlike the comparison's table.
+    """
     summary = read_summary(cell.folder) or {}
     lml, seconds = summary.get("lml"), summary.get("seconds")
     part = "test" if isinstance(cell.config, TrainingConfig) else "val"
     accuracy, nll = (summary.get(f"{part}_{key}") for key in ("accuracy", "nll"))
     name = "test" if part == "test" else "validation"
+    at = "" if part == "test" else " at the last evaluation"
     found = [
         "" if lml is None else f"{NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
-        "" if accuracy is None else f"{name} accuracy {accuracy:.1%}",
-        f"{name} loss {nll:.3f}" if accuracy is None and nll is not None else "",
+        "" if accuracy is None else f"{name} accuracy {accuracy:.1%}{at}",
+        f"{name} loss {nll:.3f}{at}" if accuracy is None and nll is not None else "",
         "" if seconds is None else f"{seconds:,.1f} s",
     ]
     return f"{cell.name}: {', '.join(text for text in found if text) or 'done'}"

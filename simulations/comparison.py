@@ -21,6 +21,7 @@ from simulations.tables import (
     DIFFERENCE,
     EQUAL_UPLOAD,
     HELD_OUT,
+    LAST_TEN,
     LF,
     counted,
     markdown_table,
@@ -145,7 +146,7 @@ class Comparison:
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
-        table = terminal_table(head, self.title(), self.caption)
+        table = terminal_table(head, self.title(), f"{self.caption}; {LAST_TEN}")
         for row in rows:
             table.add_row(*map(Text, terminal_row(head, row)))
         learned = [
@@ -162,7 +163,7 @@ class Comparison:
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}; {LAST_TEN}. {COLUMNS}.", ""]
         lines += markdown_table(*self.cells())
         for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.comparison import AGAINST, CAPTION, Comparison
-from simulations.tables import COLUMNS, markdown_table, terminal_row, terminal_table, write_csv
+from simulations.tables import COLUMNS, LAST_TEN, markdown_table, terminal_row, terminal_table, write_csv
 
 Rows = list[tuple[str, list[str]]]  # the comparison's name, and a row of it
 
@@ -45,9 +45,9 @@ class Overview:
 
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide."""
-        shown = []
+        shown, title = [], f"{len(self.comparisons)} comparisons"
         for head, rows in self.tables():
-            table = terminal_table(head, f"{len(self.comparisons)} comparisons", self.caption)
+            table = terminal_table(head, title, f"{self.caption}; {LAST_TEN}")
             before = None
             for name, row in rows:
                 if name != before:
@@ -60,7 +60,7 @@ class Overview:
 
     def markdown(self) -> str:
         """A page with the table, the pages of the comparisons, and what failed."""
-        lines = ["# Comparisons", "", f"{self.caption}. {COLUMNS}."]
+        lines = ["# Comparisons", "", f"{self.caption}; {LAST_TEN}. {COLUMNS}."]
         for head, rows in self.tables():
             named = [[name, *row] for name, row in rows]
             lines += ["", *markdown_table(["experiment", *head], named)]

@@ -9,7 +9,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -17,6 +17,9 @@ from types import FrameType
 from simulations.cells import Cell, Failed, ends_all, in_words, outcome
 from simulations.experiment import RunError
 from simulations.runner import Interrupted, run_experiment
+
+WATCH = "watch over the main process"
+"""Name of a thread in every other process."""
 
 
 def complete_in_processes(
@@ -77,13 +80,23 @@ def complete_in_processes(
 def _work(cell: Cell, answer: Connection) -> None:
     """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
     os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
+    threading.Thread(target=_end_with_the_main_process, name=WATCH, daemon=True).start()
     try:
-        run_experiment(cell.config, cell.folder, resume=cell.state() == "started")
-        answer.send((None, ""))
+        run_experiment(cell.config, cell.folder, resume=cell.state() != "new")
+        found: tuple[Exception | None, str] = None, ""
     except (Interrupted, KeyboardInterrupt):
-        return  # the main process knows, it has passed the signal on
+        return  # the main process knows, it has passed the signal on; or it is gone
     except Exception as error:
-        answer.send((_portable(error), traceback.format_exc()))
+        found = _portable(error), traceback.format_exc()
+    with suppress(BrokenPipeError):  # the main process was killed
+        answer.send(found)
+
+
+def _end_with_the_main_process() -> None:
+    """Stop this process in order once the main one is gone: nobody would collect what it finds."""
+    if (main := multiprocessing.parent_process()) is not None:
+        main.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _portable(error: Exception) -> Exception:

@@ -102,6 +102,8 @@ class Progress:
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
     """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
 
+    Where there are drop rates, a distribution that they are chosen by is left out.
+
     Args:
         physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
         limit: most entries.
@@ -115,5 +117,6 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
         parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
     if names.keeps:
         parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
-    parts += [f"{name} {physical[name]:.3g}" for name in names.rest]
+    chances = names.probabilities if names.rates else []
+    parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
     return ", ".join(parts[:limit])

@@ -66,11 +66,16 @@ class PsiParts:
         used = {name for pair in (*angles, *ranges) for name in pair} | {*rates, *keeps}
         return cls(angles, ranges, rates, keeps, [q.name for q in quantities if q.name not in used])
 
+    @property
+    def probabilities(self) -> list[str]:
+        """Those of the rest that are a distribution over a grid, as FedEx's."""
+        return [name for name in self.rest if Quantity.parse(name).kind == "probability"]
+
 
 def chosen(names: Iterable[str]) -> list[str]:
     """Drop rates that were chosen from a grid: those beside a distribution over it, as FedEx's."""
     parts = PsiParts.of(names)
-    return parts.rates if any(Quantity.parse(name).kind == "probability" for name in parts.rest) else []
+    return parts.rates if parts.probabilities else []
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,6 +233,9 @@ def test_psi_in_few_words() -> None:
     assert compact(physical) == "rotation -12..+14 deg, dropout 9.8%, light.gain 0.2"
     narrow = {"affine.angle_min [deg]": 0.31, "affine.angle_max [deg]": -0.26}  # crossed
     assert compact(narrow) == "rotation -0.3..+0.3 deg"
+    theta = {"arms.probability[2.5%] [%]": 29.7, "arms.probability[5%] [%]": 70.3}
+    assert compact({"dropout1.rate [%]": 5.0, **theta, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
+    assert compact(theta).startswith("arms.probability[2.5%]")  # where no rate says it
     assert compact({}) == ""
 
 

@@ -92,6 +92,8 @@ def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
     for picture in ("accuracy_rounds", "accuracy_bytes", "psi"):
         assert f"({picture}.png)" in page and (tmp_path / f"{picture}.png").stat().st_size > 5000
     printed = compare.printed
+    for text in (page, " ".join(printed.split())):
+        assert "validation: mean of a run's last ten evaluations, at most" in text
     assert "82.00 ± 2.00" in printed and "partitioned learned: rotation -50.0° to 60.0°; dropout" in printed
     assert max(map(len, printed.splitlines()[3:-1])) <= 80 and "partitioned 90.00" in printed
     with (tmp_path / "comparison.csv").open() as file:

@@ -41,7 +41,9 @@ def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_pa
     assert failed.exit_code == 1 and "1 of 3 runs failed" in failed.output
     lines = failed.output.splitlines()
     assert lines[1].startswith("Failed: augerino, seed 0: ")
-    assert lines[2].startswith("Finished 1 of 3: fedavg, seed 0: validation accuracy ")
+    accuracy = read_metrics(tmp_path / "out" / "fedavg" / "seed0")[-1]["val_accuracy"]
+    told = f"Finished 1 of 3: fedavg, seed 0: validation accuracy {accuracy:.1%} at the last evaluation, "
+    assert lines[2].startswith(told)
     assert lines[3].startswith("Finished 2 of 3: partitioned, seed 0: ")
     good = CliRunner().invoke(app, [*arguments, "--methods", "fedavg,partitioned"])
     assert good.exit_code == 0 and "2 of 2 runs were finished before" in good.output

@@ -18,6 +18,7 @@ from fedpart.batches import count_held_out, divided, local_batches
 from fedpart.engines import LocalEngine
 from fedpart.executor import Executor
 from fedpart.held_out import Score
+from fedpart.safeguards import ClipSettings
 from fedpart.wire import decode_update, encode_update
 from simulations.config import ConfigError
 from simulations.runner import run_experiment
@@ -245,16 +246,33 @@ def test_options_are_refused_in_one_sentence(options, message):
 
 
 @pytest.mark.parametrize(
-    "safeguard", [{"trim": 0.3}, {"clip": {"weights": 1.0, "psi": 1.0}, "privacy": {"noise_multiplier": 1.0}}]
+    ("name", "safeguard"),
+    [
+        ("trim", {"trim": 0.3}),
+        ("privacy", {"clip": {"weights": 1.0, "psi": 1.0}, "privacy": {"noise_multiplier": 1.0}}),
+        ("clip.psi", {"clip": {"weights": 1.0, "psi": 1.0}}),
+    ],
 )
-def test_what_turns_sums_of_scores_and_counts_into_something_else_is_refused(safeguard):
+def test_what_turns_sums_of_scores_and_counts_into_something_else_is_refused(name, safeguard):
     """Everybody votes for one arm: the trimmed mean of ten such uploads over four arms is zero."""
     changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
     tiny(**changes)  # fits other methods
-    with pytest.raises(ConfigError, match=r"'fedex' scores .*; leave (trim|privacy) out, or"):
+    with pytest.raises(ConfigError, match=rf"'fedex' scores .*; leave {name} out, or"):
         tiny(method="fedex", **changes)
-    with pytest.raises(ValueError, match=r"which (trim|privacy) does not leave"):
+    with pytest.raises(ValueError, match=rf"which {name} does not leave"):
         Protocol(task(), dataclasses.replace(tiny(**changes).settings(), method="fedex"))
+
+
+def test_clipped_weights_leave_the_feedback_as_it_is():
+    """The first round's change of theta: clients have trained and been scored before anything is clipped."""
+    thetas, weights = [], []
+    for changes in ({}, {"clip": ClipSettings(weights=0.01)}):
+        run = protocol()
+        of = Protocol(task(), dataclasses.replace(run.settings, **changes))
+        federation, _ = trained(1, of=of)
+        thetas.append(theta(federation))
+        weights.append(federation.w)
+    assert np.array_equal(*thetas) and not torch.equal(*weights)
 
 
 def test_a_network_without_drop_rates_or_classes_is_refused():

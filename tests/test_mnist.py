@@ -101,18 +101,21 @@ def test_missing_mnist_says_what_to_do(small_mnist, tmp_path):
         load_mnist(str(small_mnist), download=False)
 
 
-def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_path, monkeypatch):
+def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_path, monkeypatch, capsys):
     from torchvision.datasets import MNIST
 
     target = tmp_path / "new"
 
     def fetch(self):
+        assert capsys.readouterr().err == f"Downloading MNIST into {target}.\n"
         Path(self.raw_folder).mkdir(parents=True)
         for file in (small_mnist / "MNIST" / "raw").iterdir():
             (Path(self.raw_folder) / file.name).write_bytes(file.read_bytes())
 
     monkeypatch.setattr(MNIST, "download", fetch)
-    assert len(load_splits("mnist", str(target)).train) == 30
+    for _ in range(2):
+        assert len(load_splits("mnist", str(target)).train) == 30
+    assert not capsys.readouterr().err  # it is there
 
 
 def test_failed_download_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):

@@ -1,21 +1,29 @@
 """Cells in processes of their own: what one that fails, is killed or fills the disk does to the others."""
 
 import io
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from test_run_directory import Died, DiesAfter
-from tiny import same_run, tiny
+from tiny import same_run, tiny, tiny_file
+from typer.testing import CliRunner
 
+from fedpart.methods.fedavg import FedAvg
 from simulations.cells import Cell, complete
+from simulations.cli import app
 from simulations.config import ConfigError
 from simulations.experiment import DiskFull
-from simulations.parallel import complete_in_processes
-from simulations.run_directory import holds_run, read_metrics
+from simulations.parallel import WATCH, complete_in_processes
+from simulations.run_directory import RunDirectory, holds_run, read_metrics
 from simulations.runner import Interrupted, run_experiment
 
 
@@ -116,3 +124,63 @@ def test_a_person_stops_all(tmp_path):
     assert states(own) == ["finished", "started", "new", "new"]
     assert (own[1].folder / "checkpoint.pt").exists()  # out of turn: it ended its round and saved it
     assert signal.getsignal(signal.SIGINT) == before
+
+
+class Deserted(FedAvg):
+    """Kills the main process in its third round, where a file asks for it, and goes on once it is noticed."""
+
+    def plan(self, protocol, client, round):
+        if round == 3 and Path("desert").exists():
+            with suppress(ProcessLookupError):  # the other cell was faster
+                os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+            for thread in threading.enumerate():
+                if thread.name == WATCH:
+                    thread.join()
+        return super().plan(protocol, client, round)
+
+
+def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
+    """In order, with a checkpoint; the same command finishes them, to the bits of undisturbed runs."""
+    monkeypatch.chdir(tmp_path)
+    file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
+    arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
+    (tmp_path / "desert").touch()
+    here = Path(__file__).parent
+    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli import main; main()"
+    main = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, *several],
+        env={**os.environ, "PYTHONPATH": f"{here.parent}:{here}", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said, _ = main.communicate(timeout=120)  # which every process that it has started has to close
+    assert main.returncode == -signal.SIGKILL and "Traceback" not in said, said
+    cells = sorted(Path("out").glob("*/seed*"))
+    assert any((cell / "checkpoint.pt").exists() for cell in cells)
+    assert not any((cell / "summary.json").exists() for cell in cells)
+
+    (tmp_path / "desert").unlink()
+    for more in (several, ["--out", "undisturbed"]):
+        done = CliRunner().invoke(app, [*arguments, *more])
+        assert done.exit_code == 0, done.output
+    for seed in ("seed0", "seed1"):
+        (own,), (other,) = (list(Path(out).glob(f"*/{seed}")) for out in ("out", "undisturbed"))
+        same_run(own, other)
+
+
+def test_what_another_process_has_finished_meanwhile_is_taken_as_finished(tmp_path):
+    own = cells(tmp_path, {}, {})
+    for cell in own:
+        run_experiment(cell.config, cell.folder)
+    said: list[str] = []
+    assert complete_in_processes(own, 2, 0, said.append) == []
+    assert len(said) == 2 and all(text.startswith("Finished") for text in said)
+
+
+def test_a_cell_in_which_another_process_runs_is_one_sentence(tmp_path):
+    own = cells(tmp_path, {}, {})
+    folder = RunDirectory.create(own[0].folder, own[0].config)
+    with pytest.raises(FileExistsError, match=r"^Another process is running in .*0; wait for it, or .*\.$"):
+        run(own, 2)
+    folder.close()

@@ -102,7 +102,7 @@ def test_arguments_that_a_class_hands_on(tmp_path, monkeypatch):
     assert [len(part) for part in splits.parts().values()] == [27, 3, 9]
 
 
-def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch):
+def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match=r"no data set 'FashonMNIST': did you mean 'FashionMNIST'"):
         load_splits("torchvision", str(tmp_path), name="FashonMNIST")
     with pytest.raises(FileNotFoundError, match="FashionMNIST needs data_dir"):
@@ -113,8 +113,10 @@ def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch):
         load_splits("cifar100", str(tmp_path / "new"), download=False)
     with pytest.raises(ValueError, match="Caltech101 is not divided into training and test"):
         load_splits("torchvision", str(tmp_path), name="Caltech101")
+    assert "Downloading" not in capsys.readouterr().err
 
     def fail(self):
+        assert capsys.readouterr().err == f"Downloading CIFAR10 into {tmp_path / 'new'}.\n"
         raise OSError("<urlopen error no network>")
 
     monkeypatch.setattr(datasets.CIFAR10, "download", fail)
@@ -123,6 +125,13 @@ def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch):
     ) as caught:
         load_splits("cifar10", str(tmp_path / "new"))
     assert "\n" not in str(caught.value) and not (tmp_path / "new").exists()
+
+
+def test_a_zip_file_that_does_not_exist_is_not_a_folder_to_download_into(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.CIFAR10, "download", lambda self: pytest.fail("it downloads"))
+    with pytest.raises(FileNotFoundError, match=r"images: .*missing\.ZIP does not exist; .* zip file with"):
+        load_splits("cifar10", str(tmp_path / "missing.ZIP"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_images_are_not_cifar10(tmp_path):

@@ -58,8 +58,9 @@ def load_cifar10(
 
 
 def _image_folder(root: Path) -> Path | None:
-    """Where images lie in folders; None: nowhere, or torchvision's files are there."""
-    if root.is_file() or (root / "train").is_dir():
+    """Where images lie in folders, or should in a zip file; None: nowhere, or torchvision's are there."""
+    named_zip = root.suffix.lower() == ".zip" and not root.is_dir()  # which need not exist
+    if named_zip or root.is_file() or (root / "train").is_dir():
         return root
     if (root / "cifar-10-batches-py").is_dir():
         return None

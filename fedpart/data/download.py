@@ -1,9 +1,10 @@
-"""Downloads by torchvision: one sentence where they fail, and nothing left behind."""
+"""Downloads by torchvision: a line before, one sentence where they fail, and nothing left behind."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,18 +14,21 @@ TIMEOUT = 30.0  # seconds without an answer
 T = TypeVar("T")
 
 
-def download(fetch: Callable[[], T], folders: Sequence[Path], absence: str, remedy: str) -> T:
-    """What ``fetch`` returns.
+def download(fetch: Callable[[], T], name: str, folders: Sequence[Path], absence: str, remedy: str) -> T:
+    """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
 
     Args:
         fetch: downloads.
-        folders: that it may create, the innermost first; new ones that stay empty are removed if it fails.
+        name: of the data set.
+        folders: that it may create, the innermost first, the last is the one it downloads into; new ones that
+            stay empty are removed if it fails.
         absence: what is missing, the beginning of a sentence.
         remedy: what to do about it, its end.
 
     Raises:
         FileNotFoundError: it failed.
     """
+    print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
     new = [folder for folder in folders if not folder.exists()]
     try:
         with _socket_timeout(TIMEOUT):

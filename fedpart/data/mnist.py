@@ -71,7 +71,7 @@ def load_mnist(
     if missing and download:
         folders = (_raw(root), _raw(root).parent, root)
         fetch = partial(_downloader(), str(root), download=True)
-        download_files(fetch, folders, _absence(root, missing), _REMEDY)
+        download_files(fetch, "MNIST", folders, _absence(root, missing), _REMEDY)
     elif missing:
         raise FileNotFoundError(f"{_absence(root, missing)}, and downloading is switched off; {_REMEDY}")
     train, test = (_read(root, part) for part in ("train", "t10k"))

@@ -145,7 +145,7 @@ def _open(kind: Any, name: str, root: Path, options: dict[str, Any], download: b
             raise FileNotFoundError(f"{absence}, and is not downloaded; {remedy}.") from error
         folders = (root / name / "raw", root / name, root)
         fetch = partial(kind, str(root), download=True, **options)
-        return download_files(fetch, folders, absence, remedy + ".")
+        return download_files(fetch, name, folders, absence, remedy + ".")
 
 
 def _labels(source: Any) -> Tensor:
