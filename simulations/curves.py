@@ -86,7 +86,8 @@ class Run:
     def alike(self) -> int:
         """How many lines of the metrics, from the first on, were evaluated on the same validation data.
 
-        All of them, unless ``full_validation_rounds`` has the last ones evaluated on more.
+        All of them, unless ``full_validation_rounds`` has the last ones evaluated on more. (If the run was
+        prolonged, those that were last before are counted in.)
         """
         config = saved_config(self.folder)
         whole = getattr(config, "full_validation_rounds", 0) if config.validation_points else 0
