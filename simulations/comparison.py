@@ -21,7 +21,6 @@ from simulations.tables import (
     DIFFERENCE,
     EQUAL_UPLOAD,
     HELD_OUT,
-    LAST_TEN,
     LF,
     counted,
     markdown_table,
@@ -32,10 +31,16 @@ from simulations.tables import (
 
 DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
+LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
 AGAINST = (
     "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
     "in standard errors of the difference"
 )
+
+
+def caption_of(paper: bool) -> str:
+    """What the numbers of a table are; ``paper``: with a column of differences from the paper's."""
+    return "; ".join((CAPTION, *([AGAINST] if paper else []), LAST_TEN))
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,7 @@ class Comparison:
     @property
     def caption(self) -> str:
         """What the numbers of the table are."""
-        if self.published is None:
-            return CAPTION
-        return f"{CAPTION}; {AGAINST}"
+        return caption_of(paper=self.published is not None)
 
     @property
     def remarks(self) -> list[str]:
@@ -146,7 +149,7 @@ class Comparison:
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
-        table = terminal_table(head, self.title(), f"{self.caption}; {LAST_TEN}")
+        table = terminal_table(head, self.title(), self.caption)
         for row in rows:
             table.add_row(*map(Text, terminal_row(head, row)))
         learned = [
@@ -163,7 +166,7 @@ class Comparison:
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        lines = ["# Comparison", "", f"{self.title()}; {self.caption}; {LAST_TEN}. {COLUMNS}.", ""]
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
         lines += markdown_table(*self.cells())
         for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []

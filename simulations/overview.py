@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simulations.comparison import AGAINST, CAPTION, Comparison
-from simulations.tables import COLUMNS, LAST_TEN, markdown_table, terminal_row, terminal_table, write_csv
+from simulations.comparison import Comparison, caption_of
+from simulations.tables import COLUMNS, markdown_table, terminal_row, terminal_table, write_csv
 
 Rows = list[tuple[str, list[str]]]  # the comparison's name, and a row of it
 
@@ -29,7 +29,7 @@ class Overview:
     @property
     def caption(self) -> str:
         """What the numbers of the table are."""
-        return f"{CAPTION}; {AGAINST}" if self._paper else CAPTION
+        return caption_of(self._paper)
 
     @property
     def _paper(self) -> bool:
@@ -47,7 +47,7 @@ class Overview:
         """For the terminal, 80 columns wide."""
         shown, title = [], f"{len(self.comparisons)} comparisons"
         for head, rows in self.tables():
-            table = terminal_table(head, title, f"{self.caption}; {LAST_TEN}")
+            table = terminal_table(head, title, self.caption)
             before = None
             for name, row in rows:
                 if name != before:
@@ -60,7 +60,7 @@ class Overview:
 
     def markdown(self) -> str:
         """A page with the table, the pages of the comparisons, and what failed."""
-        lines = ["# Comparisons", "", f"{self.caption}; {LAST_TEN}. {COLUMNS}."]
+        lines = ["# Comparisons", "", f"{self.caption}. {COLUMNS}."]
         for head, rows in self.tables():
             named = [[name, *row] for name, row in rows]
             lines += ["", *markdown_table(["experiment", *head], named)]

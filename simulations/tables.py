@@ -15,7 +15,6 @@ DIFFERENCE = "difference\n[std. err.]"
 HELD_OUT = "held out\n[%]"
 EQUAL_UPLOAD = {unit: f"at equal\nupload {unit}" for unit in ("[%]", "[nats]")}
 COSTS = {"upload", "download", "seconds"}
-LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
 COLUMNS = (
     "At equal upload: the validation score when a run had sent no more than the method that sends least at "
     "the same seed. Held out: clients' examples that are never trained on, because the method scores by them"

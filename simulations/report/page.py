@@ -22,7 +22,7 @@ from simulations.report.sections import (
 from simulations.report.settings import Table, about, runs_table, settings_text, versions
 from simulations.run_directory import saved_config
 from simulations.score import Score
-from simulations.tables import COLUMNS, COSTS, HELD_OUT, LAST_TEN, without
+from simulations.tables import COLUMNS, COSTS, HELD_OUT, without
 
 FILE = "report.html"
 
@@ -79,7 +79,7 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
         prefix=PREFIX,
         experiments=experiments,
         tables=[_results(head, rows, len(comparisons) > 1) for head, rows in overview.tables()],
-        caption=f"{overview.caption}; {LAST_TEN}",
+        caption=overview.caption,
         columns=COLUMNS,
         cost=_cost_table(costs, len(comparisons) > 1),
         up=f"{UP / rate:g} MiB/s",
