@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-Kernel = Callable[..., None]
+Kernel = Callable[..., Any]
 
 
 @cache

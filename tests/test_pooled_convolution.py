@@ -1,90 +1,178 @@
-"""A pooled convolution is a convolution, then pooling, whether it goes by pixels or by blocks of them."""
+"""A pooled convolution is a convolution, then pooling, also where tiles compute it in one pass."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from fedpart.layers import PooledConv2d, pooled_convolution
-from fedpart.layers.pooled_convolution import kernel_of_blocks
+from fedpart.layers import PooledConv2d, tiled_convolution
 
 
-def by_pixels(x, weight, bias):
+def two_steps(x, weight, bias):
     return F.relu(F.max_pool2d(F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2), 2))
 
 
-def images(n, height, width, dtype=torch.bfloat16, highest=3):
-    """Small integers, which 16 bits add and multiply exactly, with strides that are channels-last."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randint(-highest, highest + 1, (n, 1, height, width), generator=generator).to(dtype)
-    return x.as_strided(x.shape, (height * width, 1, width, 1))
+def channels_last(x):
+    """The same numbers, channels side by side, with strides that say so even of one channel."""
+    n, channels, height, width = x.shape
+    return x.permute(0, 2, 3, 1).reshape(-1).view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
-def layer_of_integers(channels, kernel_size):
-    torch.manual_seed(1)
-    layer = PooledConv2d(1, channels, kernel_size)
-    for parameter in layer.parameters():
-        parameter.data = torch.randint(-2, 3, parameter.shape).float()
+def integers(shape, highest, seed=0):
+    """Small ones, which 16 bits multiply and add exactly."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-highest, highest + 1, shape, generator=generator).float()
+
+
+def layer_of(weight, bias):
+    layer = PooledConv2d(weight.shape[1], weight.shape[0], weight.shape[-1])
+    layer.weight.data, layer.bias.data = weight, bias
     return layer
 
 
+def derivatives(function, x, parameters, gradient):
+    """Of the sum of its results, weighted by ``gradient``: results, then derivatives in all that it is of."""
+    out = function(x)
+    return out, *torch.autograd.grad(out, (x, *parameters), gradient.to(out.dtype))
+
+
 @pytest.fixture
-def blocks(monkeypatch):
-    """How often images have been convolved between blocks."""
-    calls = []
-    monkeypatch.setattr(
-        pooled_convolution, "kernel_of_blocks", lambda weight: calls.append(1) or kernel_of_blocks(weight)
-    )
+def passes(monkeypatch):
+    """How many times a convolution and its pooling have been computed in one pass."""
+    calls, pooled = [], tiled_convolution.pooled
+    monkeypatch.setattr(tiled_convolution, "pooled", lambda *args: calls.append(1) or pooled(*args))
     return calls
 
 
-@pytest.mark.parametrize("size", [1, 3, 5, 7])
-def test_the_kernel_of_blocks_computes_what_that_of_pixels_does(size):
-    torch.manual_seed(0)
-    x, weight = torch.randn(2, 1, 6, 10).double(), torch.randn(3, 1, size, size).double()
-    of_blocks = kernel_of_blocks(weight)
-    reach = of_blocks.shape[-1] // 2
-    found = F.conv2d(F.pixel_unshuffle(x, 2), of_blocks, padding=reach).view(2, 2, 2, 3, 3, 5)
-    expected = F.conv2d(x, weight, padding=size // 2).view(2, 3, 3, 2, 5, 2).permute(0, 3, 5, 1, 2, 4)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+def test_tiles_are_used_where_linux_names_them():
+    """The other tests hold without tiles as well; this one says which of the two they have tested."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
 
 
-@pytest.mark.parametrize(("channels", "size"), [(20, 5), (3, 5), (8, 3)])
+SHAPES = [  # images, channels, height, width, filters, size
+    (3, 1, 28, 28, 20, 5),
+    (3, 20, 14, 14, 50, 5),
+    (2, 3, 4, 6, 7, 3),
+    (2, 1, 2, 2, 1, 1),
+    (2, 17, 8, 34, 33, 5),
+    (1, 40, 6, 40, 65, 7),
+    (2, 2, 6, 2, 16, 5),
+    (2, 1, 6, 12, 40, 3),
+    (1, 1, 4, 36, 32, 9),
+    (1, 33, 2, 18, 1, 1),
+]
+
+
 @pytest.mark.parametrize("autocast", [False, True])
-def test_values_ties_and_gradients_are_those_of_the_two_steps(blocks, channels, size, autocast):
-    layer = layer_of_integers(channels, size)
-    x = images(4, 8, 12, torch.float32 if autocast else torch.bfloat16).requires_grad_()
-    if not autocast:
-        layer.to(torch.bfloat16)
-    found = []
-    for function in (layer, lambda x: by_pixels(x, layer.weight, layer.bias)):
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out = function(x)
-        weights = torch.arange(out.numel()).view(out.shape).remainder(3).to(out.dtype) - 1
-        found.append((out, *torch.autograd.grad(out, (x, layer.weight, layer.bias), weights)))
-    assert len(blocks) == 1
-    for ours, torchs in zip(*found, strict=True):
-        assert ours.dtype == torchs.dtype and torch.equal(ours, torchs)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_ties_and_derivatives_are_those_of_two_steps(passes, shape, autocast):
+    n, channels, height, width, filters, size = shape
+    x, bias = integers((n, channels, height, width), 2), integers((filters,), 2, 1)
+    weight = integers((filters, channels, size, size), 1, 2)
+    gradient = integers((n, filters, height // 2, width // 2), 1, 3)
+    parameters = (weight.clone().requires_grad_(), bias.clone().requires_grad_())
+    exact = derivatives(lambda x: two_steps(x, *parameters), x.clone().requires_grad_(), parameters, gradient)
+    kind = torch.float32 if autocast else torch.bfloat16
+    layer = layer_of(weight, bias).to(kind)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        ours = derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
+    assert bool(passes) == (tiled_convolution._tiles() is not None)
+    assert ours[0].dtype == torch.bfloat16 and all(found.dtype == kind for found in ours[1:])
+    for found, expected in zip(ours, exact, strict=True):
+        torch.testing.assert_close(
+            found.float(), expected.to(torch.bfloat16).to(torch.float32), rtol=1 / 128, atol=0
+        )
+
+
+def test_sums_are_of_single_precision():
+    """Derivatives in parameters are those that double precision finds; two steps round them to 16 bits."""
+    torch.manual_seed(0)
+    x, gradient = (torch.randn(shape).to(torch.bfloat16) for shape in ((40, 20, 14, 14), (40, 50, 7, 7)))
+    layer = layer_of(torch.randn(50, 20, 5, 5).to(torch.bfloat16).float() / 16, torch.randn(50))
+    weight, bias = (parameter.detach().double().requires_grad_() for parameter in layer.parameters())
+    exact = derivatives(
+        lambda x: two_steps(x, weight, bias), x.double().requires_grad_(), (weight, bias), gradient
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = derivatives(layer, channels_last(x).requires_grad_(), layer.parameters(), gradient)
+    of_parameters = 16 if tiled_convolution._tiles() else 8
+    for found, expected, digits in zip(ours, exact, (8, 8, of_parameters, of_parameters), strict=True):
+        error = (found.double() - expected).abs() / expected.abs().max()
+        assert error.max() < 2**-digits
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_stays_so_and_in_its_image(value):
+    layer = layer_of(torch.ones(4, 3, 1, 1), torch.zeros(4)).to(torch.bfloat16)
+    x = channels_last(integers((2, 3, 8, 8), 2)).to(torch.bfloat16)
+    expected = layer(x)
+    x[0, 1, 2, 3] = value
+    found = layer(x)
+    assert not found[0, :, 1, 1].isfinite().any() and torch.equal(found[1], expected[1])
+
+
+def test_derivatives_that_nobody_asks_for_are_not_computed(monkeypatch):
+    computed = []
+    for name in ("_of_images", "_of_weights"):
+        function = getattr(tiled_convolution, name)
+        monkeypatch.setattr(
+            tiled_convolution,
+            name,
+            lambda *args, name=name, function=function: computed.append(name) or function(*args),
+        )
+    x, layer = (
+        channels_last(integers((2, 1, 4, 4), 2)).to(torch.bfloat16),
+        PooledConv2d(1, 3, 3).to(torch.bfloat16),
+    )
+    layer(x).sum().backward()
+    of_weights, computed[:] = list(computed), []
+    layer.requires_grad_(False)(x.requires_grad_()).sum().backward()
+    expected = (["_of_weights"], ["_of_images"]) if tiled_convolution._tiles() else ([], [])
+    assert (of_weights, computed) == expected and layer.weight.grad.any() and x.grad.any()
+
+
+def test_tiles_are_given_back_as_they_were():
+    """oneDNN configures tiles once, and expects them to be so when it computes the same again."""
+    torch.manual_seed(0)
+    a, b = torch.randn(64, 96).to(torch.bfloat16), torch.randn(96, 80).to(torch.bfloat16)
+    x, layer = (
+        channels_last(torch.randn(2, 4, 6, 6)).to(torch.bfloat16),
+        PooledConv2d(4, 5, 3).to(torch.bfloat16),
+    )
+    before = a @ b
+    out = layer(x.requires_grad_())
+    between = a @ b
+    out.sum().backward()
+    assert torch.equal(before, between) and torch.equal(before, a @ b)
 
 
 @pytest.mark.parametrize(
     "x",
     [
-        images(2, 4, 6, torch.float32),
-        images(2, 4, 6).clone(memory_format=torch.contiguous_format),
-        images(2, 5, 6),
-        images(2, 4, 6)[:0],
-        images(2, 4, 6).expand(2, 2, 4, 6),
+        channels_last(integers((2, 2, 4, 6), 3)),
+        integers((2, 2, 4, 6), 3).to(torch.bfloat16),
+        channels_last(integers((2, 2, 5, 6), 3)).to(torch.bfloat16),
+        channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[:0],
+        channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[0],
     ],
-    ids=["float32", "default layout", "odd", "none", "two channels"],
+    ids=["float32", "default layout", "odd", "none", "one image"],
 )
-def test_other_images_go_by_pixels(blocks, x):
-    layer = PooledConv2d(x.shape[1], 3, 5).to(x.dtype)
-    assert torch.equal(layer(x), by_pixels(x, layer.weight, layer.bias)) and not blocks
+def test_other_images_are_computed_in_two_steps(passes, x):
+    layer = PooledConv2d(2, 3, 5).to(x.dtype)
+    assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not passes
 
 
-def test_without_numba_and_under_vmap_images_go_by_pixels(blocks, monkeypatch):
-    layer, x = layer_of_integers(4, 5).to(torch.bfloat16), images(6, 4, 6)
-    stacked = x.view(2, 3, 1, 4, 6).as_strided((2, 3, 1, 4, 6), (72, 24, 1, 6, 1))
-    assert torch.equal(torch.func.vmap(layer)(stacked).flatten(0, 1), by_pixels(x, layer.weight, layer.bias))
-    monkeypatch.setattr(pooled_convolution, "compiled", lambda: False)
-    assert torch.equal(layer(x), by_pixels(x, layer.weight, layer.bias)) and not blocks
+def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(passes, monkeypatch):
+    layer = layer_of(integers((4, 1, 5, 5), 2), integers((4,), 2)).to(torch.bfloat16)
+    x = channels_last(integers((6, 1, 4, 6), 3)).to(torch.bfloat16)
+    expected = two_steps(x, layer.weight, layer.bias)
+    stacked = x.permute(0, 2, 3, 1).reshape(2, 3, 4, 6, 1).permute(0, 1, 4, 2, 3)
+    assert torch.equal(torch.func.vmap(layer)(stacked).flatten(0, 1), expected)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 2)
+        assert torch.equal(layer(x), expected)
+    monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
+    assert torch.equal(layer(x), expected) and not passes

@@ -36,25 +36,7 @@ def max_pool_relu(x: Tensor) -> Tensor:
     height and width, in bfloat16 or float32, on a CPU.
     """
     even = x.ndim == 4 and x.shape[2] % 2 == 0 == x.shape[3] % 2
-    return _pooled(x, blocks=False) if even and _fits(x) else F.relu(F.max_pool2d(x, 2))
-
-
-def max_relu_of_blocks(x: Tensor) -> Tensor:
-    """The same where the four pixels already lie in channels, by the compiled kernel only.
-
-    Args:
-        x: ``[N, 4 * channels, height, width]``: first the channels of the upper left pixels, then those of
-            the upper right, the lower left and the lower right ones.
-
-    Returns:
-        ``[N, channels, height, width]``.
-    """
-    return _pooled(x, blocks=True)
-
-
-def compiled() -> bool:
-    """Whether there is a compiled kernel."""
-    return _kernels() is not None
+    return _pooled(x) if even and _fits(x) else F.relu(F.max_pool2d(x, 2))
 
 
 def _fits(x: Tensor) -> bool:
@@ -62,7 +44,7 @@ def _fits(x: Tensor) -> bool:
         return False
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
-    return x.is_contiguous(memory_format=torch.channels_last) and compiled()
+    return x.is_contiguous(memory_format=torch.channels_last) and _kernels() is not None
 
 
 def _kernels() -> Any:
@@ -70,29 +52,19 @@ def _kernels() -> Any:
 
 
 class _Layout(NamedTuple):
-    """Where the words of images lie in memory.
-
-    ``rows``: of the result; ``word``: their type; ``words``: of a pixel; ``down``, ``on``: see the kernels.
-    """
+    """How images lie in memory: ``rows`` of the result, words of a type, so many ``words`` of a pixel."""
 
     rows: int
     word: torch.dtype
     words: int
-    down: int
-    on: int
 
 
-def _pooled(x: Tensor, blocks: bool) -> Tensor:
-    n, channels, height, width = x.shape
-    if blocks:
-        channels //= 4
-    else:
-        height, width = height // 2, width // 2
+def _pooled(x: Tensor) -> Tensor:
+    n, channels, height, width = x.shape[0], x.shape[1], x.shape[2] // 2, x.shape[3] // 2
     in_pairs = x.itemsize == 2 and channels % 2 == 0
     word, words = (torch.int32, channels // 2) if in_pairs else (_INTEGERS[x.dtype], channels)
-    steps = (2 * words, 4 * words) if blocks else (2 * width * words, 2 * words)
     kernels = _kernels().kernels(words if words <= _FEW else 0)
-    layout = _Layout(n * height, word, words, *steps)
+    layout = _Layout(n * height, word, words)
     pooled: Tensor = _Pool.apply(x, (n, height, width, channels), layout, kernels)  # type: ignore[no-untyped-call]
     return pooled
 
@@ -105,13 +77,8 @@ class _Pool(torch.autograd.Function):
         pool, ctx.send_back = kernels
         out = torch.empty(shape, dtype=x.dtype)
         where = torch.empty((layout.rows, out.numel() // layout.rows), dtype=torch.uint8)
-        pool(
-            _words(x, layout),
-            *layout[2:],
-            _integers(out).reshape(where.shape),
-            where.numpy(),
-            *_bounds(x.dtype),
-        )
+        words = _words(x, layout)
+        pool(words, layout.words, _integers(out).reshape(where.shape), where.numpy(), *_bounds(x.dtype))
         ctx.save_for_backward(where)
         ctx.shape, ctx.layout = x.shape, layout
         return out.permute(0, 3, 1, 2)
@@ -122,7 +89,7 @@ class _Pool(torch.autograd.Function):
         (where,) = ctx.saved_tensors
         bits = _integers(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
         out = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
-        ctx.send_back(bits, where.numpy(), *ctx.layout[2:], _words(out, ctx.layout))
+        ctx.send_back(bits, where.numpy(), ctx.layout.words, _words(out, ctx.layout))
         return out, None, None, None
 
 

@@ -39,28 +39,14 @@ def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> 
 
 @cache
 def kernels(words: int) -> tuple[Kernel, Kernel]:
-    """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run.
+    """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run."""
 
-    In a row of the images' words, upper and lower pixels are ``down`` words apart, and neighbouring results
-    come from words that are ``on`` apart.
-    """
-
-    def pool(
-        x: Any,
-        any_words: int,
-        down: int,
-        on: int,
-        out: Any,
-        where: Any,
-        unsigned: Any,
-        infinity: Any,
-        lowest: Any,
-    ) -> None:
+    def pool(x: Any, any_words: int, out: Any, where: Any, unsigned: Any, infinity: Any, lowest: Any) -> None:
         """Pool and rectify, for a result of ``[N, height, width, channels]``.
 
         Args:
             x: words of the images, ``[N * height, 4 * width * words]``.
-            any_words, down, on: words of a pixel, and how they are arranged.
+            any_words: of a pixel.
             out: bits of the result, ``[N * height, width * channels]``, written.
             where: which of the four was the first maximum, row by row; like ``out``, written.
             unsigned, infinity, lowest: all bits but the sign; bits of infinity, and of minus infinity.
@@ -73,7 +59,7 @@ def kernels(words: int) -> tuple[Kernel, Kernel]:
         for row in range(x.shape[0]):
             for i in range(2):
                 for j in range(width):
-                    here, there = i * down + j * on, j * length
+                    here, there = 2 * (i * width + j) * length, j * length
                     for k in range(length):
                         parts[2 * i, there + k] = x[row, here + k]
                     for k in range(length):
@@ -94,13 +80,13 @@ def kernels(words: int) -> tuple[Kernel, Kernel]:
             if nan:
                 _with_nan(four, out[row], where[row], unsigned, infinity)
 
-    def send_back(gradient: Any, where: Any, any_words: int, down: int, on: int, out: Any) -> None:
+    def send_back(gradient: Any, where: Any, any_words: int, out: Any) -> None:
         """Send each gradient to where the maximum was, and zeros elsewhere.
 
         Args:
             gradient: bits, ``[N * height, width * channels]``.
             where: of ``pool``.
-            any_words, down, on: words of a pixel, and how they are arranged.
+            any_words: of a pixel.
             out: words, ``[N * height, 4 * width * words]``, written.
         """
         length = words if words else any_words
@@ -117,7 +103,7 @@ def kernels(words: int) -> tuple[Kernel, Kernel]:
                 four[3, k] = value if place == 3 else zero
             for i in range(2):
                 for j in range(width):
-                    here, there = i * down + j * on, j * length
+                    here, there = 2 * (i * width + j) * length, j * length
                     for k in range(length):
                         out[row, here + k] = parts[2 * i, there + k]
                     for k in range(length):
