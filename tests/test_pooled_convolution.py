@@ -47,7 +47,8 @@ def passes(monkeypatch):
 
 def test_tiles_are_used_where_linux_names_them():
     """The other tests hold without tiles as well; this one says which of the two they have tested."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
     assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
 
