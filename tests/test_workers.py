@@ -15,10 +15,12 @@ from flower_experiment import assert_equal_runs, build, local
 from problems import augmentation, chain_net, settings, shards
 from rich.console import Console
 from tiny import same_run, tiny
+from torch.nn import functional as F
 
-from fedpart import ClientError, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.block import ahead
+from fedpart.models import digits_cnn
 from simulations.panel import panel
 from simulations.run_directory import saved_config
 from simulations.runner import run_experiment
@@ -94,6 +96,15 @@ def test_double_precision_and_memory_at_odd_lengths(changes):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     one, two = (federate(task, shards(SIZES), rounds=2, cohort=5, workers=n, **changes) for n in (1, 2))
     assert two.state.w.dtype == torch.float64 and torch.equal(one.state.w, two.state.w)
+
+
+def test_low_precision_with_convolutions_that_are_pooled():
+    torch.manual_seed(0)
+    network = digits_cnn(num_classes=3, input_shape=(1, 8, 8))
+    task = Task(network, transforms=[augmentation()], samples=2, precision="bf16", channels_last=True)
+    data = [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)]
+    one, two = (federate(task, data, rounds=2, cohort=5, workers=n) for n in (1, 2))
+    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
 
 
 def test_clients_that_fail_are_skipped_alike():

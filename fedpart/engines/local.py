@@ -28,7 +28,7 @@ class LocalEngine:
         federation: the state.
         shards: ``shards[client]`` is the client's data; a list, or anything lazy with ``__getitem__``.
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
-            number of threads. The result has the same bits for any number of them.
+            number of threads. The result has the same bits for any number of them, if that is one thread.
         execution: ``loop``: client by client. In this process: ``vectorised``: several clients at a time, see
             :class:`~fedpart.vectorised.VectorisedExecutor`; ``fused``: the cohort's data together, see
             :class:`~fedpart.engines.fused.FusedRunner`.
