@@ -10,7 +10,17 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import Batch, ClientError, Dataset, Federation, HyperModule, LocalSettings, Protocol, Task
+from fedpart import (
+    Batch,
+    ClientError,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Partition,
+    Protocol,
+    Task,
+)
 from fedpart.executor import Executor
 from fedpart.jobs import Job
 from fedpart.methods.augerino import Augerino
@@ -100,6 +110,17 @@ def test_long_vectors_are_stepped_in_pieces(monkeypatch):
     whole = executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)])
     monkeypatch.setattr("fedpart.optim._PIECE", 5)
     assert_same_update(executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)]), whole)
+
+
+def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatch):
+    executor, federation = started(Task(chain_net(), transforms=[augmentation()], samples=1))
+    built, honest = [], Partition.subnetwork
+    monkeypatch.setattr(Partition, "subnetwork", lambda self, w, k: built.append(k) or honest(self, w, k))
+    for round in (1, 2):
+        executor.begin(round, federation.w, federation.psi)
+        for client in range(4):
+            executor.run(client, shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)])
+    assert built == [2, 3, 1] * 2
 
 
 def test_clients_and_rounds_have_their_own_noise_and_leave_no_trace():

@@ -123,6 +123,13 @@ def test_who_stops_reading_leaves_nothing_behind(grid):
     assert not grid._replies and not grid._busy
 
 
+def test_the_servers_values_are_stored_once_a_round(grid, monkeypatch):
+    stored, put = [], ray.put
+    monkeypatch.setattr(ray, "put", lambda record: stored.append(record) or put(record))
+    run(grid, 3)
+    assert len(stored) == 3, "not once per client"
+
+
 def test_arrays_travel_beside_their_message():
     claim_identity()
     array = np.arange(5.0)
