@@ -13,7 +13,8 @@ from torch import Tensor
 from fedpart.compiled import load
 
 _PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
-_LARGE = _PIECE  # numbers from which on a compiled kernel is worth its import
+_LARGE = _PIECE  # numbers of a vector from which on compiled kernels are worth their import
+_COMPILED = (torch.float32, torch.float64)
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
@@ -166,12 +167,14 @@ class LocalSGD:
         """
         result = torch.empty_like(self._origin) if total is None else total
         vectors, factor = ([self._change], 1.0) if self._sgd is not None else (self._only, -self._rate)
+        large = result.device.type == "cpu" and len(result) >= _LARGE
+        kernels = load("fedpart.optim_kernels") if large and result.dtype in _COMPILED else None
         done = 0
         for vector in vectors:
             here = slice(done, done + len(vector))
             if self._sgd is None:  # torch's step, whose momentum begins with the second
                 self._decayed(vector, self._origin[here])
-            _scale(vector, factor, weight, result[here], total is not None)
+            _scale(vector, factor, weight, result[here], total is not None, kernels)
             done = here.stop
         return result
 
@@ -179,10 +182,10 @@ class LocalSGD:
         return gradient.add_(values, alpha=self._decay) if self._decay else gradient
 
 
-def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool) -> None:
+def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool, kernels: Any) -> None:
     """``vector`` times two numbers, to the bit as one product after the other; it may be used up.
 
-    Memory is what the step of a small shard waits for: a large vector is read once where there is a compiled
+    Memory is what the step of a small shard waits for: a vector is read once where there is a compiled
     kernel, and else taken in pieces that stay in the cache.
 
     Args:
@@ -190,14 +193,13 @@ def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: boo
         first, second: the numbers.
         result: ``[N]``, written.
         add: to what it holds, or in place of it.
+        kernels: their module, if they can be used for ``result``.
     """
-    large = add and vector.device.type == "cpu" and len(vector) >= _LARGE
-    fits = large and vector.is_contiguous() and vector.dtype == result.dtype in (torch.float32, torch.float64)
-    kernels = load("fedpart.optim_kernels") if fits else None
-    if kernels is not None:
-        total = result.numpy()
-        number = total.dtype.type
-        kernels.add_scaled(total, vector.detach().numpy(), number(first), number(second))
+    if kernels is not None and vector.is_contiguous() and vector.dtype == result.dtype:
+        out = result.numpy()
+        number = out.dtype.type
+        kernel = kernels.add_scaled if add else kernels.scale
+        kernel(out, vector.detach().numpy(), number(first), number(second))
         return
     piece = _PIECE if vector.device.type == "cpu" else max(1, len(vector))
     for part, here in zip(torch.split(vector, piece), torch.split(result, piece), strict=True):

@@ -1,4 +1,4 @@
-"""The kernel of :class:`fedpart.optim.LocalSGD`: one pass over memory, for which torch takes three."""
+"""The kernels of :class:`fedpart.optim.LocalSGD`: one pass over memory, for which torch takes three."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def add_scaled(total: Any, vector: Any, first: Any, second: Any) -> None:
     """
     for i in range(total.size):
         total[i] += (vector[i] * first) * second
+
+
+@jit
+def scale(out: Any, vector: Any, first: Any, second: Any) -> None:
+    """``out = vector * first * second``; see ``add_scaled``."""
+    for i in range(out.size):
+        out[i] = (vector[i] * first) * second

@@ -33,7 +33,7 @@ def test_dataset_subset_and_move():
     assert torch.equal(data.inputs[0], ramp().inputs[4]) and torch.equal(data.groups[0], ramp().groups[4])
     moved = data.to("cpu", torch.float64)
     assert moved.inputs.dtype == moved.groups.dtype == torch.float64
-    assert moved.targets.dtype == torch.int64
+    assert moved.targets.dtype == torch.int64 and moved.to("cpu") is moved
     tokens = Dataset(torch.ones(3, 5, dtype=torch.int64), torch.tensor([1, 2, 3], dtype=torch.uint8))
     assert tokens.to(dtype=torch.float64).inputs.dtype == torch.int64
     assert tokens.targets.dtype == torch.int64

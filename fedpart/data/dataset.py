@@ -92,14 +92,20 @@ class Dataset:
         return Dataset(self.inputs[index], self.targets[index], groups)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
-        """A copy on ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64."""
+        """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64.
 
-        def move(part: Tensor) -> Tensor:
-            return part.to(device=device, dtype=dtype if part.is_floating_point() else None)
-
-        return Dataset(
-            move(self.inputs), move(self.targets), None if self.groups is None else move(self.groups)
-        )
+        Itself, if that is how it is.
+        """
+        before = (self.inputs, self.targets, self.groups)
+        moved = [
+            None if part is None else part.to(device, dtype if part.is_floating_point() else None)
+            for part in before
+        ]
+        if all(new is old for new, old in zip(moved, before, strict=True)):
+            return self
+        inputs, targets, groups = moved
+        assert inputs is not None and targets is not None
+        return Dataset(inputs, targets, groups)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ convolutions do in bfloat16.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -103,6 +104,7 @@ def _words(x: Tensor, layout: _Layout) -> Any:
     return x.detach().permute(0, 2, 3, 1).reshape(layout.rows, -1).view(layout.word).numpy()
 
 
+@cache
 def _bounds(dtype: torch.dtype) -> tuple[Any, Any, Any]:
     """All bits but the sign; the bits of infinity and of minus infinity: more than these are not a number."""
     integer = _INTEGERS[dtype]
