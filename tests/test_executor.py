@@ -354,7 +354,7 @@ def test_inputs_of_the_wrong_shape_name_the_client():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("first", [True, False])
 def test_compiled_kernels_give_the_bits_of_torch(monkeypatch, dtype, momentum, first):
-    """Of long vectors, the first or added; steps of several pieces, several steps, and numbers that are none."""
+    """Of long vectors, the first or added; steps of several pieces, several steps, what is not a number."""
     rng = torch.Generator().manual_seed(0)
     origin, sums = torch.randn(1003, generator=rng, dtype=dtype), {}
     start = torch.randn(1003, generator=rng, dtype=dtype)
