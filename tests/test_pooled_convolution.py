@@ -1,12 +1,13 @@
 """A pooled convolution is a convolution, then pooling, also where tiles compute it in one pass."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from fedpart.layers import PooledConv2d, tiled_convolution
+from fedpart.layers import PooledConv2d, tiled_convolution, tiles
 
 
 def two_steps(x, weight, bias):
@@ -50,6 +51,16 @@ def test_tiles_are_used_where_linux_names_them():
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
     assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
+
+
+def test_tiles_are_not_used_where_numba_or_linux_refuses(monkeypatch):
+    """NUMBA_DISABLE_JIT says that nothing is compiled, and a filter of system calls may deny the request."""
+    available = tiles.available.__wrapped__
+    with monkeypatch.context() as patch:
+        patch.setattr(tiles.config, "DISABLE_JIT", 1)
+        assert not available()
+    monkeypatch.setattr(tiles.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
+    assert not available()
 
 
 SHAPES = [  # images, channels, height, width, filters, size
@@ -176,3 +187,41 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(p
         assert torch.equal(layer(x), expected)
     monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
     assert torch.equal(layer(x), expected) and not passes
+
+
+def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(passes):
+    layer, x = PooledConv2d(1, 3, 17).to(torch.bfloat16), channels_last(integers((2, 1, 4, 6), 2))
+    out = layer(x.to(torch.bfloat16))
+    assert not passes
+    out.sum().backward()
+    assert layer.weight.grad.any()
+
+
+@pytest.mark.parametrize("channels, kind", [(1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)])
+def test_what_a_convolution_refuses_is_refused(channels, kind):
+    """Images of other channels than the kernel's, and parameters that are not of the images' precision."""
+    layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
+    with pytest.raises(RuntimeError, match=r"channels|should be the same"):
+        layer(x.to(torch.bfloat16))
+
+
+def test_autocast_leaves_double_precision_as_it_is():
+    layer, x = PooledConv2d(3, 4, 5).double(), channels_last(integers((2, 3, 4, 6), 2).double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias))
+
+
+def test_a_bias_may_be_mapped_over_by_itself():
+    layer = layer_of(integers((4, 3, 5, 5), 1), integers((4,), 2)).to(torch.bfloat16)
+    x, biases = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16), integers((3, 4), 2, 1).bfloat16()
+    found = torch.func.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
+    expected = [two_steps(x.float(), layer.weight.float(), bias.float()) for bias in biases]
+    assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
+
+
+def test_a_second_derivative_is_an_error_and_not_zero():
+    """The derivative in the images depends on the weights."""
+    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16).requires_grad_()
+    (found,) = torch.autograd.grad(PooledConv2d(3, 4, 5).to(x.dtype)(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()

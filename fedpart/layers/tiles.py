@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -32,6 +32,8 @@ _NOWHERE = 4  # the place of a maximum that is not positive: ReLU gives 0, and p
 def available() -> bool:
     """Whether what numba compiles may multiply tiles of bfloat16 in this process, for which it asks Linux."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return False
     features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     if not {"+amx-tile", "+amx-bf16"} <= set(features):
