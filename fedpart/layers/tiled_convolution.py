@@ -91,7 +91,6 @@ class _Pooled(torch.autograd.Function):
             _bits(out, n * height // 2), where.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(x, weight, where)
-        ctx.types = weight.dtype, bias.dtype
         return out.permute(0, 3, 1, 2)
 
     @staticmethod
@@ -107,8 +106,7 @@ def _derivatives(
     images = _of_images(bits, where, x.shape, weight) if ctx.needs_input_grad[0] else None
     if not any(ctx.needs_input_grad[1:]):
         return images, None, None
-    of_weight, of_bias = _of_weights(bits, where, x, weight.shape)
-    return images, of_weight.to(ctx.types[0]), of_bias.to(ctx.types[1])
+    return images, *_of_weights(bits, where, x, weight.shape)
 
 
 def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
