@@ -1,12 +1,15 @@
 """A pooled convolution is a convolution, then pooling, also where tiles compute it in one pass."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numba
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from fedpart.layers import PooledConv2d, tiled_convolution
+from fedpart.layers import PooledConv2d, tiled_convolution, tiles
 
 
 def two_steps(x, weight, bias):
@@ -53,6 +56,16 @@ def test_tiles_are_used_where_linux_names_them():
     assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
 
 
+def test_tiles_are_not_used_where_numba_or_linux_refuses(monkeypatch):
+    """NUMBA_DISABLE_JIT says that nothing is compiled, and a filter of system calls may deny the request."""
+    available = tiles.available.__wrapped__
+    with monkeypatch.context() as patch:
+        patch.setattr(tiles.config, "DISABLE_JIT", 1)
+        assert not available()
+    monkeypatch.setattr(tiles.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
+    assert not available()
+
+
 SHAPES = [  # images, channels, height, width, filters, size
     (3, 1, 28, 28, 20, 5),
     (3, 20, 14, 14, 50, 5),
@@ -82,9 +95,10 @@ def test_values_ties_and_derivatives_are_those_of_two_steps(passes, shape, autoc
         ours = derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
     assert bool(passes) == (tiled_convolution._tiles() is not None)
     assert ours[0].dtype == torch.bfloat16 and all(found.dtype == kind for found in ours[1:])
+    tolerance = 0 if passes else 1 / 128
     for found, expected in zip(ours, exact, strict=True):
         torch.testing.assert_close(
-            found.float(), expected.to(torch.bfloat16).to(torch.float32), rtol=1 / 128, atol=0
+            found.to(torch.bfloat16), expected.to(torch.bfloat16), rtol=tolerance, atol=0
         )
 
 
@@ -105,14 +119,32 @@ def test_sums_are_of_single_precision():
         assert error.max() < 2**-digits
 
 
+def test_of_two_nearest_numbers_the_even_one_is_found():
+    """From 256 on bfloat16 has even numbers only, from 512 on every fourth."""
+    layer = layer_of(torch.ones(1, 2, 1, 1), torch.zeros(1)).to(torch.bfloat16)
+    x, last = torch.full((1, 2, 2, 512), 256.0), torch.arange(256.0).repeat_interleave(2)
+    x[:, 1] = last
+    x = channels_last(x).to(torch.bfloat16).requires_grad_()
+    out = layer(x)
+    assert torch.equal(out.flatten(), (256 + last[::2]).to(torch.bfloat16))
+    out.backward(out.detach())
+    assert torch.equal(x.grad[0, :, 0, ::2], out.detach().flatten().expand(2, -1))
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_stays_so_and_in_its_image(value):
     layer = layer_of(torch.ones(4, 3, 1, 1), torch.zeros(4)).to(torch.bfloat16)
     x = channels_last(integers((2, 3, 8, 8), 2)).to(torch.bfloat16)
     expected = layer(x)
-    x[0, 1, 2, 3] = value
+    x[0, 1, 3, 2] = value
     found = layer(x)
     assert not found[0, :, 1, 1].isfinite().any() and torch.equal(found[1], expected[1])
+
+
+def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits():
+    bias = torch.tensor([-1, 2**31 - 1], dtype=torch.int32).view(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer_of(torch.ones(2, 1, 1, 1), bias)(channels_last(torch.ones(1, 1, 2, 2))).isnan().all()
 
 
 def test_derivatives_that_nobody_asks_for_are_not_computed(monkeypatch):
@@ -148,6 +180,20 @@ def test_tiles_are_given_back_as_they_were():
     between = a @ b
     out.sum().backward()
     assert torch.equal(before, between) and torch.equal(before, a @ b)
+    if tiles.available():
+        theirs, found, nothing = tiles.shapes(5), tiles.shapes(1), np.zeros(64, np.uint8)
+        configure, configuration = (
+            numba.njit(lambda array, function=function: function(array.ctypes.data))
+            for function in (tiles.configure, tiles.configuration)
+        )
+        configure(theirs)
+        out = layer(x)
+        configuration(found)
+        assert np.array_equal(found, theirs)
+        out.sum().backward()
+        configuration(found)
+        configure(nothing)
+        assert np.array_equal(found, theirs)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +223,41 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(p
         assert torch.equal(layer(x), expected)
     monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
     assert torch.equal(layer(x), expected) and not passes
+
+
+def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(passes):
+    layer, x = PooledConv2d(1, 3, 17).to(torch.bfloat16), channels_last(integers((2, 1, 4, 6), 2))
+    out = layer(x.to(torch.bfloat16))
+    assert not passes
+    out.sum().backward()
+    assert layer.weight.grad.any()
+
+
+@pytest.mark.parametrize("channels, kind", [(1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)])
+def test_what_a_convolution_refuses_is_refused(channels, kind):
+    """Images of other channels than the kernel's, and parameters that are not of the images' precision."""
+    layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
+    with pytest.raises(RuntimeError, match=r"channels|should be the same"):
+        layer(x.to(torch.bfloat16))
+
+
+def test_autocast_leaves_double_precision_as_it_is():
+    layer, x = PooledConv2d(3, 4, 5).double(), channels_last(integers((2, 3, 4, 6), 2).double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias))
+
+
+def test_a_bias_may_be_mapped_over_by_itself():
+    layer = layer_of(integers((4, 3, 5, 5), 1), integers((4,), 2)).to(torch.bfloat16)
+    x, biases = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16), integers((3, 4), 2, 1).bfloat16()
+    found = torch.func.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
+    expected = [two_steps(x.float(), layer.weight.float(), bias.float()) for bias in biases]
+    assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
+
+
+def test_a_second_derivative_is_an_error_and_not_zero():
+    """The derivative in the images depends on the weights."""
+    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16).requires_grad_()
+    (found,) = torch.autograd.grad(PooledConv2d(3, 4, 5).to(x.dtype)(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()

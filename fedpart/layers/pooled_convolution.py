@@ -24,6 +24,6 @@ class PooledConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """``x [N, in_channels, height, width]``; ``[N, out_channels, height // 2, width // 2]``."""
         assert self.bias is not None
-        if tiled_convolution.takes(x, self.weight):
+        if tiled_convolution.takes(x, self.weight, self.bias):
             return tiled_convolution.pooled(x, self.weight, self.bias)
         return max_pool_relu(super().forward(x))

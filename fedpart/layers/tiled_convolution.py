@@ -16,22 +16,25 @@ from torch.nn import functional as F
 from fedpart.compiled import load
 
 _COLUMNS = 32  # computed at a time
+_ROWS = 16  # of a tile, at most
 
 
-def takes(x: Tensor, weight: Tensor) -> bool:
-    """Whether :func:`pooled` can compute this.
+def takes(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether :func:`pooled` can compute this; what :func:`torch.conv2d` refuses it does not take either.
 
-    It takes images of even sides whose channels lie side by side, a square odd kernel, and bfloat16, also by
-    autocast; on one thread of a processor with tiles, by kernels of numba.
+    It takes images of even sides whose channels lie side by side, a square odd kernel of at most 15 x 15, and
+    bfloat16, also by autocast from float32; on one thread of a processor with tiles, by kernels of numba.
     """
     if x.device.type != "cpu" or x.ndim != 4 or x.stride(1) != 1 or not x.numel():
         return False
-    if x.shape[2] % 2 or x.shape[3] % 2 or weight.shape[2] != weight.shape[3] or not weight.shape[2] % 2:
+    channels, high, across = weight.shape[1:]
+    if x.shape[1] != channels or x.shape[2] % 2 or x.shape[3] % 2:
         return False
-    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight))):
+    if high != across or not high % 2 or high > _ROWS:
         return False
-    precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-    return precision == torch.bfloat16 and torch.get_num_threads() == 1 and _tiles() is not None
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight, bias))):
+        return False
+    return _in_bfloat16(x, weight, bias) and torch.get_num_threads() == 1 and _tiles() is not None
 
 
 def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -50,6 +53,14 @@ def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     x = x.to(torch.bfloat16)
     found: Tensor = _Pooled.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
+
+
+def _in_bfloat16(*factors: Tensor) -> bool:
+    types = {factor.dtype for factor in factors}
+    if not torch.is_autocast_enabled("cpu"):
+        return types == {torch.bfloat16}
+    cast = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return cast and types <= {torch.bfloat16, torch.float32}  # float64 it leaves as it is
 
 
 def _tiles() -> Any:
@@ -80,19 +91,22 @@ class _Pooled(torch.autograd.Function):
             _bits(out, n * height // 2), where.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(x, weight, where)
-        ctx.types = weight.dtype, bias.dtype
         return out.permute(0, 3, 1, 2)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, weight, where = ctx.saved_tensors
-        bits = _bits(gradient.permute(0, 2, 3, 1).contiguous(), len(where))
-        images = _of_images(bits, where, x.shape, weight) if ctx.needs_input_grad[0] else None
-        if not any(ctx.needs_input_grad[1:]):
-            return images, None, None
-        of_weight, of_bias = _of_weights(bits, where, x, weight.shape)
-        return images, of_weight.to(ctx.types[0]), of_bias.to(ctx.types[1])
+        return _derivatives(ctx, gradient, *ctx.saved_tensors)
+
+
+@torch.autograd.function.once_differentiable  # that it depends on the weights, too, is an error to ask for
+def _derivatives(
+    ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    bits = _bits(gradient.permute(0, 2, 3, 1).contiguous(), len(where))
+    images = _of_images(bits, where, x.shape, weight) if ctx.needs_input_grad[0] else None
+    if not any(ctx.needs_input_grad[1:]):
+        return images, None, None
+    return images, *_of_weights(bits, where, x, weight.shape)
 
 
 def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
@@ -109,7 +123,7 @@ def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) 
 def _of_weights(gradient: Any, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
     n, height, width, _ = x.shape
     filters, channels, size, _ = shape
-    blocks = 1 if channels == 1 else -(-channels // 16)
+    blocks = 1 if channels == 1 else -(-channels // _ROWS)
     rows = size if channels == 1 else -(-channels // blocks)
     factors = size if channels == 1 else size * size * blocks
     weight = torch.zeros(factors + factors % 2, rows, _in_tiles(filters))
@@ -139,8 +153,8 @@ def _in_tiles(filters: int) -> int:
 
 
 def _pixels(width: int) -> int:
-    """Of a row, as many as are computed at a time: a part of 16 or fewer."""
-    return -(-width // -(-width // 16))
+    """Of a row, as many as are computed at a time: in parts of 16 or fewer, as equal as can be."""
+    return -(-width // -(-width // _ROWS))
 
 
 def _bits(x: Tensor, rows: int | None = None) -> Any:

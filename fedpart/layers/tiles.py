@@ -2,7 +2,10 @@
 
 There are eight tiles of 16 rows, or fewer, of 64 bytes. Tiles 0 to 3 are sums, in float32, of the products in
 bfloat16 of tiles 4 and 5 with tiles 6 and 7. Addresses and distances are in bytes. Kernels that use tiles run
-where :func:`available` says so, and give them back as they found them: oneDNN keeps its own between calls.
+where :func:`available` says so, and leave them configured as they found them, for oneDNN.
+
+Numba keeps a kernel's machine code until the kernel's own file changes, not this one: after a change here,
+delete ``fedpart/layers/__pycache__``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -32,6 +35,8 @@ _NOWHERE = 4  # the place of a maximum that is not positive: ReLU gives 0, and p
 def available() -> bool:
     """Whether what numba compiles may multiply tiles of bfloat16 in this process, for which it asks Linux."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return False
     features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     if not {"+amx-tile", "+amx-bf16"} <= set(features):
