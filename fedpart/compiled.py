@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import zlib
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 Kernel = Callable[..., Any]
@@ -16,10 +18,17 @@ def load(module: str) -> Any:
     return importlib.import_module(module) if importlib.util.find_spec("numba") else None
 
 
-def jit(function: Kernel) -> Kernel:
-    """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it."""
+def jit(function: Kernel, uses: str | None = None) -> Kernel:
+    """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
+
+    Args:
+        function: is compiled anew when its file has changed.
+        uses: another file whose change counts as well, since instructions come from there.
+    """
     import numba
 
+    if uses is not None:
+        function.__qualname__ += f"_{zlib.crc32(Path(uses).read_bytes()):08x}"  # a part of the file's name
     compiled: Callable[..., Any] = numba.njit
     try:
         return compiled(function, cache=True, nogil=True)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fedpart.compiled import jit
 from fedpart.layers import PooledConv2d, tiled_convolution, tiles
 
 
@@ -72,11 +73,11 @@ SHAPES = [  # images, channels, height, width, filters, size
     (2, 3, 4, 6, 7, 3),
     (2, 1, 2, 2, 1, 1),
     (2, 17, 8, 34, 33, 5),
-    (1, 40, 6, 40, 65, 7),
+    (1, 29, 6, 40, 65, 7),
     (2, 2, 6, 2, 16, 5),
     (2, 1, 6, 12, 40, 3),
     (1, 1, 4, 36, 32, 9),
-    (1, 33, 2, 18, 1, 1),
+    (1, 32, 2, 18, 1, 1),
 ]
 
 
@@ -204,11 +205,12 @@ def test_tiles_are_given_back_as_they_were():
         channels_last(integers((2, 2, 5, 6), 3)).to(torch.bfloat16),
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[:0],
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[0],
+        channels_last(integers((2, 33, 4, 6), 3)).to(torch.bfloat16),
     ],
-    ids=["float32", "default layout", "odd", "none", "one image"],
+    ids=["float32", "default layout", "odd", "none", "one image", "many channels"],
 )
 def test_other_images_are_computed_in_two_steps(passes, x):
-    layer = PooledConv2d(2, 3, 5).to(x.dtype)
+    layer = PooledConv2d(x.shape[-3], 3, 5).to(x.dtype)
     assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not passes
 
 
@@ -261,3 +263,15 @@ def test_a_second_derivative_is_an_error_and_not_zero():
     (found,) = torch.autograd.grad(PooledConv2d(3, 4, 5).to(x.dtype)(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         found.sum().backward()
+
+
+def test_machine_code_is_made_anew_for_other_instructions(tmp_path):
+    file, names = tmp_path / "instructions.py", []
+    for text in ("1", "2", "1"):
+        file.write_text(text)
+
+        def kernel(out):
+            out[0] = 1
+
+        names.append(jit(kernel, uses=str(file)).py_func.__qualname__)
+    assert names[0] == names[2] != names[1]

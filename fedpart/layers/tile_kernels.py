@@ -8,11 +8,13 @@ written afterwards, or into some room at the end.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedpart.compiled import jit
+from fedpart.layers import tiles
 from fedpart.layers.tiles import (
     add46,
     add47,
@@ -43,8 +45,10 @@ from fedpart.layers.tiles import (
     zero3,
 )
 
+_jit = partial(jit, uses=tiles.__file__)
 
-@jit
+
+@_jit
 def _room(size: int) -> Any:
     """``[size]`` zeros, int16, from where a line of the cache begins."""
     found = np.zeros(size + 32, np.int16)
@@ -52,7 +56,7 @@ def _room(size: int) -> Any:
     return found[first : first + size]
 
 
-@jit
+@_jit
 def _zero() -> None:
     zero0()
     zero1()
@@ -60,7 +64,7 @@ def _zero() -> None:
     zero3()
 
 
-@jit
+@_jit
 def _load(sums: int, down: int, apart: int) -> None:
     """Sums: two tiles side by side, and two that are ``down`` bytes away; rows are ``apart``."""
     load0(sums, apart)
@@ -69,7 +73,7 @@ def _load(sums: int, down: int, apart: int) -> None:
     load3(sums + down + 64, apart)
 
 
-@jit
+@_jit
 def _store(sums: int, down: int, apart: int) -> None:
     """As ``_load``."""
     store0(sums, apart)
@@ -78,7 +82,7 @@ def _store(sums: int, down: int, apart: int) -> None:
     store3(sums + down + 64, apart)
 
 
-@jit
+@_jit
 def _add(left: int, other: int, apart: int, right: int) -> None:
     """Add the products of two left factors, whose rows are ``apart``, with 32 columns."""
     load4(left, apart)
@@ -91,7 +95,7 @@ def _add(left: int, other: int, apart: int, right: int) -> None:
     add57()
 
 
-@jit
+@_jit
 def _two_rows(start: int, down: int, width: int, depth: int, rows: int, weight: Any, out: Any) -> None:
     """Convolve two rows of pixels.
 
@@ -118,7 +122,7 @@ def _two_rows(start: int, down: int, width: int, depth: int, rows: int, weight: 
             _store(out.ctypes.data + first * wide + 4 * column, width * wide, wide)
 
 
-@jit
+@_jit
 def convolve_and_pool(
     x: Any, height: int, width: int, stacked: int, weight: Any, bias: Any, shape: Any, out: Any, where: Any
 ) -> None:
@@ -173,7 +177,7 @@ def convolve_and_pool(
     configure(before.ctypes.data)
 
 
-@jit
+@_jit
 def gradient_of_weights(
     gradient: Any,
     where: Any,
@@ -255,7 +259,7 @@ def gradient_of_weights(
     configure(before.ctypes.data)
 
 
-@jit
+@_jit
 def gradient_of_images(
     gradient: Any, where: Any, height: int, width: int, weight: Any, shape: Any, out: Any
 ) -> None:

@@ -17,18 +17,19 @@ from fedpart.compiled import load
 
 _COLUMNS = 32  # computed at a time
 _ROWS = 16  # of a tile, at most
+_FEW = 32  # channels: with more, oneDNN keeps a core busy by itself
 
 
 def takes(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Whether :func:`pooled` can compute this; what :func:`torch.conv2d` refuses it does not take either.
 
-    It takes images of even sides whose channels lie side by side, a square odd kernel of at most 15 x 15, and
-    bfloat16, also by autocast from float32; on one thread of a processor with tiles, by kernels of numba.
+    It takes images of even sides, whose few channels lie side by side, a square odd kernel of at most 15 x 15
+    and bfloat16, also by autocast from float32; on one thread of a processor with tiles, by kernels of numba.
     """
     if x.device.type != "cpu" or x.ndim != 4 or x.stride(1) != 1 or not x.numel():
         return False
     channels, high, across = weight.shape[1:]
-    if x.shape[1] != channels or x.shape[2] % 2 or x.shape[3] % 2:
+    if x.shape[1] != channels or channels > _FEW or x.shape[2] % 2 or x.shape[3] % 2:
         return False
     if high != across or not high % 2 or high > _ROWS:
         return False

@@ -3,9 +3,6 @@
 There are eight tiles of 16 rows, or fewer, of 64 bytes. Tiles 0 to 3 are sums, in float32, of the products in
 bfloat16 of tiles 4 and 5 with tiles 6 and 7. Addresses and distances are in bytes. Kernels that use tiles run
 where :func:`available` says so, and leave them configured as they found them, for oneDNN.
-
-Numba keeps a kernel's machine code until the kernel's own file changes, not this one: after a change here,
-delete ``fedpart/layers/__pycache__``.
 """
 
 from __future__ import annotations
