@@ -12,6 +12,7 @@ from typing import IO
 from rich.console import Console
 
 from simulations.bench import check, chosen_engines, chosen_workloads, measure
+from simulations.bench_engines import check_any
 from simulations.bench_rows import table
 from simulations.compare import run_comparisons
 from simulations.config import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
@@ -110,6 +111,7 @@ def bench(
     """Time a round of each workload on each engine."""
     chosen, names, console = chosen_workloads(workloads), chosen_engines(engines), Console()
     check(pfl_python)
+    check_any(names, chosen, pfl_python)
     with ExitStack() as stack:
         lines = None if file is None else stack.enter_context(_replaced(file))
         for workload in chosen:

@@ -15,7 +15,7 @@ from test_cli import fedpart, refused
 from benchmarks.flower_fedavg import client_app, server_app
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from simulations import bench_worker
+from simulations import bench_worker, commands
 from simulations.bench_engines import ENGINES, left_out
 from simulations.bench_process import PeakMemory, engine_process
 from simulations.bench_rows import Row, Timings, rows
@@ -84,6 +84,24 @@ def test_bad_names_are_one_sentence():
     refused(fedpart("bench", "--engine", ","), "There is no engine ','")
     refused(fedpart("bench", "--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
     refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows", "--json")
+
+
+def test_what_no_engine_can_run_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(commands, "measure", pytest.fail)
+    asked = ("bench", "--workload", "W3", "--engine", "flower,pfl", "--json", "rows")
+    restricted = "flower runs W1, pfl runs W1 and W2 with --pfl-python, pfl-equal runs W1 and W2 with"
+    for python in ((), ("--pfl-python", sys.executable)):
+        result = fedpart(*asked, *python)
+        refused(result, "nothing to time of flower or pfl on W3:", restricted, "every other engine every")
+    refused(fedpart("bench", "--engine", "pfl"), "pfl on W1: ", restricted)
+    assert not Path("rows").exists()
+
+
+@pytest.mark.parametrize("rounds", ["0", "-3"])
+def test_rounds_are_at_least_one(rounds):
+    result = fedpart("bench", "--rounds", rounds)
+    assert result.exit_code == 2
+    assert f"{rounds} is not in the range x>=1" in result.output
 
 
 def test_which_engines_a_workload_leaves_out():
