@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import platform
 import statistics
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +18,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.files import replace
 from simulations.comparison import DASH
+from simulations.config import ConfigError
 from simulations.summary import git_commit
 from simulations.workloads import Workload
 
@@ -113,6 +118,38 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
             )
         )
     return found
+
+
+def check_file(file: Path) -> None:
+    """Refuse what :func:`write` could not write.
+
+    Raises:
+        ConfigError: one sentence.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with tempfile.TemporaryFile(dir=file.resolve().parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def write(found: Sequence[Row], file: Path) -> None:
+    """A line of JSON for each row, in place of what was in the file.
+
+    Raises:
+        ConfigError: it cannot be written, and is as it was; one sentence.
+    """
+    lines = "".join(json.dumps(row.to_dict()) + "\n" for row in found)
+    try:
+        replace(file.resolve(), lambda opened: opened.write(lines.encode()))
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{file} cannot be written ({error.strerror}); choose another with --json.")
 
 
 def table(found: Sequence[Row]) -> Table:

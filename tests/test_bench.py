@@ -1,6 +1,8 @@
 """fedpart bench: rows, refusals, and the processes behind them."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -83,7 +85,9 @@ def test_bad_names_are_one_sentence():
     )
     refused(fedpart("bench", "--engine", ","), "There is no engine ','")
     refused(fedpart("bench", "--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
-    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows", "--json")
+    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows cannot be written (No such", "--json")
+    Path("folder").mkdir()
+    refused(fedpart("bench", "--json", "folder"), "folder cannot be written (it is no regular file)")
 
 
 def test_what_no_engine_can_run_is_refused_before_anything_starts(monkeypatch):
@@ -102,6 +106,47 @@ def test_rounds_are_at_least_one(rounds):
     result = fedpart("bench", "--rounds", rounds)
     assert result.exit_code == 2
     assert f"{rounds} is not in the range x>=1" in result.output
+
+
+@pytest.mark.parametrize("failure", [RunError("No memory."), KeyboardInterrupt()], ids=["fails", "Ctrl-C"])
+def test_rows_are_lost_only_to_new_ones(failure, monkeypatch):
+    found = {
+        "W1": rows(WORKLOADS["W1"], {"local": Timings(1, 3.0, [0.25, 0.5])}),
+        "W2": failure,
+        "W3": failure,
+    }
+
+    def measured(workload, *_):
+        if isinstance(found[workload.name], BaseException):
+            raise found[workload.name]
+        return found[workload.name]
+
+    monkeypatch.setattr(commands, "measure", measured)
+    Path("real").write_text("earlier rows\n")
+    Path("rows").symlink_to("real")
+    assert fedpart("bench", "--workload", "W2,W1", "--json", "rows").exit_code
+    assert Path("real").read_text() == "earlier rows\n"
+    assert fedpart("bench", "--workload", "W1,W2", "--json", "rows").exit_code
+    assert Path("real").read_text() == json.dumps(found["W1"][0].to_dict()) + "\n"
+    found["W2"] = rows(WORKLOADS["W2"], {"local": Timings(1, 3.0, [0.5])})
+    assert fedpart("bench", "--workload", "W1,W2,W3", "--json", "rows").exit_code
+    workloads = [json.loads(line)["workload"] for line in Path("real").read_text().splitlines()]
+    assert workloads == ["W1", "W2"]
+    assert sorted(path.name for path in Path().iterdir()) == ["real", "rows"]
+
+
+def test_a_full_disk_leaves_the_earlier_rows(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(
+        commands, "measure", lambda *_: rows(WORKLOADS["W1"], {"local": Timings(1, 3.0, [1.0])})
+    )
+    monkeypatch.setattr(os, "fsync", full)
+    Path("rows").write_text("earlier rows\n")
+    result = fedpart("bench", "--json", "rows")
+    refused(result, "rows cannot be written (No space left on device); choose another with --json.")
+    assert Path("rows").read_text() == "earlier rows\n"
 
 
 def test_which_engines_a_workload_leaves_out():
