@@ -37,6 +37,7 @@ class Timings:
             rounds, where they are known.
         flops: of each round, where they are known.
         peak_mb: of the processes together, 10^6 bytes.
+        peer: versions of what another project's engine is of; None for ours and the bare loop.
     """
 
     processes: int
@@ -45,6 +46,7 @@ class Timings:
     passes: list[float | None] = field(default_factory=list)
     flops: list[int] = field(default_factory=list)
     peak_mb: float | None = None
+    peer: str | None = None
 
     def overhead_share(self) -> float | None:
         """Median share of the processes' time that is not the model's forward and backward."""
@@ -68,6 +70,7 @@ class Row:
             :class:`~simulations.bench_process.PeakMemory`.
         gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
             without the bare loop, which counts them.
+        peer: see :class:`Timings`.
     """
 
     workload: str
@@ -83,6 +86,7 @@ class Row:
     rounds: int
     commit: str | None
     torch: str
+    peer: str | None
     machine: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +118,7 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
                 rounds=len(timings.seconds),
                 commit=commit,
                 torch=torch.__version__,
+                peer=timings.peer,
                 machine=machine,
             )
         )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def test_rows_of_a_tiny_workload(monkeypatch):
         assert row["clients_per_second"] == pytest.approx(3 / row["seconds_per_round"], rel=1e-3)
         assert row["overhead_share"] < 1
         assert row["machine"].endswith(" cores")
+        assert row["peer"] is None
     assert bare["ratio_to_bare"] == 1
     ratio = local["seconds_per_round"] / bare["seconds_per_round"]
     assert local["ratio_to_bare"] == pytest.approx(ratio, rel=1e-3)
@@ -68,13 +70,16 @@ def test_rows_of_a_tiny_workload(monkeypatch):
 
 
 def test_row_arithmetic():
-    two = Timings(2, 5.0, [0.5, 0.25, 1.0], passes=[0.5, None])  # both processes half the time
+    two = Timings(
+        2, 5.0, [0.5, 0.25, 1.0], passes=[0.5, None], peer="theirs 1.0"
+    )  # both processes half the time
     bare = Timings(1, 3.0, [0.25, 0.25], flops=[1000, 3000], passes=[0.25, 0.2])
     first, second = rows(WORKLOADS["W1"], {"ray": two, "bare": bare})
     assert (first.seconds_per_round, first.ratio_to_bare, first.clients_per_second) == (0.5, 2.0, 20.0)
     assert (first.overhead_share, first.spread) == (0.5, 0.75)
     assert first.gflop_per_second == pytest.approx(2000 / 0.5 / 1e9)
     assert second.overhead_share == pytest.approx(0.1)
+    assert (first.peer, second.peer) == ("theirs 1.0", None)
     assert rows(WORKLOADS["W1"], {"ray": two})[0].ratio_to_bare is None
 
 
@@ -157,6 +162,25 @@ def test_which_engines_a_workload_leaves_out():
     assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
     assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
+
+
+def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, chunks=(1.0,)))
+    Path("pfl.py").write_text("raise ModuleNotFoundError(\"No module named 'pfl'\")")
+    monkeypatch.setenv("PYTHONPATH", str(Path().resolve()), prepend=os.pathsep)
+    Path("rows").write_text("earlier rows\n")
+    asked = ("bench", "--workload", "tiny", "--engine", "pfl", "--json", "rows")
+    result = fedpart(*asked, "--pfl-python", sys.executable)
+    refused(result, "Nothing was timed: none of these engines is available here.")
+    advice = "cannot run it (No module named 'pfl'); make pfl's environment as docs/benchmarks.md says."
+    assert f"tiny without pfl: {sys.executable} {advice}" in result.stdout
+    assert Path("rows").read_text() == "earlier rows\n"
+
+
+def test_flower_tells_its_version():
+    with engine_process("flower", ENGINES["flower"].module) as process:
+        answer = process.ask({"workload": WORKLOADS["W1"].to_dict(), "cohorts": []})
+    assert answer == {"peer": f"flwr {version('flwr')}, ray {version('ray')}"}
 
 
 def test_an_engine_that_fails_is_quoted(monkeypatch):
