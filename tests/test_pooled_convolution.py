@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from benchmarks import torch_compile
 from fedpart.layers import PooledConv2d, tiled_convolution
+from fedpart.task import _channels_last
 
 
 def two_steps(x, weight, bias):
@@ -51,6 +53,11 @@ def test_tiles_are_used_where_linux_names_them():
     lines = told.read_text().splitlines() if told.exists() else []
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
     assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
+
+
+def test_the_benchmark_of_torch_compile_lays_images_out_as_a_task_does():
+    x = torch_compile.images()
+    assert x.stride() == _channels_last(x.contiguous()).stride() == channels_last(x).stride()
 
 
 SHAPES = [  # images, channels, height, width, filters, size
