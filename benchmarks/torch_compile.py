@@ -49,10 +49,15 @@ def step_of(network: nn.Module, compiled: bool) -> Callable[[Tensor, Tensor], fl
     return step
 
 
+def images() -> Tensor:
+    """``[N, 1, 28, 28]``, channels-last, with the strides that :class:`fedpart.Task` gives one channel."""
+    return torch.rand(EXAMPLES * SAMPLES, 28, 28, 1).permute(0, 3, 1, 2)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    x = torch.rand(EXAMPLES * SAMPLES, 1, 28, 28).contiguous(memory_format=torch.channels_last)
+    x = images()
     y = torch.randint(10, (EXAMPLES,))
     for rate in (0.0, 0.1):
         steps = {

@@ -123,7 +123,8 @@ class _Contender:
 
     def start(self, arguments: dict[str, Any]) -> str | None:
         """Set up, and warm up; the reason if the engine is not available."""
-        reason = self.process.ask(arguments).get("unavailable")
+        answer = self.process.ask(arguments)
+        reason, self.timings.peer = answer.get("unavailable"), answer.get("peer")
         self.timings.first_round = time.perf_counter() - self.process.born
         if reason is None and self.stepped:
             self.timings.first_round += self.process.ask({"run": 1})["seconds"][0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulations.workloads import Workload
+from simulations.config import ConfigError
+from simulations.workloads import WORKLOADS, Workload
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,26 @@ def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> s
             "with --pfl-python."
         )
     return None
+
+
+def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python: Path | None) -> None:
+    """Refuse engines and workloads of which no pair can run.
+
+    Raises:
+        ConfigError: one sentence, which says what each engine that does not run everything runs.
+    """
+    if any(
+        left_out(ENGINES[name], workload, pfl_python) is None for name in engines for workload in workloads
+    ):
+        return
+    particular = []
+    for name, program in ENGINES.items():
+        python = Path("python") if program.baseline == "pfl" else None
+        runs = [workload.name for workload in WORKLOADS.values() if not left_out(program, workload, python)]
+        if len(runs) < len(WORKLOADS):
+            particular.append(f"{name} runs {' and '.join(runs)}{' with --pfl-python' if python else ''}")
+    asked = [" or ".join(engines), " or ".join(workload.name for workload in workloads)]
+    raise ConfigError(
+        f"There is nothing to time of {' on '.join(asked)}: {', '.join(particular)}, and every other engine "
+        "every workload; see docs/benchmarks.md."
+    )

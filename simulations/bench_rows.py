@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import platform
 import statistics
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +18,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.files import replace
 from simulations.comparison import DASH
+from simulations.config import ConfigError
 from simulations.summary import git_commit
 from simulations.workloads import Workload
 
@@ -32,6 +37,7 @@ class Timings:
             rounds, where they are known.
         flops: of each round, where they are known.
         peak_mb: of the processes together, 10^6 bytes.
+        peer: versions of what another project's engine is of; None for ours and the bare loop.
     """
 
     processes: int
@@ -40,6 +46,7 @@ class Timings:
     passes: list[float | None] = field(default_factory=list)
     flops: list[int] = field(default_factory=list)
     peak_mb: float | None = None
+    peer: str | None = None
 
     def overhead_share(self) -> float | None:
         """Median share of the processes' time that is not the model's forward and backward."""
@@ -63,6 +70,7 @@ class Row:
             :class:`~simulations.bench_process.PeakMemory`.
         gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
             without the bare loop, which counts them.
+        peer: see :class:`Timings`.
     """
 
     workload: str
@@ -78,6 +86,7 @@ class Row:
     rounds: int
     commit: str | None
     torch: str
+    peer: str | None
     machine: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,10 +118,43 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
                 rounds=len(timings.seconds),
                 commit=commit,
                 torch=torch.__version__,
+                peer=timings.peer,
                 machine=machine,
             )
         )
     return found
+
+
+def check_file(file: Path) -> None:
+    """Refuse what :func:`write` could not write.
+
+    Raises:
+        ConfigError: one sentence.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with tempfile.TemporaryFile(dir=file.resolve().parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def write(found: Sequence[Row], file: Path) -> None:
+    """A line of JSON for each row, in place of what was in the file.
+
+    Raises:
+        ConfigError: it cannot be written, and is as it was; one sentence.
+    """
+    lines = "".join(json.dumps(row.to_dict()) + "\n" for row in found)
+    try:
+        replace(file.resolve(), lambda opened: opened.write(lines.encode()))
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{file} cannot be written ({error.strerror}); choose another with --json.")
 
 
 def table(found: Sequence[Row]) -> Table:

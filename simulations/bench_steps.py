@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import Any, Protocol
 
 
@@ -31,11 +32,12 @@ class Steps(Protocol):
         ...
 
 
-def serve(start: Callable[[Mapping[str, Any]], Steps]) -> None:
+def serve(start: Callable[[Mapping[str, Any]], Steps], *peers: str) -> None:
     """Answer requests until the input ends.
 
-    The first line holds the arguments of ``start``; it is answered with ``{}``, or with ``unavailable`` and
-    the reason. Then ``{"run": n}`` is answered with the result of :meth:`Steps.run`, and ``{"passes": true}``
+    The first line holds the arguments of ``start``; it is answered with the versions of ``peers``, the
+    packages that are measured, as ``{"peer": "flwr 1.41.0, ray 2.55.1"}``, or with ``unavailable`` and the
+    reason. Then ``{"run": n}`` is answered with the result of :meth:`Steps.run`, and ``{"passes": true}``
     with ``{"seconds": ...}``.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
@@ -51,7 +53,7 @@ def serve(start: Callable[[Mapping[str, Any]], Steps]) -> None:
         steps = start(json.loads(sys.stdin.readline()))
     except Unavailable as reason:
         return answer({"unavailable": str(reason)})
-    answer({})
+    answer({"peer": ", ".join(f"{name} {version(name)}" for name in peers) or None})
     for line in sys.stdin:
         request = json.loads(line)
         if "run" in request:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 
 from simulations.bench import check, chosen_engines, chosen_workloads, measure
-from simulations.bench_rows import table
+from simulations.bench_engines import check_any
+from simulations.bench_rows import Row, check_file, table, write
 from simulations.compare import run_comparisons
 from simulations.config import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
 from simulations.guards import interruptible
@@ -110,23 +108,19 @@ def bench(
     """Time a round of each workload on each engine."""
     chosen, names, console = chosen_workloads(workloads), chosen_engines(engines), Console()
     check(pfl_python)
-    with ExitStack() as stack:
-        lines = None if file is None else stack.enter_context(_replaced(file))
-        for workload in chosen:
-            found = measure(workload, names, rounds, pfl_python, console)
-            if found:
-                console.print(table(found))
-            for row in found if lines is not None else []:
-                print(json.dumps(row.to_dict()), file=lines, flush=True)
-
-
-def _replaced(file: Path) -> IO[str]:
-    try:
-        return file.open("w")
-    except OSError as error:
-        raise ConfigError(
-            f"{file} cannot be written ({error.strerror}); choose another with --json."
-        ) from error
+    check_any(names, chosen, pfl_python)
+    if file is not None:
+        check_file(file)
+    kept: list[Row] = []
+    for workload in chosen:
+        found = measure(workload, names, rounds, pfl_python, console)
+        if found:
+            console.print(table(found))
+            kept += found
+            if file is not None:
+                write(kept, file)  # now: a later workload may fail
+    if not kept:
+        raise ConfigError("Nothing was timed: none of these engines is available here.")
 
 
 def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:

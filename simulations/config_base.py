@@ -147,7 +147,11 @@ class Config(Section):
         "fast on CPUs that have it",
     )
     threads: int = Field(
-        default=1, ge=1, description="torch threads per process; runs are bit-identical at equal threads"
+        default=1,
+        ge=1,
+        description="torch threads per process; runs are bit-identical at equal threads. With precision bf16 "
+        "the kernels for pooled convolutions (AMX) run only with one: several workers of a thread each are "
+        "the fast way",
     )
     evaluate_every: int = Field(default=10, ge=1, description="steps of the clock between evaluations")
     checkpoint_every: int = Field(default=10, ge=1, description="steps of the clock between checkpoints")

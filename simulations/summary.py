@@ -16,6 +16,8 @@ from fedpart.batches import count_held_out
 from simulations.curves import LAST
 from simulations.experiment import Experiment
 
+_ROOT = Path(__file__).resolve().parent.parent
+
 
 def summarise(
     experiment: Experiment,
@@ -125,14 +127,18 @@ def versions() -> dict[str, str | None]:
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from; None if it runs from none."""
-    root = Path(__file__).resolve().parent.parent
-    command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
+    """Commit of the checkout that this code runs from, with ``+changes`` where its files are others.
+
+    None if it runs from no checkout. Files that git does not track are not looked at.
+    """
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        if Path(_git("rev-parse", "--show-toplevel")).resolve() != _ROOT:
+            return None  # installed inside of somebody else's repository
+        return _git("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")
+    except (OSError, subprocess.SubprocessError):  # no git, or no commit yet
         return None
-    lines = answer.stdout.split()
-    if answer.returncode or len(lines) != 2 or Path(lines[0]).resolve() != root:
-        return None  # no git, no commit yet, or installed inside of somebody else's repository
-    return lines[1]
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()

@@ -1,9 +1,12 @@
 """fedpart bench: rows, refusals, and the processes behind them."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from test_cli import fedpart, refused
 from benchmarks.flower_fedavg import client_app, server_app
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from simulations import bench_worker
+from simulations import bench_worker, commands
 from simulations.bench_engines import ENGINES, left_out
 from simulations.bench_process import PeakMemory, engine_process
 from simulations.bench_rows import Row, Timings, rows
@@ -59,6 +62,7 @@ def test_rows_of_a_tiny_workload(monkeypatch):
         assert row["clients_per_second"] == pytest.approx(3 / row["seconds_per_round"], rel=1e-3)
         assert row["overhead_share"] < 1
         assert row["machine"].endswith(" cores")
+        assert row["peer"] is None
     assert bare["ratio_to_bare"] == 1
     ratio = local["seconds_per_round"] / bare["seconds_per_round"]
     assert local["ratio_to_bare"] == pytest.approx(ratio, rel=1e-3)
@@ -66,13 +70,16 @@ def test_rows_of_a_tiny_workload(monkeypatch):
 
 
 def test_row_arithmetic():
-    two = Timings(2, 5.0, [0.5, 0.25, 1.0], passes=[0.5, None])  # both processes half the time
+    two = Timings(
+        2, 5.0, [0.5, 0.25, 1.0], passes=[0.5, None], peer="theirs 1.0"
+    )  # both processes half the time
     bare = Timings(1, 3.0, [0.25, 0.25], flops=[1000, 3000], passes=[0.25, 0.2])
     first, second = rows(WORKLOADS["W1"], {"ray": two, "bare": bare})
     assert (first.seconds_per_round, first.ratio_to_bare, first.clients_per_second) == (0.5, 2.0, 20.0)
     assert (first.overhead_share, first.spread) == (0.5, 0.75)
     assert first.gflop_per_second == pytest.approx(2000 / 0.5 / 1e9)
     assert second.overhead_share == pytest.approx(0.1)
+    assert (first.peer, second.peer) == ("theirs 1.0", None)
     assert rows(WORKLOADS["W1"], {"ray": two})[0].ratio_to_bare is None
 
 
@@ -83,7 +90,68 @@ def test_bad_names_are_one_sentence():
     )
     refused(fedpart("bench", "--engine", ","), "There is no engine ','")
     refused(fedpart("bench", "--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
-    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows", "--json")
+    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows cannot be written (No such", "--json")
+    Path("folder").mkdir()
+    refused(fedpart("bench", "--json", "folder"), "folder cannot be written (it is no regular file)")
+
+
+def test_what_no_engine_can_run_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(commands, "measure", pytest.fail)
+    asked = ("bench", "--workload", "W3", "--engine", "flower,pfl", "--json", "rows")
+    restricted = "flower runs W1, pfl runs W1 and W2 with --pfl-python, pfl-equal runs W1 and W2 with"
+    for python in ((), ("--pfl-python", sys.executable)):
+        result = fedpart(*asked, *python)
+        refused(result, "nothing to time of flower or pfl on W3:", restricted, "every other engine every")
+    refused(fedpart("bench", "--engine", "pfl"), "pfl on W1: ", restricted)
+    assert not Path("rows").exists()
+
+
+@pytest.mark.parametrize("rounds", ["0", "-3"])
+def test_rounds_are_at_least_one(rounds):
+    result = fedpart("bench", "--rounds", rounds)
+    assert result.exit_code == 2
+    assert f"{rounds} is not in the range x>=1" in result.output
+
+
+@pytest.mark.parametrize("failure", [RunError("No memory."), KeyboardInterrupt()], ids=["fails", "Ctrl-C"])
+def test_rows_are_lost_only_to_new_ones(failure, monkeypatch):
+    found = {
+        "W1": rows(WORKLOADS["W1"], {"local": Timings(1, 3.0, [0.25, 0.5])}),
+        "W2": failure,
+        "W3": failure,
+    }
+
+    def measured(workload, *_):
+        if isinstance(found[workload.name], BaseException):
+            raise found[workload.name]
+        return found[workload.name]
+
+    monkeypatch.setattr(commands, "measure", measured)
+    Path("real").write_text("earlier rows\n")
+    Path("rows").symlink_to("real")
+    assert fedpart("bench", "--workload", "W2,W1", "--json", "rows").exit_code
+    assert Path("real").read_text() == "earlier rows\n"
+    assert fedpart("bench", "--workload", "W1,W2", "--json", "rows").exit_code
+    assert Path("real").read_text() == json.dumps(found["W1"][0].to_dict()) + "\n"
+    found["W2"] = rows(WORKLOADS["W2"], {"local": Timings(1, 3.0, [0.5])})
+    assert fedpart("bench", "--workload", "W1,W2,W3", "--json", "rows").exit_code
+    workloads = [json.loads(line)["workload"] for line in Path("real").read_text().splitlines()]
+    assert workloads == ["W1", "W2"]
+    assert sorted(path.name for path in Path().iterdir()) == ["real", "rows"]
+
+
+def test_a_full_disk_leaves_the_earlier_rows(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(
+        commands, "measure", lambda *_: rows(WORKLOADS["W1"], {"local": Timings(1, 3.0, [1.0])})
+    )
+    monkeypatch.setattr(os, "fsync", full)
+    Path("rows").write_text("earlier rows\n")
+    result = fedpart("bench", "--json", "rows")
+    refused(result, "rows cannot be written (No space left on device); choose another with --json.")
+    assert Path("rows").read_text() == "earlier rows\n"
 
 
 def test_which_engines_a_workload_leaves_out():
@@ -94,6 +162,25 @@ def test_which_engines_a_workload_leaves_out():
     assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
     assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
+
+
+def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, chunks=(1.0,)))
+    Path("pfl.py").write_text("raise ModuleNotFoundError(\"No module named 'pfl'\")")
+    monkeypatch.setenv("PYTHONPATH", str(Path().resolve()), prepend=os.pathsep)
+    Path("rows").write_text("earlier rows\n")
+    asked = ("bench", "--workload", "tiny", "--engine", "pfl", "--json", "rows")
+    result = fedpart(*asked, "--pfl-python", sys.executable)
+    refused(result, "Nothing was timed: none of these engines is available here.")
+    advice = "cannot run it (No module named 'pfl'); make pfl's environment as docs/benchmarks.md says."
+    assert f"tiny without pfl: {sys.executable} {advice}" in result.stdout
+    assert Path("rows").read_text() == "earlier rows\n"
+
+
+def test_flower_tells_its_version():
+    with engine_process("flower", ENGINES["flower"].module) as process:
+        answer = process.ask({"workload": WORKLOADS["W1"].to_dict(), "cohorts": []})
+    assert answer == {"peer": f"flwr {version('flwr')}, ray {version('ray')}"}
 
 
 def test_an_engine_that_fails_is_quoted(monkeypatch):

@@ -1,5 +1,10 @@
 """precision: auto becomes what is measured, once for all runs that belong together."""
 
+import json
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,7 @@ from simulations import fast_path
 from simulations.building import build_task
 from simulations.compare import run_comparison
 from simulations.config import ConfigError, ExperimentConfig
-from simulations.fast_path import measure, settled
+from simulations.fast_path import GAIN, measure, settled
 from simulations.runner import run_experiment
 
 ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
@@ -60,6 +65,29 @@ def test_every_way_is_measured(config):
     found = measure(config)
     assert sorted((way.precision, way.channels_last) for way in found) == sorted(ORDER)
     assert all(way.seconds > 0 for way in found)
+
+
+def test_without_units_for_bf16_the_choice_is_fp32(tmp_path):
+    """In a process that computes as on an x86 processor of 2013; other kinds cannot be made to look older."""
+    changes = {"hyperparameters": {"affine": None, "dropout": None}, "method": "fedavg"}
+    config = auto(training_points=600, **changes)
+    code = (
+        "import json, sys; from simulations.config import ExperimentConfig as Config; "
+        "from simulations.fast_path import measure; "
+        "print(json.dumps(measure(Config.from_dict(json.loads(sys.argv[1])))))"
+    )
+    older = platform.machine() in ("x86_64", "AMD64")
+    cpu = {"ONEDNN_MAX_CPU_ISA": "AVX2", "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2"}
+    answer = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(config.resolved())],
+        env={**os.environ, **(cpu if older else {}), "NUMBA_CACHE_DIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(answer.stdout)
+    fp32, bf16 = (min(way[2] for way in found if way[0] == precision) for precision in ("fp32", "bf16"))
+    assert found[0][0] == ("fp32" if older or fp32 <= bf16 / GAIN else "bf16"), found
 
 
 def test_the_choice_is_written_and_kept(seconds, tmp_path):

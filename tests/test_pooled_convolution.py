@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from benchmarks import torch_compile
 from fedpart.compiled import jit
 from fedpart.layers import PooledConv2d, tiled_convolution, tiles
+from fedpart.task import _channels_last
 
 
 def two_steps(x, weight, bias):
@@ -65,6 +67,11 @@ def test_tiles_are_not_used_where_numba_or_linux_refuses(monkeypatch):
         assert not available()
     monkeypatch.setattr(tiles.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
     assert not available()
+
+
+def test_the_benchmark_of_torch_compile_lays_images_out_as_a_task_does():
+    x = torch_compile.images()
+    assert x.stride() == _channels_last(x.contiguous()).stride() == channels_last(x).stride()
 
 
 SHAPES = [  # images, channels, height, width, filters, size

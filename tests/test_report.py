@@ -25,6 +25,7 @@ from simulations.report.clients import Clients
 from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
 from simulations.report.page import duration, write_report
+from simulations.report.settings import versions
 from simulations.runner import run_experiment
 
 ROOT = Path(__file__).parents[1]
@@ -283,6 +284,17 @@ def test_several_comparisons(tmp_path):
     page = Page(write_report(tmp_path))
     assert page.headings == ["Results", "small", *SECTIONS[1:5], "large", *SECTIONS[1:5], *SECTIONS[5:]]
     assert "95.4 ± 0.1" in page.text and "large: fedavg, seed 0" in page.text
+
+
+def test_the_commits_of_runs_are_told(tmp_path):
+    for seed, commit in enumerate(["0123456789abcdef", "0123456789abcdef+changes"]):
+        write_run(
+            tmp_path / "partitioned" / f"seed{seed}", small_config(seed=seed), [0.5] * 12, git_commit=commit
+        )
+    assert versions(find(tmp_path)) == [
+        "partitioned, seed 0: commit 0123456789ab.",
+        "partitioned, seed 1: commit 0123456789ab+changes.",
+    ]
 
 
 def test_a_run_of_another_version_is_left_out(tmp_path):

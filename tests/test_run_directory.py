@@ -30,6 +30,7 @@ from simulations.run_directory import (
     saved_config,
 )
 from simulations.runner import run_experiment
+from simulations.summary import git_commit
 
 ROOT = Path(__file__).parent.parent
 
@@ -289,3 +290,29 @@ def test_a_checkpoint_without_its_metrics_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"torn")
     with pytest.raises(ConfigError, match=r"checkpoint\.pt cannot be read .*previous\.pt cannot be read"):
         run_experiment(tiny(), tmp_path, resume=True)
+
+
+def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
+    root = tmp_path / "one more"
+
+    def git(*arguments):
+        settings = ("user.name=Someone", "user.email=someone@example.org", "commit.gpgsign=false")
+        options = [part for setting in settings for part in ("-c", setting)]
+        command = ["git", "-C", str(root), *options, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    (root / "inner").mkdir(parents=True)
+    monkeypatch.setattr("simulations.summary._ROOT", root)
+    git("init")
+    (root / "file").write_text("before")
+    assert git_commit() is None  # there is no commit yet
+    git("add", "file")
+    git("commit", "--no-verify", "--message", "first")
+    git("update-ref", "refs/tags/v1", "HEAD")
+    commit = git("rev-parse", "HEAD")
+    (root / "untracked").write_text("a user's")
+    assert git_commit() == commit
+    (root / "file").write_text("changed")
+    assert git_commit() == f"{commit}+changes"
+    monkeypatch.setattr("simulations.summary._ROOT", root / "inner")  # another project's repository
+    assert git_commit() is None

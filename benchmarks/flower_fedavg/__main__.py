@@ -62,4 +62,4 @@ def _start(arguments: Mapping[str, Any]) -> FlowerSteps:
 
 
 if __name__ == "__main__":
-    serve(_start)
+    serve(_start, "flwr", "ray")

@@ -58,7 +58,9 @@ def versions(comparisons: Sequence[Found]) -> list[str]:
     for name, _, run in _cells(comparisons):
         if summary := run.summary:
             texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
-            texts += [f"commit {summary['git_commit'][:12]}"] if summary.get("git_commit") else []
+            if commit := summary.get("git_commit"):
+                number, plus, changes = commit.partition("+")
+                texts.append(f"commit {number[:12]}{plus}{changes}")
             found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
     every = len(found) == 1
     return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]

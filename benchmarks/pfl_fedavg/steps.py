@@ -1,14 +1,8 @@
-"""FedAvg by apple's pfl as it ships: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam.
-
-It runs in an environment of its own, which docs/benchmarks.md says how to make: ``fedpart bench --pfl-python
-PATH``. With ``--kernels ours`` images are channels-last and Adam is fused, which pfl leaves to its user.
-"""
+"""Rounds of pfl's FedAvg: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +20,6 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
 from benchmarks.networks import NETWORKS, Model
-from simulations.bench_steps import Unavailable, serve
 from simulations.workloads import Workload
 
 
@@ -86,24 +79,3 @@ class PflSteps:
             for batch in zip(*parts, strict=True):
                 torch.autograd.grad(module.loss(*batch), module.weights)
         return time.perf_counter() - start
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kernels", choices=("stock", "ours"), default="stock")
-    given = parser.parse_args()
-
-    def start(arguments: Mapping[str, Any]) -> PflSteps:
-        torch.set_num_threads(1)
-        ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
-        if ours != theirs:
-            raise Unavailable(
-                f"pfl's environment has torch {theirs}, this one {ours}: install the same there."
-            )
-        return PflSteps(Workload.from_dict(arguments["workload"]), equal_kernels=given.kernels == "ours")
-
-    serve(start)
-
-
-if __name__ == "__main__":
-    main()

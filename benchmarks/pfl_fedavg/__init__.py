@@ -1,0 +1,1 @@
+"""FedAvg by apple's pfl as it ships."""
