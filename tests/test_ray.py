@@ -1,8 +1,11 @@
+import threading
+
 import numpy as np
 import pytest
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.common.serde import message_to_proto
 
 from fedpart import ClientError, Federation
@@ -109,6 +112,28 @@ def test_replies_come_in_the_order_of_messages_and_few_at_a_time(grid):
         replies.append(reply)
     assert [r.metadata.reply_to_message_id for r in replies] == [m.metadata.message_id for m in messages]
     assert not grid._replies and not grid._busy
+
+
+def echo_but_one():
+    """A client app that replies what it is sent; client 5 replies what cannot be pickled."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        reply = Message(message.content, reply_to=message)
+        if context.node_config["partition-id"] == 5:
+            reply.__dict__["lock"] = threading.Lock()
+        return reply
+
+    return app
+
+
+def test_a_reply_that_cannot_be_pickled_fails_alone():
+    messages = instructions(Federation(build({}).protocol))
+    with RayGrid(echo_but_one, CLIENTS, workers=2) as grid:
+        replies = list(grid.send_and_receive(messages))
+    assert [client for client, reply in enumerate(replies) if reply.has_error()] == [5]
+    assert "lock" in replies[5].error.reason and len(replies) == CLIENTS
 
 
 def test_who_stops_reading_leaves_nothing_behind(grid):
