@@ -107,11 +107,14 @@ class Method:
         raise TypeError(f"{type(self).__name__} holds examples out but does not define feedback().")
 
     def combine(self, federation: Federation, total: Update) -> None:
-        """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi."""
+        """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi.
+
+        The sum's deltas are used up.
+        """
         ignore = federation.protocol.settings.non_contributors == "ignore"
         for j in sorted(total.deltas):
             weight = total.weights[j] if ignore else total.total_weight
-            federation.optimiser.step(j - 1, total.deltas[j] / -weight)
+            federation.optimiser.step(j - 1, total.deltas.pop(j).div_(-weight))
         if total.psi is not None:
             weight = total.psi_weight if ignore else total.examples
             federation.optimiser_psi.step(0, total.psi / weight)
