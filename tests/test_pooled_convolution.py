@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from benchmarks import torch_compile
 from fedpart.compiled import jit
-from fedpart.layers import PooledConv2d, tiled_convolution, tiles
+from fedpart.layers import PooledConv2d, amx_kernels, tiled_convolution
 from fedpart.task import _channels_last
 
 
@@ -61,11 +61,11 @@ def test_tiles_are_used_where_linux_names_them():
 
 def test_tiles_are_not_used_where_numba_or_linux_refuses(monkeypatch):
     """NUMBA_DISABLE_JIT says that nothing is compiled, and a filter of system calls may deny the request."""
-    available = tiles.available.__wrapped__
+    available = amx_kernels.available.__wrapped__
     with monkeypatch.context() as patch:
-        patch.setattr(tiles.config, "DISABLE_JIT", 1)
+        patch.setattr(amx_kernels.config, "DISABLE_JIT", 1)
         assert not available()
-    monkeypatch.setattr(tiles.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
+    monkeypatch.setattr(amx_kernels.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
     assert not available()
 
 
@@ -188,11 +188,11 @@ def test_tiles_are_given_back_as_they_were():
     between = a @ b
     out.sum().backward()
     assert torch.equal(before, between) and torch.equal(before, a @ b)
-    if tiles.available():
-        theirs, found, nothing = tiles.shapes(5), tiles.shapes(1), np.zeros(64, np.uint8)
+    if amx_kernels.available():
+        theirs, found, nothing = amx_kernels.shapes(5), amx_kernels.shapes(1), np.zeros(64, np.uint8)
         configure, configuration = (
             numba.njit(lambda array, function=function: function(array.ctypes.data))
-            for function in (tiles.configure, tiles.configuration)
+            for function in (amx_kernels.configure, amx_kernels.configuration)
         )
         configure(theirs)
         out = layer(x)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fedpart.compiled import jit
-from fedpart.layers import tiles
-from fedpart.layers.tiles import (
+from fedpart.layers import amx_kernels
+from fedpart.layers.amx_kernels import (
     add46,
     add47,
     add56,
@@ -45,7 +45,7 @@ from fedpart.layers.tiles import (
     zero3,
 )
 
-_jit = partial(jit, uses=tiles.__file__)
+_jit = partial(jit, uses=amx_kernels.__file__)
 
 
 @_jit

@@ -66,7 +66,7 @@ def _in_bfloat16(*factors: Tensor) -> bool:
 
 def _tiles() -> Any:
     """The module of instructions, if this machine has them."""
-    tiles = load("fedpart.layers.tiles")
+    tiles = load("fedpart.layers.amx_kernels")
     return tiles if tiles is not None and tiles.available() else None
 
 
