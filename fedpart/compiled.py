@@ -18,17 +18,18 @@ def load(module: str) -> Any:
     return importlib.import_module(module) if importlib.util.find_spec("numba") else None
 
 
-def jit(function: Kernel, uses: str | None = None) -> Kernel:
+def jit(function: Kernel, uses: tuple[str, ...] = ()) -> Kernel:
     """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
 
     Args:
         function: is compiled anew when its file has changed.
-        uses: another file whose change counts as well, since instructions come from there.
+        uses: other files whose changes count as well, since instructions come from there.
     """
     import numba
 
-    if uses is not None:
-        function.__qualname__ += f"_{zlib.crc32(Path(uses).read_bytes()):08x}"  # a part of the file's name
+    if uses:
+        read = b"".join(Path(file).read_bytes() for file in uses)
+        function.__qualname__ += f"_{zlib.crc32(read):08x}"  # a part of the file's name
     compiled: Callable[..., Any] = numba.njit
     try:
         return compiled(function, cache=True, nogil=True)  # type: ignore[no-any-return]

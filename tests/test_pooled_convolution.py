@@ -1,4 +1,7 @@
-"""A pooled convolution is a convolution, then pooling, also where tiles compute it in one pass."""
+"""A pooled convolution is a convolution, then pooling, however tiles or vectors compute it.
+
+Every test runs in all ways that this machine has; two say which these are.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks import torch_compile
 from fedpart.compiled import jit
-from fedpart.layers import PooledConv2d, amx_kernels, tiled_convolution
+from fedpart.layers import PooledConv2d, amx_kernels, lanes_kernels, sparse_convolution, tiled_convolution
 from fedpart.task import _channels_last
 
 
@@ -43,28 +46,57 @@ def derivatives(function, x, parameters, gradient):
     return out, *torch.autograd.grad(out, (x, *parameters), gradient.to(out.dtype))
 
 
-@pytest.fixture
-def passes(monkeypatch):
-    """How many times a convolution and its pooling have been computed in one pass."""
-    calls, pooled = [], tiled_convolution.pooled
-    monkeypatch.setattr(tiled_convolution, "pooled", lambda *args: calls.append(1) or pooled(*args))
-    return calls
+MODULES = {"tiles": tiled_convolution, "sparse": sparse_convolution}
+WAYS = {
+    kind: ["two steps", *(name for name, module in MODULES.items() if module.computes(kind, 1, 3))]
+    for kind in (torch.bfloat16, torch.float32)
+}
 
 
-def test_tiles_are_used_where_linux_names_them():
-    """The other tests hold without tiles as well; this one says which of the two they have tested."""
+class Way:
+    """How pooled convolutions are computed, where they may be: ``calls`` says how many have been."""
+
+    def __init__(self, name, monkeypatch):
+        self.name, self.calls = name, 0
+        for other, module in MODULES.items():
+            if other != name:
+                monkeypatch.setattr(module, "computes", lambda *_: False)
+        if name in MODULES:
+            module = MODULES[name]
+            pooled = module.pooled
+
+            def counted(*args):
+                self.calls += 1
+                return pooled(*args)
+
+            monkeypatch.setattr(module, "pooled", counted)
+
+
+@pytest.fixture(params=WAYS[torch.bfloat16])
+def way(request, monkeypatch):
+    """In bfloat16."""
+    return Way(request.param, monkeypatch)
+
+
+def flags():
     told = Path("/proc/cpuinfo")
     lines = told.read_text().splitlines() if told.exists() else []
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    assert (tiled_convolution._tiles() is not None) == ({"amx_tile", "amx_bf16"} <= set(flags))
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
-def test_tiles_are_not_used_where_numba_or_linux_refuses(monkeypatch):
+def test_tiles_and_vectors_are_used_where_linux_names_them():
+    assert ("tiles" in WAYS[torch.bfloat16]) == ({"amx_tile", "amx_bf16"} <= flags())
+    assert ("sparse" in WAYS[torch.bfloat16]) == ("avx512_bf16" in flags())
+    assert ("sparse" in WAYS[torch.float32]) == ("avx512f" in flags())
+    assert "tiles" not in WAYS[torch.float32]
+
+
+def test_tiles_and_vectors_are_not_used_where_numba_or_linux_refuses(monkeypatch):
     """NUMBA_DISABLE_JIT says that nothing is compiled, and a filter of system calls may deny the request."""
     available = amx_kernels.available.__wrapped__
     with monkeypatch.context() as patch:
-        patch.setattr(amx_kernels.config, "DISABLE_JIT", 1)
-        assert not available()
+        patch.setattr(lanes_kernels.config, "DISABLE_JIT", 1)
+        assert not available() and not lanes_kernels.features()
     monkeypatch.setattr(amx_kernels.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
     assert not available()
 
@@ -85,49 +117,70 @@ SHAPES = [  # images, channels, height, width, filters, size
     (2, 1, 6, 12, 40, 3),
     (1, 1, 4, 36, 32, 9),
     (1, 32, 2, 18, 1, 1),
+    (1, 32, 8, 6, 3, 7),
+    (2, 1, 8, 4, 3, 15),
+    (1, 32, 4, 4, 2, 9),
 ]
 
 
-@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(
+    "kind, autocast, name",
+    [
+        (kind, autocast, name)
+        for kind, autocast in ((torch.bfloat16, False), (torch.float32, True), (torch.float32, False))
+        for name in WAYS[torch.bfloat16 if autocast else kind]
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_values_ties_and_derivatives_are_those_of_two_steps(passes, shape, autocast):
+def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, kind, autocast, name):
     n, channels, height, width, filters, size = shape
     x, bias = integers((n, channels, height, width), 2), integers((filters,), 2, 1)
     weight = integers((filters, channels, size, size), 1, 2)
     gradient = integers((n, filters, height // 2, width // 2), 1, 3)
     parameters = (weight.clone().requires_grad_(), bias.clone().requires_grad_())
     exact = derivatives(lambda x: two_steps(x, *parameters), x.clone().requires_grad_(), parameters, gradient)
-    kind = torch.float32 if autocast else torch.bfloat16
-    layer = layer_of(weight, bias).to(kind)
+    layer, way = layer_of(weight, bias).to(kind), Way(name, monkeypatch)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         ours = derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
-    assert bool(passes) == (tiled_convolution._tiles() is not None)
-    assert ours[0].dtype == torch.bfloat16 and all(found.dtype == kind for found in ours[1:])
-    tolerance = 0 if passes else 1 / 128
+    precision = torch.bfloat16 if autocast else kind
+    assert way.calls == (name == "tiles" or (name == "sparse" and size * channels <= 256))
+    assert ours[0].dtype == precision and all(found.dtype == kind for found in ours[1:])
+    tolerance = 0 if name == "tiles" or precision == torch.float32 else 1 / 128
     for found, expected in zip(ours, exact, strict=True):
-        torch.testing.assert_close(
-            found.to(torch.bfloat16), expected.to(torch.bfloat16), rtol=tolerance, atol=0
-        )
+        torch.testing.assert_close(found.to(precision), expected.to(precision), rtol=tolerance, atol=0)
 
 
-def test_sums_are_of_single_precision():
-    """Derivatives in parameters are those that double precision finds; two steps round them to 16 bits."""
+def kept(x, weight, bias, like):
+    """Of each four pixels of a convolution the one that is the maximum in ``like``, if that is positive."""
+    found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+    largest, places = F.max_pool2d(like, 2, return_indices=True)
+    return found.flatten(2).gather(2, places.flatten(2)).view_as(largest) * (largest > 0)
+
+
+def test_sums_are_of_single_precision(way):
+    """Derivatives in parameters are those that double precision finds; two steps round them to 16 bits.
+
+    Tiles round after pooling, the others before: then another pixel may be the first maximum.
+    """
     torch.manual_seed(0)
     x, gradient = (torch.randn(shape).to(torch.bfloat16) for shape in ((40, 20, 14, 14), (40, 50, 7, 7)))
     layer = layer_of(torch.randn(50, 20, 5, 5).to(torch.bfloat16).float() / 16, torch.randn(50))
     weight, bias = (parameter.detach().double().requires_grad_() for parameter in layer.parameters())
-    exact = derivatives(
-        lambda x: two_steps(x, weight, bias), x.double().requires_grad_(), (weight, bias), gradient
-    )
     with torch.autocast("cpu", torch.bfloat16):
         ours = derivatives(layer, channels_last(x).requires_grad_(), layer.parameters(), gradient)
-    of_parameters = 16 if tiled_convolution._tiles() else 8
+        rounded = F.conv2d(channels_last(x), *layer.parameters(), padding=2).double()
+    like = F.conv2d(x.double(), weight, bias, padding=2) if way.name == "tiles" else rounded
+    exact = derivatives(
+        lambda x: kept(x, weight, bias, like.detach()), x.double().requires_grad_(), (weight, bias), gradient
+    )
+    of_parameters = 8 if way.name == "two steps" else 16
     for found, expected, digits in zip(ours, exact, (8, 8, of_parameters, of_parameters), strict=True):
         error = (found.double() - expected).abs() / expected.abs().max()
         assert error.max() < 2**-digits
 
 
-def test_of_two_nearest_numbers_the_even_one_is_found():
+def test_of_two_nearest_numbers_the_even_one_is_found(way):
     """From 256 on bfloat16 has even numbers only, from 512 on every fourth."""
     layer = layer_of(torch.ones(1, 2, 1, 1), torch.zeros(1)).to(torch.bfloat16)
     x, last = torch.full((1, 2, 2, 512), 256.0), torch.arange(256.0).repeat_interleave(2)
@@ -140,7 +193,7 @@ def test_of_two_nearest_numbers_the_even_one_is_found():
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_so_and_in_its_image(value):
+def test_what_is_not_finite_stays_so_and_in_its_image(way, value):
     layer = layer_of(torch.ones(4, 3, 1, 1), torch.zeros(4)).to(torch.bfloat16)
     x = channels_last(integers((2, 3, 8, 8), 2)).to(torch.bfloat16)
     expected = layer(x)
@@ -149,18 +202,19 @@ def test_what_is_not_finite_stays_so_and_in_its_image(value):
     assert not found[0, :, 1, 1].isfinite().any() and torch.equal(found[1], expected[1])
 
 
-def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits():
+def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
     bias = torch.tensor([-1, 2**31 - 1], dtype=torch.int32).view(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer_of(torch.ones(2, 1, 1, 1), bias)(channels_last(torch.ones(1, 1, 2, 2))).isnan().all()
 
 
-def test_derivatives_that_nobody_asks_for_are_not_computed(monkeypatch):
+def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
-    for name in ("_of_images", "_of_weights"):
-        function = getattr(tiled_convolution, name)
+    module = MODULES.get(way.name, tiled_convolution)
+    for name in ("_of_images", "_of_parameters"):
+        function = getattr(module, name)
         monkeypatch.setattr(
-            tiled_convolution,
+            module,
             name,
             lambda *args, name=name, function=function: computed.append(name) or function(*args),
         )
@@ -169,10 +223,10 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(monkeypatch):
         PooledConv2d(1, 3, 3).to(torch.bfloat16),
     )
     layer(x).sum().backward()
-    of_weights, computed[:] = list(computed), []
+    of_parameters, computed[:] = list(computed), []
     layer.requires_grad_(False)(x.requires_grad_()).sum().backward()
-    expected = (["_of_weights"], ["_of_images"]) if tiled_convolution._tiles() else ([], [])
-    assert (of_weights, computed) == expected and layer.weight.grad.any() and x.grad.any()
+    expected = (["_of_parameters"], ["_of_images"]) if way.name in MODULES else ([], [])
+    assert (of_parameters, computed) == expected and layer.weight.grad.any() and x.grad.any()
 
 
 def test_tiles_are_given_back_as_they_were():
@@ -207,21 +261,21 @@ def test_tiles_are_given_back_as_they_were():
 @pytest.mark.parametrize(
     "x",
     [
-        channels_last(integers((2, 2, 4, 6), 3)),
+        channels_last(integers((2, 2, 4, 6), 3)).double(),
         integers((2, 2, 4, 6), 3).to(torch.bfloat16),
         channels_last(integers((2, 2, 5, 6), 3)).to(torch.bfloat16),
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[:0],
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[0],
-        channels_last(integers((2, 33, 4, 6), 3)).to(torch.bfloat16),
+        channels_last(integers((2, 52, 4, 6), 3)).to(torch.bfloat16),
     ],
-    ids=["float32", "default layout", "odd", "none", "one image", "many channels"],
+    ids=["float64", "default layout", "odd", "none", "one image", "many channels"],
 )
-def test_other_images_are_computed_in_two_steps(passes, x):
+def test_other_images_are_computed_in_two_steps(way, x):
     layer = PooledConv2d(x.shape[-3], 3, 5).to(x.dtype)
-    assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not passes
+    assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not way.calls
 
 
-def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(passes, monkeypatch):
+def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(way, monkeypatch):
     layer = layer_of(integers((4, 1, 5, 5), 2), integers((4,), 2)).to(torch.bfloat16)
     x = channels_last(integers((6, 1, 4, 6), 3)).to(torch.bfloat16)
     expected = two_steps(x, layer.weight, layer.bias)
@@ -231,19 +285,20 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(p
         patch.setattr(torch, "get_num_threads", lambda: 2)
         assert torch.equal(layer(x), expected)
     monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
-    assert torch.equal(layer(x), expected) and not passes
+    monkeypatch.setattr(sparse_convolution, "_features", set)
+    assert torch.equal(layer(x), expected) and not way.calls
 
 
-def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(passes):
+def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(way):
     layer, x = PooledConv2d(1, 3, 17).to(torch.bfloat16), channels_last(integers((2, 1, 4, 6), 2))
     out = layer(x.to(torch.bfloat16))
-    assert not passes
+    assert not way.calls
     out.sum().backward()
     assert layer.weight.grad.any()
 
 
 @pytest.mark.parametrize("channels, kind", [(1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)])
-def test_what_a_convolution_refuses_is_refused(channels, kind):
+def test_what_a_convolution_refuses_is_refused(way, channels, kind):
     """Images of other channels than the kernel's, and parameters that are not of the images' precision."""
     layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
     with pytest.raises(RuntimeError, match=r"channels|should be the same"):
@@ -256,7 +311,7 @@ def test_autocast_leaves_double_precision_as_it_is():
         assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias))
 
 
-def test_a_bias_may_be_mapped_over_by_itself():
+def test_a_bias_may_be_mapped_over_by_itself(way):
     layer = layer_of(integers((4, 3, 5, 5), 1), integers((4,), 2)).to(torch.bfloat16)
     x, biases = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16), integers((3, 4), 2, 1).bfloat16()
     found = torch.func.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
@@ -264,12 +319,17 @@ def test_a_bias_may_be_mapped_over_by_itself():
     assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
 
 
-def test_a_second_derivative_is_an_error_and_not_zero():
-    """The derivative in the images depends on the weights."""
+def test_a_second_derivative_is_an_error_and_not_zero(way):
+    """The derivative in the images depends on the weights; two steps know how."""
     x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16).requires_grad_()
-    (found,) = torch.autograd.grad(PooledConv2d(3, 4, 5).to(x.dtype)(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    layer = PooledConv2d(3, 4, 5).to(x.dtype)
+    (found,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    if way.name == "two steps":
         found.sum().backward()
+        assert layer.weight.grad.any()
+    else:
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            found.sum().backward()
 
 
 def test_machine_code_is_made_anew_for_other_instructions(tmp_path):
@@ -280,5 +340,5 @@ def test_machine_code_is_made_anew_for_other_instructions(tmp_path):
         def kernel(out):
             out[0] = 1
 
-        names.append(jit(kernel, uses=str(file)).py_func.__qualname__)
+        names.append(jit(kernel, uses=(str(file),)).py_func.__qualname__)
     assert names[0] == names[2] != names[1]

@@ -37,7 +37,10 @@ def max_pool_relu(x: Tensor) -> Tensor:
     height and width, in bfloat16 or float32, on a CPU.
     """
     even = x.ndim == 4 and x.shape[2] % 2 == 0 == x.shape[3] % 2
-    return _pooled(x) if even and _fits(x) else F.relu(F.max_pool2d(x, 2))
+    if not even or not _fits(x):
+        return F.relu(F.max_pool2d(x, 2))
+    pooled: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
+    return pooled
 
 
 def _fits(x: Tensor) -> bool:
@@ -59,44 +62,60 @@ class _Layout(NamedTuple):
     word: torch.dtype
     words: int
 
+    @property
+    def kernels(self) -> tuple[Kernel, Kernel]:
+        """To pool, and to send gradients back."""
+        found: tuple[Kernel, Kernel] = _kernels().kernels(self.words if self.words <= _FEW else 0)
+        return found
 
-def _pooled(x: Tensor) -> Tensor:
-    n, channels, height, width = x.shape[0], x.shape[1], x.shape[2] // 2, x.shape[3] // 2
-    in_pairs = x.itemsize == 2 and channels % 2 == 0
-    word, words = (torch.int32, channels // 2) if in_pairs else (_INTEGERS[x.dtype], channels)
-    kernels = _kernels().kernels(words if words <= _FEW else 0)
-    layout = _Layout(n * height, word, words)
-    pooled: Tensor = _Pool.apply(x, (n, height, width, channels), layout, kernels)  # type: ignore[no-untyped-call]
-    return pooled
+
+def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`max_pool_relu` makes of images that its kernel takes, without a derivative.
+
+    Returns:
+        ``[N, channels, height // 2, width // 2]``, channels-last; for each number of it, in the order of
+        memory, the place of the first maximum among its four, row by row, or ``NOWHERE`` if it is not
+        positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
+    """
+    n, channels, height, width = x.shape
+    layout = _layout(x)
+    out = torch.empty((n, height // 2, width // 2, channels), dtype=x.dtype)
+    where = torch.empty((layout.rows, out.numel() // layout.rows), dtype=torch.uint8)
+    kernel, _ = layout.kernels
+    kernel(
+        _words(x, layout), layout.words, bits_of(out).reshape(where.shape), where.numpy(), *_bounds(x.dtype)
+    )
+    return out.permute(0, 3, 1, 2), where
+
+
+def bits_of(x: Tensor) -> Any:
+    """The bits of ``x``, as numpy's integers: those of positive numbers are ordered as the numbers are."""
+    return x.detach().view(_INTEGERS[x.dtype]).numpy()
+
+
+def _layout(x: Tensor) -> _Layout:
+    in_pairs = x.itemsize == 2 and x.shape[1] % 2 == 0
+    word, words = (torch.int32, x.shape[1] // 2) if in_pairs else (_INTEGERS[x.dtype], x.shape[1])
+    return _Layout(len(x) * (x.shape[2] // 2), word, words)
 
 
 class _Pool(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, shape: tuple[int, ...], layout: _Layout, kernels: tuple[Kernel, Kernel]
-    ) -> Tensor:
-        pool, ctx.send_back = kernels
-        out = torch.empty(shape, dtype=x.dtype)
-        where = torch.empty((layout.rows, out.numel() // layout.rows), dtype=torch.uint8)
-        words = _words(x, layout)
-        pool(words, layout.words, _integers(out).reshape(where.shape), where.numpy(), *_bounds(x.dtype))
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out, where = pool(x)
         ctx.save_for_backward(where)
-        ctx.shape, ctx.layout = x.shape, layout
-        return out.permute(0, 3, 1, 2)
+        ctx.shape, ctx.layout = x.shape, _layout(x)
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (where,) = ctx.saved_tensors
-        bits = _integers(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
+        bits = bits_of(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
         out = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
-        ctx.send_back(bits, where.numpy(), ctx.layout.words, _words(out, ctx.layout))
-        return out, None, None, None
-
-
-def _integers(x: Tensor) -> Any:
-    """The bits of ``x``, as numpy's integers: those of positive numbers are ordered as the numbers are."""
-    return x.detach().view(_INTEGERS[x.dtype]).numpy()
+        _, send_back = ctx.layout.kernels
+        send_back(bits, where.numpy(), ctx.layout.words, _words(out, ctx.layout))
+        return out
 
 
 def _words(x: Tensor, layout: _Layout) -> Any:

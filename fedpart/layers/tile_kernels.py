@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedpart.compiled import jit
-from fedpart.layers import amx_kernels
+from fedpart.layers import amx_kernels, lanes_kernels, padded_kernels
 from fedpart.layers.amx_kernels import (
     add46,
     add47,
@@ -22,7 +22,6 @@ from fedpart.layers.amx_kernels import (
     add57,
     configuration,
     configure,
-    copy,
     load0,
     load1,
     load2,
@@ -31,10 +30,6 @@ from fedpart.layers.amx_kernels import (
     load5,
     load6,
     load7,
-    pair16,
-    pool16,
-    round16,
-    send16,
     store0,
     store1,
     store2,
@@ -44,8 +39,10 @@ from fedpart.layers.amx_kernels import (
     zero2,
     zero3,
 )
+from fedpart.layers.lanes_kernels import copy, pair16, pool16, round16, send16
+from fedpart.layers.padded_kernels import lay_out
 
-_jit = partial(jit, uses=amx_kernels.__file__)
+_jit = partial(jit, uses=(amx_kernels.__file__, lanes_kernels.__file__, padded_kernels.__file__))
 
 
 @_jit
@@ -131,8 +128,7 @@ def convolve_and_pool(
     Args:
         x: bits of images, ``[N * height, width * channels]``.
         height, width: of the images, even.
-        stacked: rows of pixels that are laid beside each other first, as channels of one; 1 for none. As
-            many as the kernel has, for images of one channel.
+        stacked: rows of pixels that are laid beside each other first; see ``lay_out``.
         weight: as ``_two_rows`` has it; bias: float32, ``[columns]``.
         shape: of tiles, with as many rows as pixels are computed at a time.
         out: bits, ``[N * height / 2, width / 2 * filters]``, written.
@@ -150,14 +146,7 @@ def convolve_and_pool(
     configure(shape.ctypes.data)
     for image in range(x.shape[0] // height):
         top = image * height
-        for y in range(height):
-            if stacked == 1:
-                inside = padded.ctypes.data + (y + reach) * down + 2 * reach * depth
-                copy(x.ctypes.data + 2 * (top + y) * x.shape[1], inside, 2 * x.shape[1])
-            else:
-                for i in range(max(0, reach - y), min(stacked, height + reach - y)):
-                    for k in range(width):
-                        padded[y, (k + reach) * stacked + i] = x[top + y + i - reach, k]
+        lay_out(x, top, height, width, stacked, reach, padded)
         for y in range(0, height, 2):
             start = padded.ctypes.data + y * down
             _two_rows(start, down, width, depth, shape[48], weight, found)

@@ -20,22 +20,9 @@ _ROWS = 16  # of a tile, at most
 _FEW = 32  # channels: with more, oneDNN keeps a core busy by itself
 
 
-def takes(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """Whether :func:`pooled` can compute this; what :func:`torch.conv2d` refuses it does not take either.
-
-    It takes images of even sides, whose few channels lie side by side, a square odd kernel of at most 15 x 15
-    and bfloat16, also by autocast from float32; on one thread of a processor with tiles, by kernels of numba.
-    """
-    if x.device.type != "cpu" or x.ndim != 4 or x.stride(1) != 1 or not x.numel():
-        return False
-    channels, high, across = weight.shape[1:]
-    if x.shape[1] != channels or channels > _FEW or x.shape[2] % 2 or x.shape[3] % 2:
-        return False
-    if high != across or not high % 2 or high > _ROWS:
-        return False
-    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight, bias))):
-        return False
-    return _in_bfloat16(x, weight, bias) and torch.get_num_threads() == 1 and _tiles() is not None
+def computes(kind: torch.dtype, channels: int, size: int) -> bool:
+    """Whether this processor's tiles and numba can compute :func:`pooled` in that type, of such a kernel."""
+    return kind == torch.bfloat16 and channels <= _FEW and size <= _ROWS and _tiles() is not None
 
 
 def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -45,23 +32,15 @@ def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     float32 are not. What is not finite makes pixels beside it not a number, as far as 31 numbers to the left.
 
     Args:
-        x: ``[N, channels, height, width]``, which :func:`takes` takes.
+        x: ``[N, channels, height, width]`` in channels-last layout, of even height and width, bfloat16;
+            channels and kernel are such that :func:`computes`.
         weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
 
     Returns:
         ``[N, filters, height / 2, width / 2]``, bfloat16, channels-last; differentiable once.
     """
-    x = x.to(torch.bfloat16)
     found: Tensor = _Pooled.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
-
-
-def _in_bfloat16(*factors: Tensor) -> bool:
-    types = {factor.dtype for factor in factors}
-    if not torch.is_autocast_enabled("cpu"):
-        return types == {torch.bfloat16}
-    cast = torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return cast and types <= {torch.bfloat16, torch.float32}  # float64 it leaves as it is
 
 
 def _tiles() -> Any:
@@ -107,7 +86,7 @@ def _derivatives(
     images = _of_images(bits, where, x.shape, weight) if ctx.needs_input_grad[0] else None
     if not any(ctx.needs_input_grad[1:]):
         return images, None, None
-    return images, *_of_weights(bits, where, x, weight.shape)
+    return images, *_of_parameters(bits, where, x, weight.shape)
 
 
 def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
@@ -121,7 +100,7 @@ def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) 
     return out.permute(0, 3, 1, 2)
 
 
-def _of_weights(gradient: Any, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+def _of_parameters(gradient: Any, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
     n, height, width, _ = x.shape
     filters, channels, size, _ = shape
     blocks = 1 if channels == 1 else -(-channels // _ROWS)
@@ -129,7 +108,7 @@ def _of_weights(gradient: Any, where: Tensor, x: Tensor, shape: torch.Size) -> t
     factors = size if channels == 1 else size * size * blocks
     weight = torch.zeros(factors + factors % 2, rows, _in_tiles(filters))
     bias = torch.zeros(_in_tiles(filters))
-    _kernels().gradient_of_weights(
+    _kernels().gradient_of_parameters(
         gradient, where.numpy(), _bits(x, n * height), height, width, size, _tiles().shapes(rows),
         weight.numpy(), bias.numpy(),
     )  # fmt: skip

@@ -1,0 +1,35 @@
+"""Images with room around them, as the kernels of pooled convolutions read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedpart.compiled import jit
+from fedpart.layers import lanes_kernels
+from fedpart.layers.lanes_kernels import copy
+
+
+def _lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int, padded: Any) -> None:
+    """Write an image where there are zeros around it.
+
+    Args:
+        x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
+        height, width: of the image.
+        stacked: rows of pixels that are laid beside each other, as channels of one: as many as the kernel
+            has, for images of one channel; 1 for none.
+        reach: pixels of padding at the left, and above unless rows are stacked.
+        padded: like ``x``, ``[height, more]`` or ``[height + 2 * reach, more]``, written where pixels are.
+    """
+    if stacked == 1:
+        length, first = x.shape[1] * x.itemsize, x.itemsize * reach * (x.shape[1] // width)
+        for y in range(height):
+            inside = padded.ctypes.data + (y + reach) * padded.shape[1] * x.itemsize + first
+            copy(x.ctypes.data + (top + y) * length, inside, length)
+    else:
+        for y in range(height):
+            for i in range(max(0, reach - y), min(stacked, height + reach - y)):
+                for k in range(width):
+                    padded[y, (k + reach) * stacked + i] = x[top + y + i - reach, k]
+
+
+lay_out = jit(_lay_out, uses=(lanes_kernels.__file__,))
