@@ -63,13 +63,13 @@ class Way:
                 monkeypatch.setattr(module, "computes", lambda *_: False)
         if name in MODULES:
             module = MODULES[name]
-            pooled = module.pooled
+            forward = module.forward
 
             def counted(*args):
                 self.calls += 1
-                return pooled(*args)
+                return forward(*args)
 
-            monkeypatch.setattr(module, "pooled", counted)
+            monkeypatch.setattr(module, "forward", counted)
 
 
 @pytest.fixture(params=WAYS[torch.bfloat16])
@@ -211,7 +211,7 @@ def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
 def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
     module = MODULES.get(way.name, tiled_convolution)
-    for name in ("_of_images", "_of_parameters"):
+    for name in ("of_images", "of_parameters"):
         function = getattr(module, name)
         monkeypatch.setattr(
             module,
@@ -225,7 +225,7 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     layer(x).sum().backward()
     of_parameters, computed[:] = list(computed), []
     layer.requires_grad_(False)(x.requires_grad_()).sum().backward()
-    expected = (["_of_parameters"], ["_of_images"]) if way.name in MODULES else ([], [])
+    expected = (["of_parameters"], ["of_images"]) if way.name in MODULES else ([], [])
     assert (of_parameters, computed) == expected and layer.weight.grad.any() and x.grad.any()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -29,9 +31,10 @@ class PooledConv2d(nn.Conv2d):
         assert self.bias is not None
         kind = _precision(x, self.weight, self.bias)
         if kind is not None and self._takes(x):
+            _, channels, size, _ = self.weight.shape
             for way in (tiled_convolution, sparse_convolution):
-                if way.computes(kind, self.in_channels, self.kernel_size[0]):
-                    found: Tensor = way.pooled(x.to(kind), self.weight, self.bias)
+                if way.computes(kind, channels, size):
+                    found: Tensor = Pooled.apply(x.to(kind), self.weight, self.bias, way)  # type: ignore[no-untyped-call]
                     return found
         return max_pool_relu(super().forward(x))
 
@@ -41,8 +44,49 @@ class PooledConv2d(nn.Conv2d):
             return False
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.parameters()))):
             return False
-        _, channels, height, width = x.shape
-        return channels == self.in_channels and x.stride(1) == 1 and height % 2 == 0 == width % 2
+        channels, high, across = self.weight.shape[1:]  # maybe of a narrower network than that of this layer
+        if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:
+            return False
+        return high == across and high % 2 == 1
+
+
+class Pooled(torch.autograd.Function):
+    """``relu(max_pool2d(conv2d(x, weight, bias), 2))`` in a way of its own; differentiable once.
+
+    Products are summed in float32.
+
+    Args:
+        x: ``[N, channels, height, width]``, channels-last, of even height and width.
+        weight: ``[filters, channels, k, k]``, k odd; bias: ``[filters]``.
+        way: a module with ``forward``, ``of_images`` and ``of_parameters``, which :meth:`forward` and
+            :meth:`backward` call; its ``computes`` says of what.
+
+    Returns:
+        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, way: Any) -> Tensor:
+        x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+        out, where = way.forward(x, weight, bias)
+        ctx.save_for_backward(x, weight, where)
+        ctx.way = way
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        return _derivatives(ctx, gradient, *ctx.saved_tensors)
+
+
+@torch.autograd.function.once_differentiable  # that it depends on the weights, too, is an error to ask for
+def _derivatives(
+    ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    gradient = gradient.permute(0, 2, 3, 1).contiguous()
+    images = ctx.way.of_images(gradient, where, x.shape, weight) if ctx.needs_input_grad[0] else None
+    if not any(ctx.needs_input_grad[1:]):
+        return images, None, None, None
+    return images, *ctx.way.of_parameters(gradient, where, x, weight.shape), None
 
 
 def _precision(*factors: Tensor) -> torch.dtype | None:

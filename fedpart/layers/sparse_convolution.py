@@ -8,7 +8,7 @@ of. Where few channels lie side by side, each of the others is one row of number
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,26 +23,51 @@ _NUMBERS = 256  # that a row of the kernel may cover: their sums fit into regist
 
 
 def computes(kind: torch.dtype, channels: int, size: int) -> bool:
-    """Whether this processor's vectors, and numba, can compute :func:`pooled` so, of such a kernel."""
+    """Whether this processor's vectors, and numba, can compute in that type, with such a kernel."""
     return _Row(kind, channels, size).numbers <= _NUMBERS and _INSTRUCTIONS.get(kind) in _features()
 
 
-def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``relu(max_pool2d(conv2d(x, weight, bias), 2))`` with an odd kernel that keeps the images' size.
+def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """See :class:`~fedpart.layers.pooled_convolution.Pooled`; it is a convolution, then pooling."""
+    found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+    return pool(found.contiguous(memory_format=torch.channels_last))
 
-    Derivatives are summed in float32. Where something is not finite, those in the same row of the kernel's
-    weights, or in pixels to the right, may be not a number either.
 
-    Args:
-        x: ``[N, channels, height, width]`` in channels-last layout, of even height and width, float32 or
-            bfloat16; channels and kernel are such that :func:`computes`.
-        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
+def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
+    """The derivative in images of that ``shape``.
 
-    Returns:
-        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; differentiable once.
+    What is not finite makes pixels to the right not a number, too, as far as whole vectors reach.
     """
-    found: Tensor = _Pooled.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    n, channels, height, width = shape
+    row = _Row(gradient.dtype, channels, weight.shape[-1])
+    out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
+    rows = weight.transpose(2, 3) if channels == 1 else weight.permute(2, 0, 3, 1)
+    rows = rows.reshape(-1, len(weight), row.numbers).to(gradient.dtype)
+    rows = F.pad(rows, (0, row.vectors * (16 << row.halves) - row.numbers))
+    _, kernel = row.kernels
+    kernel(
+        bits_of(gradient).reshape(where.shape), where.numpy(), height, width, row.size,
+        bits_of(row.ordered(rows)), bits_of(out).reshape(n * height, -1),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2)
+
+
+def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Derivatives in weights of that ``shape`` and in the bias, not rounded."""
+    n, channels, height, width = x.shape
+    row, filters = _Row(x.dtype, channels, shape[-1]), shape[0]
+    rows = torch.zeros(1 if channels == 1 else row.size, filters, row.vectors * (16 << row.halves))
+    bias = torch.zeros(filters)
+    kernel, _ = row.kernels
+    kernel(
+        bits_of(gradient).reshape(where.shape), where.numpy(),
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, row.size,
+        rows.numpy(), bias.numpy(),
+    )  # fmt: skip
+    rows = row.ordered(rows)[..., : row.numbers]
+    if channels == 1:
+        return rows.reshape(filters, 1, row.size, row.size).transpose(2, 3), bias
+    return rows.reshape(row.size, filters, row.size, channels).permute(1, 3, 0, 2), bias
 
 
 class _Row(NamedTuple):
@@ -82,59 +107,3 @@ class _Row(NamedTuple):
 def _features() -> set[str]:
     lanes = load(_LANES)
     return set() if lanes is None else lanes.features()
-
-
-class _Pooled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
-        out, where = pool(found.contiguous(memory_format=torch.channels_last))
-        ctx.save_for_backward(x, weight, where)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return _derivatives(ctx, gradient, *ctx.saved_tensors)
-
-
-@torch.autograd.function.once_differentiable  # that it depends on the weights, too, is an error to ask for
-def _derivatives(
-    ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    gradient = gradient.permute(0, 2, 3, 1).contiguous()
-    images = _of_images(gradient, where, x.shape, weight) if ctx.needs_input_grad[0] else None
-    if not any(ctx.needs_input_grad[1:]):
-        return images, None, None
-    return images, *_of_parameters(gradient, where, x, weight.shape)
-
-
-def _of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    n, channels, height, width = shape
-    row = _Row(gradient.dtype, channels, weight.shape[-1])
-    out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
-    rows = weight.transpose(2, 3) if channels == 1 else weight.permute(2, 0, 3, 1)
-    rows = rows.reshape(-1, len(weight), row.numbers).to(gradient.dtype)
-    rows = F.pad(rows, (0, row.vectors * (16 << row.halves) - row.numbers))
-    _, kernel = row.kernels
-    kernel(
-        bits_of(gradient).reshape(where.shape), where.numpy(), height, width, row.size,
-        bits_of(row.ordered(rows)), bits_of(out).reshape(n * height, -1),
-    )  # fmt: skip
-    return out.permute(0, 3, 1, 2)
-
-
-def _of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    n, channels, height, width = x.shape
-    row, filters = _Row(x.dtype, channels, shape[-1]), shape[0]
-    rows = torch.zeros(1 if channels == 1 else row.size, filters, row.vectors * (16 << row.halves))
-    bias = torch.zeros(filters)
-    kernel, _ = row.kernels
-    kernel(
-        bits_of(gradient).reshape(where.shape), where.numpy(),
-        bits_of(x.permute(0, 2, 3, 1).contiguous()).reshape(n * height, -1), height, width, row.size,
-        rows.numpy(), bias.numpy(),
-    )  # fmt: skip
-    rows = row.ordered(rows)[..., : row.numbers]
-    if channels == 1:
-        return rows.reshape(filters, 1, row.size, row.size).transpose(2, 3), bias
-    return rows.reshape(row.size, filters, row.size, channels).permute(1, 3, 0, 2), bias

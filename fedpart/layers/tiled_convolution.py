@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedpart.compiled import load
+from fedpart.layers.pooling import bits_of
 
 _COLUMNS = 32  # computed at a time
 _ROWS = 16  # of a tile, at most
@@ -21,26 +22,58 @@ _FEW = 32  # channels: with more, oneDNN keeps a core busy by itself
 
 
 def computes(kind: torch.dtype, channels: int, size: int) -> bool:
-    """Whether this processor's tiles and numba can compute :func:`pooled` in that type, of such a kernel."""
+    """Whether this processor's tiles and numba can compute in that type, with such a kernel."""
     return kind == torch.bfloat16 and channels <= _FEW and size <= _ROWS and _tiles() is not None
 
 
-def pooled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``relu(max_pool2d(conv2d(x, weight, bias), 2))`` with an odd kernel that keeps the images' size.
+def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """See :class:`~fedpart.layers.pooled_convolution.Pooled`; the result is rounded once.
 
-    Products are of bfloat16 and summed in float32; the result is rounded once, derivatives in parameters of
-    float32 are not. What is not finite makes pixels beside it not a number, as far as 31 numbers to the left.
-
-    Args:
-        x: ``[N, channels, height, width]`` in channels-last layout, of even height and width, bfloat16;
-            channels and kernel are such that :func:`computes`.
-        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
-
-    Returns:
-        ``[N, filters, height / 2, width / 2]``, bfloat16, channels-last; differentiable once.
+    What is not finite makes pixels beside it not a number, as far as 31 numbers to the left.
     """
-    found: Tensor = _Pooled.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    n, channels, height, width = x.shape
+    filters, size = weight.shape[0], weight.shape[-1]
+    stacked = size if channels == 1 else 1
+    out = torch.empty(n, height // 2, width // 2, filters, dtype=torch.bfloat16)
+    where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
+    wide = torch.zeros(_in_tiles(filters))
+    wide[:filters] = bias
+    packed = _packed(weight.transpose(1, 2) if channels == 1 else weight)
+    _kernels().convolve_and_pool(
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, stacked, bits_of(packed),
+        wide.numpy(), _tiles().shapes(_pixels(width)), bits_of(out).reshape(where.shape), where.numpy(),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2), where
+
+
+def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
+    """The derivative in images of that ``shape``."""
+    n, channels, height, width = shape
+    out = torch.empty(n, height, width, channels, dtype=torch.bfloat16)
+    packed = _packed(weight.flip(2, 3).transpose(0, 1))
+    _kernels().gradient_of_images(
+        bits_of(gradient).reshape(where.shape), where.numpy(), height, width, bits_of(packed),
+        _tiles().shapes(_pixels(width)), bits_of(out).reshape(n * height, -1),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2)
+
+
+def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Derivatives in weights of that ``shape`` and in the bias, not rounded."""
+    n, _, height, width = x.shape
+    filters, channels, size, _ = shape
+    blocks = 1 if channels == 1 else -(-channels // _ROWS)
+    rows = size if channels == 1 else -(-channels // blocks)
+    factors = size if channels == 1 else size * size * blocks
+    weight = torch.zeros(factors + factors % 2, rows, _in_tiles(filters))
+    bias = torch.zeros(_in_tiles(filters))
+    _kernels().gradient_of_weights(
+        bits_of(gradient).reshape(where.shape), where.numpy(),
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, size, _tiles().shapes(rows),
+        weight.numpy(), bias.numpy(),
+    )  # fmt: skip
+    found = weight[:factors, :, :filters].reshape(size, size, -1, filters)[:, :, :channels]
+    return found.permute(3, 2, 0, 1), bias[:filters]
 
 
 def _tiles() -> Any:
@@ -51,69 +84,6 @@ def _tiles() -> Any:
 
 def _kernels() -> Any:
     return load("fedpart.layers.tile_kernels")
-
-
-class _Pooled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        n, channels, height, width = x.shape
-        filters, size = weight.shape[0], weight.shape[-1]
-        stacked = size if channels == 1 else 1
-        out = torch.empty(n, height // 2, width // 2, filters, dtype=torch.bfloat16)
-        where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
-        wide = torch.zeros(_in_tiles(filters))
-        wide[:filters] = bias
-        packed = _packed(weight.transpose(1, 2) if channels == 1 else weight)
-        x = x.permute(0, 2, 3, 1).contiguous()
-        shape = _tiles().shapes(_pixels(width))
-        _kernels().convolve_and_pool(
-            _bits(x, n * height), height, width, stacked, _bits(packed), wide.numpy(), shape,
-            _bits(out, n * height // 2), where.numpy(),
-        )  # fmt: skip
-        ctx.save_for_backward(x, weight, where)
-        return out.permute(0, 3, 1, 2)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return _derivatives(ctx, gradient, *ctx.saved_tensors)
-
-
-@torch.autograd.function.once_differentiable  # that it depends on the weights, too, is an error to ask for
-def _derivatives(
-    ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    bits = _bits(gradient.permute(0, 2, 3, 1).contiguous(), len(where))
-    images = _of_images(bits, where, x.shape, weight) if ctx.needs_input_grad[0] else None
-    if not any(ctx.needs_input_grad[1:]):
-        return images, None, None
-    return images, *_of_parameters(bits, where, x, weight.shape)
-
-
-def _of_images(gradient: Any, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    n, height, width, _ = shape
-    out = torch.empty(shape, dtype=torch.bfloat16)
-    packed = _packed(weight.flip(2, 3).transpose(0, 1))
-    _kernels().gradient_of_images(
-        gradient, where.numpy(), height, width, _bits(packed), _tiles().shapes(_pixels(width)),
-        _bits(out, n * height),
-    )  # fmt: skip
-    return out.permute(0, 3, 1, 2)
-
-
-def _of_parameters(gradient: Any, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    n, height, width, _ = x.shape
-    filters, channels, size, _ = shape
-    blocks = 1 if channels == 1 else -(-channels // _ROWS)
-    rows = size if channels == 1 else -(-channels // blocks)
-    factors = size if channels == 1 else size * size * blocks
-    weight = torch.zeros(factors + factors % 2, rows, _in_tiles(filters))
-    bias = torch.zeros(_in_tiles(filters))
-    _kernels().gradient_of_parameters(
-        gradient, where.numpy(), _bits(x, n * height), height, width, size, _tiles().shapes(rows),
-        weight.numpy(), bias.numpy(),
-    )  # fmt: skip
-    found = weight[:factors, :, :filters].reshape(size, size, -1, filters)[:, :, :channels]
-    return found.permute(3, 2, 0, 1), bias[:filters]
 
 
 def _packed(weight: Tensor) -> Tensor:
@@ -135,8 +105,3 @@ def _in_tiles(filters: int) -> int:
 def _pixels(width: int) -> int:
     """Of a row, as many as are computed at a time: in parts of 16 or fewer, as equal as can be."""
     return -(-width // -(-width // _ROWS))
-
-
-def _bits(x: Tensor, rows: int | None = None) -> Any:
-    bits = x.view(torch.int16).numpy()
-    return bits if rows is None else bits.reshape(rows, -1)
