@@ -151,6 +151,20 @@ def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, 
         torch.testing.assert_close(found.to(precision), expected.to(precision), rtol=tolerance, atol=0)
 
 
+@pytest.mark.parametrize("kind", WAYS, ids=str)
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 2, 0), (1, 0, 3, 2)], ids=str)
+def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
+    """As in a network in channels-last layout; 96 numbers in a row are whole vectors."""
+    x, gradient = integers((2, 32, 4, 6), 1), integers((2, 5, 2, 3), 1, 1)
+    weight, bias = integers((5, 32, 3, 3), 1, 2), integers((5,), 2, 3)
+    moved = weight.permute(order).contiguous().permute(*np.argsort(order).tolist())
+    found, expected = (
+        derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
+        for layer in (layer_of(moved, bias).to(kind), layer_of(weight, bias).to(kind))
+    )
+    assert moved.stride() != weight.stride() and all(map(torch.equal, found, expected))
+
+
 def kept(x, weight, bias, like):
     """Of each four pixels of a convolution the one that is the maximum in ``like``, if that is positive."""
     found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
