@@ -333,6 +333,20 @@ def test_a_bias_may_be_mapped_over_by_itself(way):
     assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
 
 
+def test_a_kernel_that_is_no_parameter_may_be_mapped_over(way):
+    """As ``torch.nn.utils.weight_norm`` sets it."""
+    layer, kernels = PooledConv2d(3, 4, 5).to(torch.bfloat16), integers((3, 4, 3, 5, 5), 1).bfloat16()
+    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16)
+    del layer.weight
+
+    def mapped(kernel):
+        layer.weight = kernel
+        return layer(x)
+
+    expected = [two_steps(x, kernel, layer.bias) for kernel in kernels]
+    assert torch.equal(torch.func.vmap(mapped)(kernels), torch.stack(expected))
+
+
 def test_a_second_derivative_is_an_error_and_not_zero(way):
     """The derivative in the images depends on the weights; two steps know how."""
     x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16).requires_grad_()
