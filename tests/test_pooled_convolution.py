@@ -151,6 +151,32 @@ def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, 
         torch.testing.assert_close(found.to(precision), expected.to(precision), rtol=tolerance, atol=0)
 
 
+@pytest.mark.parametrize("kind", WAYS, ids=str)
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 2, 0), (1, 0, 3, 2)], ids=str)
+def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
+    """As in a network in channels-last layout; 96 numbers in a row are whole vectors."""
+    x, gradient = integers((2, 32, 4, 6), 1), integers((2, 5, 2, 3), 1, 1)
+    weight, bias = integers((5, 32, 3, 3), 1, 2), integers((5,), 2, 3)
+    moved = weight.permute(order).contiguous().permute(*np.argsort(order).tolist())
+    found, expected = (
+        derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
+        for layer in (layer_of(moved, bias).to(kind), layer_of(weight, bias).to(kind))
+    )
+    assert moved.stride() != weight.stride() and all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("kind", WAYS, ids=str)
+def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
+    layer = layer_of(integers((5, 3, 3, 3), 1), integers((5,), 2, 1)).to(kind)
+    part = channels_last(integers((1, 3, 6, 10), 2, 2)).to(kind)[..., 1:9]
+    gradient = torch.ones(()).expand(1, 5, 3, 4)
+    found, expected = (
+        derivatives(layer, x.detach().requires_grad_(), layer.parameters(), gradient)
+        for x in (part, channels_last(part))
+    )
+    assert not part.permute(0, 2, 3, 1).is_contiguous() and all(map(torch.equal, found, expected))
+
+
 def kept(x, weight, bias, like):
     """Of each four pixels of a convolution the one that is the maximum in ``like``, if that is positive."""
     found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
@@ -264,15 +290,23 @@ def test_tiles_are_given_back_as_they_were():
         channels_last(integers((2, 2, 4, 6), 3)).double(),
         integers((2, 2, 4, 6), 3).to(torch.bfloat16),
         channels_last(integers((2, 2, 5, 6), 3)).to(torch.bfloat16),
+        channels_last(integers((2, 2, 6, 5), 3)).to(torch.bfloat16),
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[:0],
         channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[0],
         channels_last(integers((2, 52, 4, 6), 3)).to(torch.bfloat16),
     ],
-    ids=["float64", "default layout", "odd", "none", "one image", "many channels"],
+    ids=["float64", "default layout", "odd height", "odd width", "none", "one image", "many channels"],
 )
 def test_other_images_are_computed_in_two_steps(way, x):
     layer = PooledConv2d(x.shape[-3], 3, 5).to(x.dtype)
     assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not way.calls
+
+
+@pytest.mark.parametrize("sides", [(4, 4), (3, 5), (5, 3)], ids=str)
+def test_other_kernels_are_computed_in_two_steps(way, sides):
+    weight, bias = (integers(shape, 2).to(torch.bfloat16) for shape in ((3, 2, *sides), (3,)))
+    x = channels_last(integers((2, 2, 8, 6), 3)).to(torch.bfloat16)
+    assert torch.equal(layer_of(weight, bias)(x), two_steps(x, weight, bias)) and not way.calls
 
 
 def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(way, monkeypatch):
@@ -317,6 +351,20 @@ def test_a_bias_may_be_mapped_over_by_itself(way):
     found = torch.func.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
     expected = [two_steps(x.float(), layer.weight.float(), bias.float()) for bias in biases]
     assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
+
+
+def test_a_kernel_that_is_no_parameter_may_be_mapped_over(way):
+    """As ``torch.nn.utils.weight_norm`` sets it."""
+    layer, kernels = PooledConv2d(3, 4, 5).to(torch.bfloat16), integers((3, 4, 3, 5, 5), 1).bfloat16()
+    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16)
+    del layer.weight
+
+    def mapped(kernel):
+        layer.weight = kernel
+        return layer(x)
+
+    expected = [two_steps(x, kernel, layer.bias) for kernel in kernels]
+    assert torch.equal(torch.func.vmap(mapped)(kernels), torch.stack(expected))
 
 
 def test_a_second_derivative_is_an_error_and_not_zero(way):

@@ -28,26 +28,28 @@ class PooledConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x [N, in_channels, height, width]``; ``[N, out_channels, height // 2, width // 2]``."""
-        assert self.bias is not None
-        kind = _precision(x, self.weight, self.bias)
-        if kind is not None and self._takes(x):
-            _, channels, size, _ = self.weight.shape
+        weight, bias = self.weight, self.bias
+        assert bias is not None
+        kind = _precision(x, weight, bias)
+        if kind is not None and _fits(x, weight, bias):
+            _, channels, size, _ = weight.shape
             for way in (tiled_convolution, sparse_convolution):
                 if way.computes(kind, channels, size):
-                    found: Tensor = Pooled.apply(x.to(kind), self.weight, self.bias, way)  # type: ignore[no-untyped-call]
+                    found: Tensor = Pooled.apply(x.to(kind), weight, bias, way)  # type: ignore[no-untyped-call]
                     return found
         return max_pool_relu(super().forward(x))
 
-    def _takes(self, x: Tensor) -> bool:
-        """Whether images are as kernels expect them; what a convolution refuses is not."""
-        if x.device.type != "cpu" or torch.get_num_threads() > 1 or x.ndim != 4 or not x.numel():
-            return False
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.parameters()))):
-            return False
-        channels, high, across = self.weight.shape[1:]  # maybe of a narrower network than that of this layer
-        if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:
-            return False
-        return high == across and high % 2 == 1
+
+def _fits(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether images are as kernels expect them; what a convolution refuses is not."""
+    if x.device.type != "cpu" or torch.get_num_threads() > 1 or x.ndim != 4 or not x.numel():
+        return False
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight, bias))):
+        return False
+    channels, high, across = weight.shape[1:]  # maybe of a narrower network than that of the layer
+    if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:
+        return False
+    return high == across and high % 2 == 1
 
 
 class Pooled(torch.autograd.Function):

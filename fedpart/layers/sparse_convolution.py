@@ -43,11 +43,11 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
     out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
     rows = weight.transpose(2, 3) if channels == 1 else weight.permute(2, 0, 3, 1)
     rows = rows.reshape(-1, len(weight), row.numbers).to(gradient.dtype)
-    rows = F.pad(rows, (0, row.vectors * (16 << row.halves) - row.numbers))
+    rows = row.ordered(F.pad(rows, (0, row.vectors * (16 << row.halves) - row.numbers)))
     _, kernel = row.kernels
     kernel(
         bits_of(gradient).reshape(where.shape), where.numpy(), height, width, row.size,
-        bits_of(row.ordered(rows)), bits_of(out).reshape(n * height, -1),
+        bits_of(rows.contiguous()), bits_of(out).reshape(n * height, -1),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)
 
