@@ -111,14 +111,19 @@ class Protocol:
             update.clip(self._norms, self.settings.clip.psi)
 
     def accept(self, update: Update, jobs: Sequence[Job]) -> Update:
-        """A client's update as a term of the cohort's sum: checked, clipped and weighted, in place.
-
-        What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+        """A client's update, checked, as a term of the cohort's sum; see :meth:`term`.
 
         Raises:
             Refusal: see :meth:`check`.
         """
         self.check(update, jobs)
+        return self.term(update)
+
+    def term(self, update: Update) -> Update:
+        """A client's checked update as a term of the cohort's sum: clipped and weighted, in place.
+
+        What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+        """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         self.clip(update)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedpart.optim import joined
 from fedpart.refusal import Refusal
 
 LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
@@ -41,8 +42,8 @@ class Update:
     clients: int = 1
 
     def flat(self) -> Tensor:
-        """The trained partitions as one flat vector, ascending: w_k..w_C of the upload."""
-        return torch.cat([self.deltas[j] for j in sorted(self.deltas)])
+        """The trained partitions as one flat vector, ascending: w_k..w_C of the upload; a copy if several."""
+        return joined([self.deltas[j] for j in sorted(self.deltas)])
 
     def numbers(self) -> int:
         """How many numbers the upload holds."""

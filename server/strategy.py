@@ -199,8 +199,7 @@ class FedPart(Strategy):
             named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
             raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
         try:
-            update = read_reply(protocol, round, client, answer)
-            return protocol.accept(update, protocol.plan(client, round))
+            return protocol.term(read_reply(protocol, round, client, answer))
         except Refusal as error:
             raise ClientError.refused(client, round, error) from error
 

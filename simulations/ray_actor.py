@@ -15,9 +15,10 @@ import ray
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
-from numpy.typing import NDArray
 
-Packed = tuple[Message, list[NDArray[np.uint8]]]  # without the arrays' bytes, and they
+from simulations.ray_slot import Address, Data, Place, Slot, Writer, writing
+
+Packed = tuple[Message, list[Place | Data]]  # without the arrays' bytes, and where they are, or they
 FIRST_NODE = 1000  # node ids are FIRST_NODE + client number, in every run
 
 
@@ -33,14 +34,20 @@ class Actor:
         self.app: ClientApp | None = None
         self.records: dict[Any, ArrayRecord] = {}  # of the last call, by their references
 
-    def answer(self, messages: list[Message], arrays: list[dict[str, Any]]) -> list[Packed]:
-        """Replies to ``messages``; ``arrays[i]`` are references to the records of message i, by name."""
+    def answer(
+        self, messages: list[Message], arrays: list[dict[str, Any]], slot: Address | None
+    ) -> list[Packed]:
+        """Replies to ``messages``, their arrays in ``slot``, as far as there is room.
+
+        ``arrays[i]`` are references to the records of message i, by name.
+        """
         references = {reference for own in arrays for reference in own.values()}
         self.records = {one: self.records.get(one) or ray.get(one) for one in references}
-        return [
-            pack(self._answer(message, {name: self.records[reference] for name, reference in own.items()}))
-            for message, own in zip(messages, arrays, strict=True)
-        ]
+        with writing(slot) as writer:
+            return [
+                pack(self._answer(message, {name: self.records[one] for name, one in own.items()}), writer)
+                for message, own in zip(messages, arrays, strict=True)
+            ]
 
     def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
         node = message.metadata.dst_node_id
@@ -62,20 +69,20 @@ class Actor:
             )
 
 
-def pack(message: Message) -> Packed:
-    """Take the arrays' bytes out of a message, for Ray to copy as they are: pickling them takes long."""
+def pack(message: Message, writer: Writer) -> Packed:
+    """Take the arrays' bytes out of a message: into a slot, or for Ray to copy as they are, unpickled."""
     buffers = []
     for array in _arrays(message):
-        buffers.append(np.frombuffer(array.data, np.uint8))
+        buffers.append(writer.write(np.frombuffer(array.data, np.uint8)))
         array.data = b""
     return message, buffers
 
 
-def unpack(packed: Packed) -> Message:
-    """Inverse of :func:`pack`."""
+def unpack(packed: Packed, slot: Slot | None) -> Message:
+    """Inverse of :func:`pack`, copied out of the slot that the writer had."""
     message, buffers = packed
     for array, buffer in zip(_arrays(message), buffers, strict=True):
-        array.data = buffer.tobytes()
+        array.data = buffer.tobytes() if slot is None or isinstance(buffer, np.ndarray) else slot.read(buffer)
     return message
 
 

@@ -25,6 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedpart.engines.block import ahead
 from simulations.ray_actor import FIRST_NODE, Actor, error_reply, unpack
 from simulations.ray_cluster import join
+from simulations.ray_slot import Slot, make_slots
 
 RUN_ID = 1
 DEATHS = 3  # a message that kills its actor this often becomes an error
@@ -45,12 +46,26 @@ class _Task:
         self.wanted = True
 
 
+class _Actor:
+    """An actor, and the calls that it has not answered yet: by the references to their results, in order."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.calls: dict[Any, tuple[list[_Task], Slot | None]] = {}
+
+    def takes(self, tasks: list[_Task]) -> bool:
+        """Whether it may be sent a call: the only one, or, unless an actor has died of them, the second."""
+        calls = [*(sent for sent, _ in self.calls.values()), tasks]
+        return len(calls) == 1 or (len(calls) == 2 and not any(call[0].deaths for call in calls))
+
+
 class RayGrid(Grid):
     """A Grid whose nodes 0..N-1 share a few Ray actors; use it as a context manager.
 
     It waits for results without polling, sends small messages several per call, puts arrays that messages
-    share into Ray's store once, and replaces an actor that dies, whose messages then run again. However many
-    messages are sent, :meth:`send_and_receive` holds the replies of few. Context.state is not kept.
+    share into Ray's store once, sends an actor its next call while it computes, and replaces an actor that
+    dies, whose messages then run again. However many messages are sent, :meth:`send_and_receive` holds the
+    replies of few. Context.state is not kept.
 
     Args:
         load: returns the ClientApp; called once in every actor.
@@ -85,8 +100,8 @@ class RayGrid(Grid):
         remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(Actor)
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
         self._start: Callable[[], Any] = lambda: remote.remote(*arguments)
-        self._idle = [self._start() for _ in range(self.workers)]
-        self._busy: dict[Any, tuple[Any, list[_Task]]] = {}  # by the reference to a call's result
+        self._actors = [_Actor(self._start()) for _ in range(self.workers)]
+        self._slots = make_slots(ahead(self.workers))  # those that no call has
         self._queue: deque[list[_Task]] = deque()
         self._replies: dict[str, Message] = {}
 
@@ -98,9 +113,9 @@ class RayGrid(Grid):
 
     def close(self) -> None:
         """End the actors, and Ray if this grid has started it."""
-        for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:
-            ray.kill(actor)
-        self._idle, self._busy = [], {}
+        for actor in self._actors:
+            ray.kill(actor.handle)
+        self._actors = []
         if self._owns_ray:
             ray.shutdown()
 
@@ -199,35 +214,53 @@ class RayGrid(Grid):
         return calls
 
     def _dispatch(self) -> None:
-        while self._idle and self._queue:
-            actor, tasks = self._idle.pop(), self._queue.popleft()
-            result = actor.answer.remote([task.message for task in tasks], [task.arrays for task in tasks])
-            self._busy[result] = (actor, tasks)
+        """Send calls to the actors that have the fewest, so that none waits for this process."""
+        while self._queue:
+            actor = min(self._actors, key=lambda one: len(one.calls))
+            if not actor.takes(self._queue[0]):
+                return
+            tasks, slot = self._queue.popleft(), self._slots.pop() if self._slots else None
+            messages, arrays = [task.message for task in tasks], [task.arrays for task in tasks]
+            result = actor.handle.answer.remote(messages, arrays, slot and slot.address)
+            actor.calls[result] = tasks, slot
 
     def _collect(self, timeout: float | None) -> None:
         """Take in finished calls, waiting for at least one; without a wait, all that are finished."""
-        count = len(self._busy) if timeout == 0.0 else 1
-        ready, _ = ray.wait(list(self._busy), num_returns=count, timeout=timeout) if self._busy else ([], [])
+        actors = {result: actor for actor in self._actors for result in actor.calls}
+        count = len(actors) if timeout == 0.0 else 1
+        ready, _ = ray.wait(list(actors), num_returns=count, timeout=timeout) if actors else ([], [])
         for result in ready:
-            actor, tasks = self._busy.pop(result)
-            try:
-                replies = ray.get(result)
-            except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled
-                self._idle.append(actor)
-                self._fail(tasks, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
-            except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
-                self._replace(actor, tasks, error)
-            else:
-                self._idle.append(actor)
-                for task, reply in zip(tasks, replies, strict=True):
-                    self._take(task, unpack(reply))
+            if result in actors[result].calls:  # or its actor was replaced a moment ago
+                self._finish(actors[result], result)
         self._dispatch()
 
-    def _replace(self, actor: Any, tasks: list[_Task], error: Exception) -> None:
-        """A new actor for one that died; its messages run again one by one, which shows the one to blame."""
-        ray.kill(actor)
-        self._idle.append(self._start())
-        for task in tasks:
+    def _finish(self, actor: _Actor, result: Any) -> None:
+        """Take in a finished call."""
+        tasks, slot = actor.calls[result]
+        try:
+            replies = ray.get(result)
+        except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled
+            self._fail(tasks, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+        except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
+            self._run_again(self._replace(actor), error)
+            return
+        else:
+            for task, reply in zip(tasks, replies, strict=True):
+                self._take(task, unpack(reply, slot))
+        del actor.calls[result]
+        if slot is not None:
+            self._slots.append(slot)
+
+    def _replace(self, actor: _Actor) -> list[list[_Task]]:
+        """A new actor for one that died or is to; returns its calls, whose slots it may still write to."""
+        ray.kill(actor.handle)
+        calls, actor.handle, actor.calls = actor.calls, self._start(), {}
+        self._slots += make_slots(sum(slot is not None for _, slot in calls.values()))
+        return [tasks for tasks, _ in calls.values()]
+
+    def _run_again(self, calls: Iterable[list[_Task]], error: Exception) -> None:
+        """Run the messages that a dead actor had one by one, which shows the one to blame."""
+        for task in itertools.chain(*calls):
             task.deaths += 1
             if task.deaths < DEATHS:
                 self._queue.appendleft([task])
@@ -236,14 +269,12 @@ class RayGrid(Grid):
                 self._fail([task], ErrorCode.CLIENT_APP_CRASHED, why)
 
     def _give_up(self, calls: Iterable[list[_Task]]) -> None:
-        """Drop calls; actors that are still busy with them are replaced: they hold nothing up."""
+        """Drop calls; actors that still have them are replaced: they hold nothing up."""
         dropped = {task.id for task in itertools.chain(*calls)}
+        for actor in self._actors:
+            if any(tasks[0].id in dropped for tasks, _ in actor.calls.values()):
+                self._queue.extendleft(reversed(self._replace(actor)))
         self._queue = deque(call for call in self._queue if call[0].id not in dropped)
-        for result, (actor, tasks) in list(self._busy.items()):
-            if tasks[0].id in dropped:
-                del self._busy[result]
-                ray.kill(actor)
-                self._idle.append(self._start())
 
     def _fail(self, tasks: list[_Task], code: int, reason: str) -> None:
         for task in tasks:

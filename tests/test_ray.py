@@ -1,3 +1,5 @@
+import os
+import resource
 import threading
 
 import numpy as np
@@ -19,6 +21,7 @@ from simulations.experiment import build as build_experiment
 from simulations.ray_actor import FIRST_NODE, pack, unpack
 from simulations.ray_engine import RayEngine
 from simulations.ray_grid import RayGrid, claim_identity
+from simulations.ray_slot import make_slots, writing
 
 import ray  # isort: skip  (after the environment is set)
 
@@ -45,6 +48,11 @@ def run(grid, rounds, **config):
     return federation, reports
 
 
+def under_way(grid):
+    """Calls that actors have."""
+    return sum(len(actor.calls) for actor in grid._actors)
+
+
 def test_ray_equals_the_local_engine_twice(grid):
     expected = local(4)
     assert_equal_runs(run(grid, 4), expected)
@@ -52,9 +60,9 @@ def test_ray_equals_the_local_engine_twice(grid):
 
 
 def test_dead_actor_is_replaced(grid):
-    ray.kill(grid._idle[0])
+    ray.kill(grid._actors[0].handle)
     assert_equal_runs(run(grid, 2), local(2))
-    assert len(grid._idle) == 2
+    assert len(grid._actors) == 2 and not under_way(grid)
 
 
 def test_client_that_kills_its_actor_in_mid_round_once(tmp_path):
@@ -74,6 +82,28 @@ def test_client_that_always_kills_its_actor(tmp_path):
     assert [skip["client"] for skip in reports[0].skipped] == [victim]
     reason = reports[0].skipped[0]["reason"]
     assert reason.startswith(f"Client {victim} failed in round 1: its process died 3 times")
+
+
+def one_client_that_dies():
+    """A client app that replies what it is sent; client 0 ends its process, each time."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        if context.node_config["partition-id"] == 0:
+            os._exit(1)
+        return Message(message.content, reply_to=message)
+
+    return app
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_who_is_beside_a_message_that_kills_is_not_to_blame(order):
+    messages = instructions(Federation(build({}).protocol))[:3][order]
+    with RayGrid(one_client_that_dies, CLIENTS, workers=1) as grid:
+        replies = list(grid.send_and_receive(messages))
+    assert len(replies) == 3, "what waits behind it runs again"
+    assert [r.metadata.src_node_id for r in replies if r.has_error()] == [FIRST_NODE]
 
 
 def test_client_exception_is_named():
@@ -107,11 +137,11 @@ def test_replies_come_in_the_order_of_messages_and_few_at_a_time(grid):
     messages = instructions(Federation(build({}).protocol))[::-1]
     replies = []
     for reply in grid.send_and_receive(messages):
-        under_way = len(grid._busy) + len(grid._queue) + len(grid._replies)
-        assert under_way < ahead(2) == 3, "besides the one that is being read"
+        held = under_way(grid) + len(grid._queue) + len(grid._replies)
+        assert held < ahead(2) == 3, "besides the one that is being read"
         replies.append(reply)
     assert [r.metadata.reply_to_message_id for r in replies] == [m.metadata.message_id for m in messages]
-    assert not grid._replies and not grid._busy
+    assert not grid._replies and not under_way(grid)
 
 
 def echo_but_one():
@@ -145,7 +175,7 @@ def test_who_stops_reading_leaves_nothing_behind(grid):
         stream.close()
         assert not grid._queue
     assert_equal_runs(run(grid, 2), local(2))
-    assert not grid._replies and not grid._busy
+    assert not grid._replies and not under_way(grid)
 
 
 def test_the_servers_values_are_stored_once_a_round(grid, monkeypatch):
@@ -162,9 +192,53 @@ def test_arrays_travel_beside_their_message():
         RecordDict({"a": ArrayRecord({"x": Array(array)}), "c": ConfigRecord({"n": 1})}), 1, "train"
     )
     before = message_to_proto(message).SerializeToString(deterministic=True)
-    light, buffers = pack(message)
-    assert message_bytes(light) < 150 and [len(part) for part in buffers] == [len(Array(array).data)]
-    assert message_to_proto(unpack((light, buffers))).SerializeToString(deterministic=True) == before
+    (slot,) = make_slots(1)
+    for address, kind in ((slot.address, tuple), (None, np.ndarray)):
+        with writing(address) as writer:
+            light, buffers = pack(message, writer)
+        assert message_bytes(light) < 150 and [type(part) for part in buffers] == [kind]
+        message = unpack((light, buffers), slot)
+        assert message_to_proto(message).SerializeToString(deterministic=True) == before
+
+
+def test_what_a_slot_has_no_room_for_travels_through_ray():
+    data = np.arange(100, dtype=np.uint8)
+    slot, other = make_slots(2)
+    path, name = slot.address
+    for address in ((path, other.address[1]), (path[:-1], name), ("/proc/0/fd/0", name), None):
+        with writing(address) as writer:
+            assert writer.write(data) is data, "on another machine the path may be anybody's"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with writing(slot.address) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (250, limits[1]))
+        try:
+            places = [writer.write(data) for _ in range(3)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert places[:2] == [(0, 100), (100, 100)] and places[2] is data
+    assert slot.read(places[1]) == slot.read(places[0]) == data.tobytes() and slot.read((0, 0)) == b""
+    with writing(slot.address) as writer:  # again, from its beginning, and more
+        places = [writer.write(data[::-1].copy()) for _ in range(50)]
+    assert [slot.read(place) for place in places] == [data[::-1].tobytes()] * 50
+
+
+def test_without_slots_everything_travels_through_ray(monkeypatch):
+    monkeypatch.setattr("simulations.ray_grid.make_slots", lambda count: [])
+    with RayGrid(load, CLIENTS, {}, workers=2) as grid:
+        assert_equal_runs(run(grid, 2), local(2))
+
+
+def test_slots_come_back_but_those_of_dead_actors():
+    with RayGrid(load, CLIENTS, {}, workers=2) as grid:
+        before = set(grid._slots)
+        run(grid, 2)
+        assert set(grid._slots) == before
+        grid.push_messages(instructions(Federation(build({}).protocol))[:2])
+        lost = before - set(grid._slots)
+        for actor in grid._actors:
+            ray.kill(actor.handle)
+        assert_equal_runs(run(grid, 2), local(2))
+        assert len(lost) == 2 and len(grid._slots) == ahead(2) and not lost & set(grid._slots)
 
 
 def test_worker_processes_beside_ray():
