@@ -27,7 +27,7 @@ from fedpart.engines import LocalEngine
 from simulations.config import ExperimentConfig
 from simulations.experiment import build
 
-CLIENTS, UPDATES, SAMPLE_SECONDS = 200, 400, 0.2
+CLIENTS, UPDATES, SAMPLE_SECONDS = 200, 400, 0.05
 QUIET = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 

@@ -14,7 +14,14 @@ from torch.nn import functional as F
 
 from benchmarks import torch_compile
 from fedpart.compiled import jit
-from fedpart.layers import PooledConv2d, amx_kernels, lanes_kernels, sparse_convolution, tiled_convolution
+from fedpart.layers import (
+    PooledConv2d,
+    amx_kernels,
+    lanes_kernels,
+    pooled_convolution,
+    sparse_convolution,
+    tiled_convolution,
+)
 from fedpart.task import _channels_last
 
 
@@ -321,6 +328,15 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(w
     monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
     monkeypatch.setattr(sparse_convolution, "_features", set)
     assert torch.equal(layer(x), expected) and not way.calls
+
+
+def test_large_images_are_computed_in_two_steps(way, monkeypatch):
+    monkeypatch.setattr(pooled_convolution, "_LARGE", 47)
+    layer = layer_of(integers((3, 2, 5, 5), 2), integers((3,), 2)).to(torch.bfloat16)
+    for rows, calls in ((4, way.name != "two steps"), (6, 0)):
+        way.calls = 0
+        layer(channels_last(integers((2, 2, rows, 4), 3)).to(torch.bfloat16))
+        assert way.calls == calls
 
 
 def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(way):

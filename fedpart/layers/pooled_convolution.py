@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from fedpart.layers import sparse_convolution, tiled_convolution
 from fedpart.layers.pooling import max_pool_relu
 
+_LARGE = 2**24  # numbers of an image: of larger ones, kernels could not tell places by 32 bits
+
 
 class PooledConv2d(nn.Conv2d):
     """``relu(max_pool2d(conv2d(x), 2))`` with an odd kernel that keeps the images' size.
@@ -45,6 +47,8 @@ def _fits(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     if x.device.type != "cpu" or torch.get_num_threads() > 1 or x.ndim != 4 or not x.numel():
         return False
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight, bias))):
+        return False
+    if x.shape[1:].numel() > _LARGE:
         return False
     channels, high, across = weight.shape[1:]  # maybe of a narrower network than that of the layer
     if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:

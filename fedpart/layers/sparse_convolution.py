@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from fedpart.compiled import Kernel, load
 from fedpart.layers.pooling import bits_of, pool
 
-_LANES, _KERNELS = "fedpart.layers.lanes_kernels", "fedpart.layers.sparse_kernels"
+_VECTORS, _KERNELS = "fedpart.layers.lanes_kernels", "fedpart.layers.sparse_kernels"
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel may cover: their sums fit into registers
 
@@ -43,7 +43,7 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
     out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
     rows = weight.transpose(2, 3) if channels == 1 else weight.permute(2, 0, 3, 1)
     rows = rows.reshape(-1, len(weight), row.numbers).to(gradient.dtype)
-    rows = row.ordered(F.pad(rows, (0, row.vectors * (16 << row.halves) - row.numbers)))
+    rows = row.ordered(F.pad(rows, (0, row.room - row.numbers)))
     _, kernel = row.kernels
     kernel(
         bits_of(gradient).reshape(where.shape), where.numpy(), height, width, row.size,
@@ -53,10 +53,13 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
 
 
 def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """Derivatives in weights of that ``shape`` and in the bias, not rounded."""
+    """Derivatives in weights of that ``shape`` and in the bias, not rounded.
+
+    What is not finite in images makes fewer of them not a number than in a sum over all pixels.
+    """
     n, channels, height, width = x.shape
     row, filters = _Row(x.dtype, channels, shape[-1]), shape[0]
-    rows = torch.zeros(1 if channels == 1 else row.size, filters, row.vectors * (16 << row.halves))
+    rows = torch.zeros(1 if channels == 1 else row.size, filters, row.room)
     bias = torch.zeros(filters)
     kernel, _ = row.kernels
     kernel(
@@ -90,6 +93,11 @@ class _Row(NamedTuple):
         return -(-self.numbers // (16 << self.halves))
 
     @property
+    def room(self) -> int:
+        """Numbers of whole vectors."""
+        return self.vectors * (16 << self.halves)
+
+    @property
     def kernels(self) -> tuple[Kernel, Kernel]:
         """For derivatives in the parameters, and in the images."""
         found: tuple[Kernel, Kernel] = load(_KERNELS).kernels(self.vectors, self.halves)
@@ -99,11 +107,11 @@ class _Row(NamedTuple):
         """Numbers of whole vectors in the order of their sums, or sums in the order of the numbers."""
         if not self.halves:
             return rows
-        order = torch.tensor(load(_LANES).ORDER).argsort()
+        order = torch.tensor(load(_VECTORS).ORDER).argsort()
         return rows.reshape(*rows.shape[:-1], -1, len(order))[..., order].flatten(-2)
 
 
 @cache
 def _features() -> set[str]:
-    lanes = load(_LANES)
+    lanes = load(_VECTORS)
     return set() if lanes is None else lanes.features()
