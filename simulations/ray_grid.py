@@ -101,7 +101,7 @@ class RayGrid(Grid):
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
         self._start: Callable[[], Any] = lambda: remote.remote(*arguments)
         self._actors = [_Actor(self._start()) for _ in range(self.workers)]
-        self._slots = make_slots(ahead(self.workers))  # those that no call has
+        self._slots = deque(make_slots(ahead(self.workers)))  # those that no call has, used in turn
         self._queue: deque[list[_Task]] = deque()
         self._replies: dict[str, Message] = {}
 
@@ -219,7 +219,7 @@ class RayGrid(Grid):
             actor = min(self._actors, key=lambda one: len(one.calls))
             if not actor.takes(self._queue[0]):
                 return
-            tasks, slot = self._queue.popleft(), self._slots.pop() if self._slots else None
+            tasks, slot = self._queue.popleft(), self._slots.popleft() if self._slots else None
             messages, arrays = [task.message for task in tasks], [task.arrays for task in tasks]
             result = actor.handle.answer.remote(messages, arrays, slot and slot.address)
             actor.calls[result] = tasks, slot
