@@ -37,7 +37,12 @@ def affine(images: Tensor, range: Tensor, uniform: Uniform) -> Tensor:
     cos, sin = angle.cos(), angle.sin()
     a, b, c, d = sx, hx * sy, hy * sx, sy
     rows = [cos * a - sin * c, cos * b - sin * d, tx, sin * a + cos * c, sin * b + cos * d, ty]
-    grid = F.affine_grid(torch.stack(rows, 1).view(-1, 2, 3), list(images.shape), align_corners=True)
+    n, _, height, width = images.shape
+    like = {"dtype": images.dtype, "device": images.device}
+    y, x = torch.meshgrid(*(torch.linspace(-1, 1, size, **like) for size in (height, width)), indexing="ij")
+    # one product, where affine_grid computes n small ones, in three times the time
+    grid = torch.stack(rows, 1).view(2 * n, 3) @ torch.stack([x, y, torch.ones_like(x)]).view(3, -1)
+    grid = grid.view(n, 2, height, width).permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, align_corners=True)
 
 

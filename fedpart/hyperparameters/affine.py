@@ -44,21 +44,22 @@ def warp(images: Tensor, matrices: Tensor, *, align_corners: bool = True, paddin
     Returns:
         ``[N, channels, height, width]``.
     """
-    base = _base_grid(images.shape[-2], images.shape[-1], align_corners, images)
-    # A hand-made grid: torch's affine_grid has no batching rule under vmap.
-    grid = (base @ matrices.transpose(1, 2)).view(len(images), *images.shape[-2:], 2)
+    n, _, height, width = images.shape
+    base = _base_grid(height, width, align_corners, images)
+    # torch's affine_grid has no batching rule under vmap, and multiplies n small matrices instead of two
+    grid = (matrices.reshape(2 * n, 3) @ base).view(n, 2, height, width).permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=align_corners)
 
 
 def _base_grid(height: int, width: int, align_corners: bool, like: Tensor) -> Tensor:
-    """Homogeneous pixel coordinates ``[height * width, 3]``, rows (x, y, 1)."""
+    """Homogeneous pixel coordinates ``[3, height * width]``, columns (x, y, 1)."""
 
     def axis(n: int) -> Tensor:
         edge = 1.0 if align_corners and n > 1 else 1.0 - 1.0 / n
         return torch.linspace(-edge, edge, n, device=like.device, dtype=like.dtype)
 
     y, x = torch.meshgrid(axis(height), axis(width), indexing="ij")
-    return torch.stack([x, y, torch.ones_like(x)], dim=-1).view(-1, 3)
+    return torch.stack([x, y, torch.ones_like(x)]).view(3, -1)
 
 
 def minmax_matrix(theta: Tensor) -> Tensor:

@@ -81,6 +81,58 @@ def _round16(context: Any, lanes: Any, out: Any) -> Any:
     return typed(2, generate)
 
 
+def _pooled(builder: Any, four: list[Any], bias: Any, kind: Any) -> tuple[Any, Any]:
+    """The maximum of float32 lanes of four pixels, biased and rectified; which was the first, or NOWHERE."""
+    largest, spot = four[0], _all(kind, 0)
+    for n, lanes in enumerate(four[1:], start=1):
+        no_number = builder.fcmp_unordered("uno", lanes, lanes)
+        larger = builder.or_(builder.fcmp_ordered(">", lanes, largest), no_number)
+        largest = builder.select(larger, lanes, largest)
+        spot = builder.select(larger, _all(kind, n), spot)
+    largest = builder.fadd(largest, bias)
+    nowhere = builder.fcmp_ordered("<=", largest, _all(_FLOAT, 0.0))
+    zero, none = _all(_FLOAT, 0.0), _all(kind, int(NOWHERE))
+    return builder.select(nowhere, zero, largest), builder.select(nowhere, none, spot)
+
+
+def _transpose16(context: Any, size: Any, source: Any, apart: Any, out: Any, distance: Any) -> Any:
+    """Write sixteen rows of sixteen words column by column, or the lower parts of these words.
+
+    Args:
+        size: a literal: bytes of a word that are written, 1, 2 or 4.
+        source, apart: of the first row, and from a row to the next.
+        out, distance: of the first column, and from a column to the next, written.
+    """
+    if not isinstance(size, types.IntegerLiteral):
+        return None
+    kind = ir.IntType(8 * size.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, source, apart, out, distance = values
+
+        def at(start: Any, step: Any, n: int) -> Any:
+            return builder.add(start, builder.mul(step, ir.Constant(_BITS64, n)))
+
+        rows = [_get(builder, at(source, apart, n), _BITS32) for n in range(_LANES)]
+        for block in (8, 4, 2, 1):  # of so many rows and columns: two of every four change places
+            kept = [_LANES + lane - block if lane & block else lane for lane in range(_LANES)]
+            moved = [_LANES + lane if lane & block else lane + block for lane in range(_LANES)]
+            rows = [
+                builder.shuffle_vector(
+                    rows[n & ~block],
+                    rows[n | block],
+                    ir.Constant(ir.VectorType(_BITS32, _LANES), moved if n & block else kept),
+                )
+                for n in range(_LANES)
+            ]
+        for n, row in enumerate(rows):
+            lanes = row if kind == _BITS32 else builder.trunc(row, ir.VectorType(kind, _LANES))
+            _put(builder, lanes, at(out, distance, n), kind)
+        return context.get_dummy_value()
+
+    return types.void(size, *[types.intp] * 4), generate
+
+
 def _pool16(context: Any, first: Any, right: Any, down: Any, bias: Any, out: Any, place: Any) -> Any:
     """Pool and rectify sixteen channels of four pixels.
 
@@ -94,18 +146,11 @@ def _pool16(context: Any, first: Any, right: Any, down: Any, bias: Any, out: Any
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         first, right, down, bias, out, place = values
         beneath = builder.add(first, down)
-        largest, spot = _get(builder, first, _FLOAT), _all(_BITS8, 0)
-        for n, pixel in enumerate((builder.add(first, right), beneath, builder.add(beneath, right)), start=1):
-            lanes = _get(builder, pixel, _FLOAT)
-            no_number = builder.fcmp_unordered("uno", lanes, lanes)
-            larger = builder.or_(builder.fcmp_ordered(">", lanes, largest), no_number)
-            largest = builder.select(larger, lanes, largest)
-            spot = builder.select(larger, _all(_BITS8, n), spot)
-        largest = builder.fadd(largest, _get(builder, bias, _FLOAT))
-        nowhere = builder.fcmp_ordered("<=", largest, _all(_FLOAT, 0.0))
-        largest = builder.select(nowhere, _all(_FLOAT, 0.0), largest)
+        pixels = (first, builder.add(first, right), beneath, builder.add(beneath, right))
+        four = [_get(builder, pixel, _FLOAT) for pixel in pixels]
+        largest, spot = _pooled(builder, four, _get(builder, bias, _FLOAT), _BITS8)
         _put(builder, _rounded(builder, largest), out, _BITS16)
-        _put(builder, builder.select(nowhere, _all(_BITS8, int(NOWHERE)), spot), place, _BITS8)
+        _put(builder, spot, place, _BITS8)
         return context.get_dummy_value()
 
     return typed(6, generate)
@@ -294,6 +339,7 @@ ORDER = [8 * lane + 4 * half + n for half in range(2) for lane in range(4) for n
 copy: Any = intrinsic(_copy)
 round16: Any = intrinsic(_round16)
 pool16: Any = intrinsic(_pool16)
+transpose16: Any = intrinsic(prefer_literal=True)(_transpose16)
 pair16: Any = intrinsic(_pair16)
 send16: Any = intrinsic(_send16)
 add_products: Any = intrinsic(prefer_literal=True)(_add_products)

@@ -17,7 +17,9 @@ from torch.nn import functional as F
 from fedpart.compiled import Kernel, load
 from fedpart.layers.pooling import bits_of, pool
 
-_VECTORS, _KERNELS = "fedpart.layers.lanes_kernels", "fedpart.layers.sparse_kernels"
+_ABREAST, _KERNELS = "fedpart.layers.abreast_kernels", "fedpart.layers.sparse_kernels"
+_VECTORS = "fedpart.layers.lanes_kernels"
+_LANES = 16
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel may cover: their sums fit into registers
 
@@ -28,9 +30,28 @@ def computes(kind: torch.dtype, channels: int, size: int) -> bool:
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """See :class:`~fedpart.layers.pooled_convolution.Pooled`; it is a convolution, then pooling."""
-    found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
-    return pool(found.contiguous(memory_format=torch.channels_last))
+    """See :class:`~fedpart.layers.pooled_convolution.Pooled`; the result is rounded once.
+
+    What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches.
+    """
+    n, channels, height, width = x.shape
+    filters, size = weight.shape[0], weight.shape[-1]
+    if n % -_LANES * -2 > n:  # more than a third of the lanes would be idle
+        found = F.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=size // 2)
+        return pool(found.contiguous(memory_format=torch.channels_last))
+    kernels = load(_ABREAST)
+    many, pair = kernels.together(filters), 4 // x.itemsize
+    begins = torch.arange(0, filters, many).clamp(max=filters - many)
+    rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., begins[:, None] + torch.arange(many)]
+    rows = F.pad(rows.to(x.dtype).permute(2, 0, 3, 1), (0, -size * channels % pair))
+    words = rows.view(len(begins), size, many, -1, pair).transpose(2, 3).contiguous().view(torch.int32)
+    out = torch.empty(n, height // 2, width // 2, filters, dtype=x.dtype)
+    where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
+    kernels.kernel(many, pair - 1)(
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, words.squeeze(-1).numpy(),
+        begins.numpy(), bias.float().numpy(), bits_of(out).reshape(where.shape), where.numpy(),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2), where
 
 
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
