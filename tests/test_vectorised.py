@@ -34,8 +34,8 @@ from fedpart.vectorised import VectorisedExecutor
 
 ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
 SEVERAL_STEPS = LocalSettings(
-    learning_rate=0.5, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
-)  # large steps: an fp32 delta of w is rounded to w's own precision
+    learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
+)  # large steps, since an fp32 delta is rounded to w's own precision; in larger ones differences grow
 
 
 def images(**options):
@@ -92,8 +92,7 @@ def assert_parity(task, tolerance, data=None, **changes):
 @pytest.mark.parametrize("network", [chain_net, smooth_net])
 def test_updates_in_single_precision(network, method, local):
     task = Task(network(), transforms=[augmentation()], samples=2)
-    steps = 1 if local.epochs == 1 else 2  # rounding of later steps starts from that of earlier ones
-    assert_parity(task, steps * 1e-6, method=method, local=local)
+    assert_parity(task, 1e-6, method=method, local=local)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
