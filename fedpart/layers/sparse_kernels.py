@@ -13,7 +13,7 @@ import numpy as np
 
 from fedpart.compiled import Kernel, jit
 from fedpart.layers import lanes_kernels, padded_kernels
-from fedpart.layers.lanes_kernels import add_products, copy, round16, together
+from fedpart.layers.lanes_kernels import add_products, copy, list_by_filter, list_by_pixel, round16, together
 from fedpart.layers.padded_kernels import lay_out
 
 
@@ -25,7 +25,7 @@ def kernels(vectors: int, halves: int) -> tuple[Kernel, Kernel]:
         vectors: in a row of the kernel: the numbers that it covers, pixel by pixel.
         halves: 1 for bfloat16, 0 for float32.
     """
-    step, numbers, shift = together(vectors, bool(halves)), (16 << halves) * vectors, 16 * halves
+    step, numbers = together(vectors, bool(halves)), (16 << halves) * vectors
 
     def gradient_of_weights(
         gradient: Any, where: Any, x: Any, height: int, width: int, size: int, weight: Any, bias: Any
@@ -45,30 +45,44 @@ def kernels(vectors: int, halves: int) -> tuple[Kernel, Kernel]:
         stacked, reach = size if channels == 1 else 1, size // 2
         rows, depth, cells = size // stacked, channels * stacked, height // 2 * (width // 2)
         padded = np.zeros((height + rows - 1, (width + 2 * reach) * depth + numbers), x.dtype)
-        length = cells + step
-        places, factors = np.zeros((filters, length), np.int32), np.zeros((filters, length), x.dtype)
-        counts, sums = np.zeros(filters, np.int64), np.zeros(filters, np.float32)
-        down = padded.shape[1]
-        moved = x.itemsize * np.array([0, depth, down, down + depth, 0])
+        down, lists = padded.shape[1], -(-filters // 16) * 16
+        begins = np.full(-(-(cells + step - 1) // 16) * 16, -1, np.int32)
+        for cell in range(cells):
+            begins[cell] = 2 * x.itemsize * (cell // (width // 2) * down + cell % (width // 2) * depth)
+        moved = np.zeros(16, np.int32)
+        moved[1], moved[2], moved[3] = x.itemsize * depth, x.itemsize * down, x.itemsize * (down + depth)
+        length = len(begins)
+        places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), x.dtype)
+        counts, sums = np.zeros(lists, np.int64), np.zeros((lists, 16), np.float32)
+        numbers_here = np.zeros(length * filters + 16, x.dtype)
+        spots = np.zeros(len(numbers_here), np.uint8)
         for top in range(0, x.shape[0], height):
             lay_out(x, top, height, width, stacked, reach, padded)
             counts[:] = 0
-            sums[:] = 0
-            for y in range(height // 2):
-                row = top // 2 + y
-                for k in range(width // 2):
-                    first = x.itemsize * 2 * (y * down + k * depth)
-                    for d in range(filters):
-                        place, n = where[row, k * filters + d], counts[d]
-                        value = np.int32(gradient[row, k * filters + d])
-                        kept = place < 4
-                        places[d, n], factors[d, n] = first + moved[place], value
-                        counts[d] = n + kept
-                        sums[d] += np.int32((value << shift) * kept).view(np.float32)
+            first = top // 2 * gradient.shape[1]
+            copy(
+                gradient.ctypes.data + x.itemsize * first,
+                numbers_here.ctypes.data,
+                x.itemsize * cells * filters,
+            )
+            copy(where.ctypes.data + first, spots.ctypes.data, cells * filters)
+            for d in range(0, filters, 16):
+                for cell in range(0, length, 16):
+                    place = cell * filters + d
+                    list_by_filter(
+                        halves,
+                        numbers_here.ctypes.data + x.itemsize * place,
+                        spots.ctypes.data + place,
+                        filters,
+                        begins.ctypes.data + 4 * cell,
+                        moved.ctypes.data,
+                        places.ctypes.data + 4 * d * length,
+                        factors.ctypes.data + x.itemsize * d * length,
+                        length,
+                        counts.ctypes.data + 8 * d,
+                        sums.ctypes.data + 64 * d,
+                    )
             for d in range(filters):
-                bias[d] += sums[d]
-                for n in range(counts[d], counts[d] + step):
-                    places[d, n] = factors[d, n] = 0
                 for row in range(rows):
                     add_products(
                         vectors,
@@ -79,6 +93,8 @@ def kernels(vectors: int, halves: int) -> tuple[Kernel, Kernel]:
                         padded.ctypes.data + x.itemsize * row * down,
                         weight.ctypes.data + 4 * (row * filters + d) * numbers,
                     )
+        for d in range(filters):
+            bias[d] += sums[d].sum()
 
     def gradient_of_images(
         gradient: Any, where: Any, height: int, width: int, size: int, weight: Any, out: Any
@@ -95,30 +111,42 @@ def kernels(vectors: int, halves: int) -> tuple[Kernel, Kernel]:
         stacked, reach = size if channels == 1 else 1, size // 2
         rows, depth, cells = size // stacked, channels * stacked, height // 2 * (width // 2)
         padded = np.zeros((height + rows - 1, (width + 2 * reach) * depth + numbers), np.float32)
-        length, lists = filters + step, 5 * cells  # of the four pixels of a cell, and those that have none
+        begins = np.full(-(-(filters + step - 1) // 16) * 16, -1, np.int32)
+        for d in range(filters):
+            begins[d] = d * 64 * vectors
+        length, lists = len(begins) + 16, 4 * cells
         places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), out.dtype)
         counts = np.zeros(lists, np.int64)
+        numbers_here = np.zeros(cells * filters + len(begins), out.dtype)
+        spots = np.zeros(len(numbers_here), np.uint8)
         line, bits = np.zeros(out.shape[1] + 16, np.float32), np.zeros(out.shape[1] + 16, np.int16)
         for top in range(0, out.shape[0], height):
             padded[:] = 0
             counts[:] = 0
-            for y in range(height // 2):
-                row = top // 2 + y
-                for k in range(width // 2):
-                    cell = 5 * (y * (width // 2) + k)
-                    for d in range(filters):
-                        m = cell + where[row, k * filters + d]
-                        n = counts[m]
-                        places[m, n] = d * 64 * vectors
-                        factors[m, n] = gradient[row, k * filters + d]
-                        counts[m] = n + 1
-                    for m in range(cell, cell + 4):
-                        for n in range(counts[m], counts[m] + step):
-                            places[m, n] = factors[m, n] = 0
+            first = top // 2 * gradient.shape[1]
+            copy(
+                gradient.ctypes.data + out.itemsize * first,
+                numbers_here.ctypes.data,
+                out.itemsize * cells * filters,
+            )
+            copy(where.ctypes.data + first, spots.ctypes.data, cells * filters)
+            for cell in range(cells):
+                for d in range(0, len(begins), 16):
+                    place = cell * filters + d
+                    list_by_pixel(
+                        halves,
+                        numbers_here.ctypes.data + out.itemsize * place,
+                        spots.ctypes.data + place,
+                        begins.ctypes.data + 4 * d,
+                        places.ctypes.data + 16 * cell * length,
+                        factors.ctypes.data + 4 * out.itemsize * cell * length,
+                        length,
+                        counts.ctypes.data + 32 * cell,
+                    )
             for row in range(rows):
                 for y in range(height):
                     for k in range(width):
-                        m = 5 * (y // 2 * (width // 2) + k // 2) + 2 * (y % 2) + k % 2
+                        m = 4 * (y // 2 * (width // 2) + k // 2) + 2 * (y % 2) + k % 2
                         add_products(
                             vectors,
                             halves,
