@@ -19,7 +19,6 @@ _BITS8, _BITS16, _BITS32, _BITS64 = (ir.IntType(size) for size in (8, 16, 32, 64
 _FLOAT = ir.FloatType()
 _BYTES = {_BITS8: 1, _BITS16: 2, _BITS32: 4, _FLOAT: 4}
 _LANES = 16
-_WORDS = ir.VectorType(_BITS32, _LANES)
 
 
 def features() -> set[str]:
@@ -46,8 +45,27 @@ def _put(builder: Any, lanes: Any, address: Any, kind: Any) -> None:
     builder.store(lanes, pointer, align=_BYTES[kind])
 
 
+def _at(builder: Any, address: Any, distance: Any, times: int = 1) -> Any:
+    """An address so many times a distance farther."""
+    if isinstance(distance, int):
+        return builder.add(address, ir.Constant(_BITS64, distance * times))
+    return builder.add(address, builder.mul(distance, ir.Constant(_BITS64, times)))
+
+
 def _all(kind: Any, value: float) -> Any:
     return ir.Constant(ir.VectorType(kind, _LANES), [value] * _LANES)
+
+
+def _function(builder: Any, name: str, result: Any, operands: list[Any]) -> Any:
+    """One of LLVM's own."""
+    found = builder.module.globals.get(name)
+    return found or ir.Function(builder.module, ir.FunctionType(result, operands), name)
+
+
+def _everywhere(builder: Any, number: Any) -> Any:
+    """A vector of that number only."""
+    first = builder.insert_element(_all(number.type, 0), number, ir.Constant(_BITS32, 0))
+    return builder.shuffle_vector(first, first, _all(_BITS32, 0))
 
 
 def _rounded(builder: Any, lanes: Any) -> Any:
@@ -204,237 +222,173 @@ def _add_products(
     if not isinstance(vectors, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
         return None
     number, half = vectors.literal_value, bool(halves.literal_value)
-    size, pairs = (2, 2) if half else (4, 1)
-    steps, sums = together(number, half) // pairs, number * pairs
-    float16 = ir.VectorType(_FLOAT, _LANES)
-    kind = ir.VectorType(_BFloat(), 2 * _LANES) if half else float16
-    name = "llvm.x86.avx512bf16.dpbf16ps.512" if half else "llvm.fma.v16f32"
+    steps, sums = together(number, half) // (1 + half), number * (1 + half)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, _, places, factors, count, rows, out = values
-        module, start = builder.module, builder.block
-        add = module.globals.get(name)
-        if add is None:
-            operands = [float16, kind, kind] if half else [kind, kind, float16]
-            add = ir.Function(module, ir.FunctionType(float16, operands), name)
-        loop, store, end = (builder.append_basic_block(part) for part in ("loop", "store", "end"))
-
-        def at(address: Any, distance: int | Any) -> Any:
-            distance = ir.Constant(_BITS64, distance) if isinstance(distance, int) else distance
-            return builder.add(address, distance)
-
-        def vector(address: Any) -> Any:
-            return builder.load(builder.inttoptr(address, ir.VectorType(_BITS16, 32).as_pointer()), align=2)
-
-        def word(address: Any) -> Any:
-            return builder.load(builder.inttoptr(address, _BITS32.as_pointer()), align=2)
-
-        def everywhere(word: Any) -> Any:
-            first = builder.insert_element(_all(_BITS32, 0), word, ir.Constant(_BITS32, 0))
-            return builder.bitcast(builder.shuffle_vector(first, first, _all(_BITS32, 0)), kind)
-
-        builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_BITS64, 0)), loop, end)
-        builder.position_at_end(loop)
-        i = builder.phi(_BITS64)
-        i.add_incoming(ir.Constant(_BITS64, 0), start)
-        before = [builder.phi(float16) for _ in range(steps * sums)]
-        after: list[Any] = []
-        for step in range(steps):
-            entries = [at(i, step * pairs + n) for n in range(pairs)]
-            begins = [
-                at(rows, builder.sext(word(at(places, builder.mul(n, ir.Constant(_BITS64, 4)))), _BITS64))
-                for n in entries
-            ]
-            factor = everywhere(word(at(factors, builder.mul(entries[0], ir.Constant(_BITS64, size)))))
-            for m in range(number):
-                row = [vector(at(begin, 64 * m)) for begin in begins]
-                if half:
-                    for order in _INTERLEAVED:
-                        pair = builder.shuffle_vector(*row, ir.Constant(ir.VectorType(_BITS32, 32), order))
-                        after.append(
-                            builder.call(add, [before[len(after)], builder.bitcast(pair, kind), factor])
-                        )
-                else:
-                    after.append(
-                        builder.call(add, [factor, builder.bitcast(row[0], kind), before[len(after)]])
-                    )
-        for old, new in zip(before, after, strict=True):
-            old.add_incoming(_all(_FLOAT, 0.0), start)
-            old.add_incoming(new, loop)
-        following = at(i, steps * pairs)
-        i.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, count), loop, store)
-        builder.position_at_end(store)
+        nothing = [_all(_FLOAT, 0.0)] * (steps * sums)
+        found = _products(builder, half, number, nothing, (places, factors, count), rows)
         for m in range(sums):
-            total = after[m]
-            for step in range(1, steps):
-                total = builder.fadd(total, after[step * sums + m])
-            address = at(out, 64 * m)
-            _put(builder, builder.fadd(_get(builder, address, _FLOAT), total), address, _FLOAT)
-        builder.branch(end)
-        builder.position_at_end(end)
+            total = _get(builder, _at(builder, out, 64 * m), _FLOAT)
+            for part in found[m::sums]:
+                total = builder.fadd(total, part)
+            _put(builder, total, _at(builder, out, 64 * m), _FLOAT)
         return context.get_dummy_value()
 
     return types.void(vectors, halves, *[types.intp] * 5), generate
+
+
+def _slide_products(
+    context: Any,
+    vectors: Any,
+    size: Any,
+    halves: Any,
+    places: Any,
+    factors: Any,
+    length: Any,
+    counts: Any,
+    number: Any,
+    rows: Any,
+    out: Any,
+) -> Any:
+    """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
+
+    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete.
+
+    Args:
+        vectors: of 64 bytes in a pixel of a row, a literal number.
+        size: pixels in a row, a literal.
+        halves, places, factors, rows: as in ``add_products``; of the first list. Those of the next are
+            ``length`` entries away, not an address.
+        counts: int64, how many entries each list has.
+        number: of lists, at least one, not an address.
+        out: float32, ``number + size - 1`` pixels, written.
+    """
+    v, pixels, half = vectors.literal_value, size.literal_value, bool(halves.literal_value)
+    sums = v * (1 + half)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, _, _, places, factors, length, counts, number, rows, out = values
+        start = builder.block
+        loop, end = (builder.append_basic_block(part) for part in ("pixels", "last"))
+
+        def store(lanes: list[Any], address: Any) -> None:
+            for m, total in enumerate(lanes):
+                _put(builder, total, _at(builder, address, 64 * m), _FLOAT)
+
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k = builder.phi(_BITS64)
+        before = [builder.phi(ir.VectorType(_FLOAT, _LANES)) for _ in range((pixels - 1) * sums)]
+        first = builder.mul(k, length)
+        count = builder.load(builder.inttoptr(_at(builder, counts, k, 8), _BITS64.as_pointer()))
+        entries = _at(builder, places, first, 4), _at(builder, factors, first, 2 if half else 4), count
+        found = _products(builder, half, v * pixels, before + [_all(_FLOAT, 0.0)] * sums, entries, rows)
+        store(found[:sums], _at(builder, out, k, 64 * sums))
+        for old, new in zip(before, found[sums:], strict=True):
+            old.add_incoming(_all(_FLOAT, 0.0), start)
+            old.add_incoming(new, builder.block)
+        following = _at(builder, k, 1)
+        k.add_incoming(ir.Constant(_BITS64, 0), start)
+        k.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, number), loop, end)
+        builder.position_at_end(end)
+        for n in range(1, pixels):
+            store(found[n * sums : (n + 1) * sums], _at(builder, out, _at(builder, k, n), 64 * sums))
+        return context.get_dummy_value()
+
+    return types.void(vectors, size, halves, *[types.intp] * 7), generate
+
+
+def _products(
+    builder: Any, half: bool, number: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
+) -> list[Any]:
+    """Code that adds the products of ``add_products`` to vectors of ``sums``, in turn if there are more.
+
+    Args:
+        number: of vectors in a row.
+        entries: places, factors, and their count.
+
+    Returns:
+        The sums, at the end of this code.
+    """
+    places, factors, count = entries
+    size, pairs = (2, 2) if half else (4, 1)
+    steps = len(sums) // (number * pairs)
+    float16 = ir.VectorType(_FLOAT, _LANES)
+    kind = ir.VectorType(_BFloat(), 2 * _LANES) if half else float16
+    if half:
+        add = _function(builder, "llvm.x86.avx512bf16.dpbf16ps.512", float16, [float16, kind, kind])
+    else:
+        add = _function(builder, "llvm.fma.v16f32", float16, [float16] * 3)
+
+    def word(address: Any) -> Any:
+        return builder.load(builder.inttoptr(address, _BITS32.as_pointer()), align=2)
+
+    def vector(address: Any) -> Any:
+        return builder.load(builder.inttoptr(address, ir.VectorType(_BITS16, 32).as_pointer()), align=2)
+
+    start = builder.block
+    loop, end = (builder.append_basic_block(part) for part in ("products", "sums"))
+    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_BITS64, 0)), loop, end)
+    builder.position_at_end(loop)
+    i = builder.phi(_BITS64)
+    before = [builder.phi(float16) for _ in sums]
+    after: list[Any] = []
+    for step in range(steps):
+        first = _at(builder, i, step * pairs)
+        begins = [
+            _at(builder, rows, builder.zext(word(_at(builder, places, _at(builder, first, n), 4)), _BITS64))
+            for n in range(pairs)
+        ]
+        factor = builder.bitcast(_everywhere(builder, word(_at(builder, factors, first, size))), kind)
+        for m in range(number):
+            row = [vector(_at(builder, begin, 64 * m)) for begin in begins]
+            if half:
+                for order in _INTERLEAVED:
+                    pair = builder.shuffle_vector(*row, ir.Constant(ir.VectorType(_BITS32, 32), order))
+                    after.append(builder.call(add, [before[len(after)], builder.bitcast(pair, kind), factor]))
+            else:
+                after.append(builder.call(add, [factor, builder.bitcast(row[0], kind), before[len(after)]]))
+    for old, new, given in zip(before, after, sums, strict=True):
+        old.add_incoming(given, start)
+        old.add_incoming(new, loop)
+    following = _at(builder, i, steps * pairs)
+    i.add_incoming(ir.Constant(_BITS64, 0), start)
+    i.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
+    builder.position_at_end(end)
+    found = [builder.phi(float16) for _ in sums]
+    for total, given, new in zip(found, sums, after, strict=True):
+        total.add_incoming(given, start)
+        total.add_incoming(new, loop)
+    return found
+
+
+def _add(context: Any, count: Any, numbers: Any, out: Any) -> Any:
+    """Add float32, so many (a literal), to those of ``out``; what lies behind is neither read nor written."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, *addresses = values
+        done = 0
+        while done < count.literal_value:
+            lanes = min(_LANES, 1 << (count.literal_value - done).bit_length() - 1)
+            pointer = ir.VectorType(_FLOAT, lanes).as_pointer()
+            numbers, out = (
+                builder.inttoptr(_at(builder, address, 4 * done), pointer) for address in addresses
+            )
+            total = builder.fadd(builder.load(numbers, align=4), builder.load(out, align=4))
+            builder.store(total, out, align=4)
+            done += lanes
+        return context.get_dummy_value()
+
+    return types.void(count, *[types.intp] * 2), generate
 
 
 def together(vectors: int, half: bool) -> int:
     """How many products ``add_products`` adds at a time: enough that none waits for the one before."""
     return max(1, 4 // vectors) * (2 if half else 1)
 
-
-def _list(
-    builder: Any, half: bool, kept: Any, lanes: tuple[Any, Any], lists: tuple[Any, Any], count: Any
-) -> None:
-    """Put the entries that are kept at the end of a list, and zeros behind them.
-
-    Args:
-        kept: which of the sixteen.
-        lanes: places, and bits of factors, all of 32 bits.
-        lists: addresses of such places, and of such factors, of 16 bits if ``half``.
-        count: address of the entries' number.
-    """
-    compress = _function(builder, "llvm.x86.avx512.mask.compress.v16i32", _WORDS, [_WORDS, _WORDS, kept.type])
-    number = builder.inttoptr(count, _BITS64.as_pointer())
-    n = builder.load(number)
-    for entries, address, size in zip(lanes, lists, (4, 2 if half else 4), strict=True):
-        entries = builder.call(compress, [entries, _all(_BITS32, 0), kept])
-        if size == 2:
-            entries = builder.trunc(entries, ir.VectorType(_BITS16, _LANES))
-        address = builder.add(address, builder.mul(n, ir.Constant(_BITS64, size)))
-        _put(builder, entries, address, entries.type.element)
-    more = builder.ctpop(builder.bitcast(kept, _BITS16))
-    builder.store(builder.add(n, builder.zext(more, _BITS64)), number)
-
-
-def _function(builder: Any, name: str, result: Any, operands: list[Any]) -> Any:
-    """One of LLVM's own."""
-    found = builder.module.globals.get(name)
-    return found or ir.Function(builder.module, ir.FunctionType(result, operands), name)
-
-
-def _everywhere(builder: Any, number: Any) -> Any:
-    """A vector of that number only."""
-    first = builder.insert_element(_all(number.type, 0), number, ir.Constant(_BITS32, 0))
-    return builder.shuffle_vector(first, first, _all(_BITS32, 0))
-
-
-def _wide(builder: Any, address: Any, kind: Any) -> Any:
-    """Numbers without a sign as numbers of 32 bits."""
-    lanes = _get(builder, address, kind)
-    return lanes if kind == _BITS32 else builder.zext(lanes, _WORDS)
-
-
-def _list_by_filter(
-    context: Any,
-    halves: Any,
-    gradient: Any,
-    where: Any,
-    apart: Any,
-    cells: Any,
-    pixels: Any,
-    places: Any,
-    factors: Any,
-    length: Any,
-    counts: Any,
-    totals: Any,
-) -> Any:
-    """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
-
-    Args:
-        halves: a literal: 1 for gradients and factors in bfloat16, 0 for float32.
-        gradient: of the first cell; those of the next are ``apart`` numbers away, not an address.
-        where: of ``pooling_kernels.pool``; like ``gradient``.
-        cells: int32, the place of each, or -1 for those that there are not.
-        pixels: int32, what is to be added for each of the four, followed by any twelve.
-        places, factors: of ``add_products``, the lists of the first filter. Those of the next are ``length``
-            entries away, not an address. Sixteen entries are written to each, of which only kept ones count.
-        counts: int64, how many entries these lists have, which changes.
-        totals: float32, sixteen for each filter, to which the factors are added.
-    """
-    half = bool(halves.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, gradient, where, apart, cells, pixels, places, factors, length, counts, totals = values
-        size, bits = (2, _BITS16) if half else (4, _BITS32)
-        float16 = ir.VectorType(_FLOAT, _LANES)
-        permute = _function(builder, "llvm.x86.avx512.permvar.si.512", _WORDS, [_WORDS, _WORDS])
-
-        def at(address: Any, distance: Any, times: int) -> Any:
-            return builder.add(address, builder.mul(distance, ir.Constant(_BITS64, times)))
-
-        def by_filter(address: Any, kind: Any) -> list[Any]:
-            rows = [_wide(builder, at(address, apart, _BYTES[kind] * n), kind) for n in range(_LANES)]
-            for _ in range(4):
-                pairs = zip(rows[:8], rows[8:], strict=True)
-                rows = [builder.shuffle_vector(*pair, order) for pair in pairs for order in _MIXED]
-            return rows
-
-        begins, moved = _get(builder, cells, _BITS32), _get(builder, pixels, _BITS32)
-        there = builder.icmp_signed(">=", begins, _all(_BITS32, 0))
-        for n, (spots, numbers) in enumerate(
-            zip(by_filter(where, _BITS8), by_filter(gradient, bits), strict=True)
-        ):
-            kept = builder.and_(there, builder.icmp_unsigned("<", spots, _all(_BITS32, int(NOWHERE))))
-            found = builder.add(begins, builder.call(permute, [moved, spots]))
-            lists = at(places, length, 4 * n), at(factors, length, size * n)
-            _list(builder, half, kept, (found, numbers), lists, at(counts, ir.Constant(_BITS64, n), 8))
-            numbers = builder.shl(numbers, _all(_BITS32, 16)) if half else numbers
-            numbers = builder.bitcast(builder.select(kept, numbers, _all(_BITS32, 0)), float16)
-            total = at(totals, ir.Constant(_BITS64, n), 64)
-            _put(builder, builder.fadd(_get(builder, total, _FLOAT), numbers), total, _FLOAT)
-        return context.get_dummy_value()
-
-    return types.void(halves, *[types.intp] * 10), generate
-
-
-def _list_by_pixel(
-    context: Any,
-    halves: Any,
-    gradient: Any,
-    where: Any,
-    filters: Any,
-    places: Any,
-    factors: Any,
-    length: Any,
-    counts: Any,
-) -> Any:
-    """List sixteen filters of a cell for each of its four pixels of which pooling has kept them.
-
-    Args:
-        halves, gradient, where: as in ``list_by_filter``.
-        filters: int32, the place of each, or -1 for those that there are not.
-        places, factors, length, counts: as in ``list_by_filter``, but of four lists.
-    """
-    half = bool(halves.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, gradient, where, filters, places, factors, length, counts = values
-        begins, numbers = (
-            _get(builder, filters, _BITS32),
-            _wide(builder, gradient, _BITS16 if half else _BITS32),
-        )
-        spots, there = _get(builder, where, _BITS8), builder.icmp_signed(">=", begins, _all(_BITS32, 0))
-        for n in range(4):
-            kept = builder.and_(there, builder.icmp_unsigned("==", spots, _all(_BITS8, n)))
-            lists = tuple(
-                builder.add(address, builder.mul(length, ir.Constant(_BITS64, size * n)))
-                for address, size in ((places, 4), (factors, 2 if half else 4))
-            )
-            count = builder.add(counts, ir.Constant(_BITS64, 8 * n))
-            _list(builder, half, kept, (begins, numbers), lists, count)
-        return context.get_dummy_value()
-
-    return types.void(halves, *[types.intp] * 7), generate
-
-
-_MIXED = [
-    ir.Constant(
-        ir.VectorType(_BITS32, _LANES), [n for lane in range(8) for n in (first + lane, first + lane + 16)]
-    )
-    for first in (0, 8)
-]
-"""Pairs of a lane of each of two vectors, of either half of them. Four times so, sixteen rows are columns."""
 
 _INTERLEAVED = [
     [8 * lane + 4 * half + n + other for lane in range(4) for n in range(4) for other in (0, 32)]
@@ -451,5 +405,5 @@ pool16: Any = intrinsic(_pool16)
 pair16: Any = intrinsic(_pair16)
 send16: Any = intrinsic(_send16)
 add_products: Any = intrinsic(prefer_literal=True)(_add_products)
-list_by_filter: Any = intrinsic(prefer_literal=True)(_list_by_filter)
-list_by_pixel: Any = intrinsic(prefer_literal=True)(_list_by_pixel)
+slide_products: Any = intrinsic(prefer_literal=True)(_slide_products)
+add: Any = intrinsic(prefer_literal=True)(_add)
