@@ -127,6 +127,8 @@ SHAPES = [  # images, channels, height, width, filters, size
     (1, 32, 8, 6, 3, 7),
     (2, 1, 8, 4, 3, 15),
     (1, 32, 4, 4, 2, 9),
+    (2, 5, 8, 8, 16, 3),  # sixteen cells and sixteen filters: as many as are listed at a time
+    (2, 64, 6, 10, 17, 3),
 ]
 
 
@@ -236,6 +238,20 @@ def test_what_is_not_finite_stays_so_and_in_its_image(way, value, images):
     x[0, 1, 3, 2] = value
     found = layer(x)
     assert not found[0, :, 1, 1].isfinite().any() and torch.equal(found[1:], expected[1:])
+
+
+@pytest.mark.parametrize("kind", [kind for kind, ways in WAYS.items() if "sparse" in ways], ids=str)
+def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind, monkeypatch):
+    layer, way = layer_of(integers((3, 5, 3, 3), 1), torch.full((3,), 99.0)), Way("sparse", monkeypatch)
+    x, gradient = channels_last(integers((2, 5, 8, 10), 1)).requires_grad_(), integers((2, 3, 4, 5), 1, 1)
+    gradient[0, 1, 2, 3] = torch.inf
+    exact = derivatives(lambda x: two_steps(x, *layer.parameters()), x, layer.parameters(), gradient)
+    x = x.detach().to(kind).requires_grad_()
+    ours = derivatives(layer.to(kind), x, layer.parameters(), gradient)
+    assert way.calls and not ours[1].isfinite().all()
+    assert all(
+        torch.equal(found.isfinite(), like.isfinite()) for found, like in zip(ours, exact, strict=True)
+    )
 
 
 def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):

@@ -45,8 +45,27 @@ def _put(builder: Any, lanes: Any, address: Any, kind: Any) -> None:
     builder.store(lanes, pointer, align=_BYTES[kind])
 
 
+def _at(builder: Any, address: Any, distance: Any, times: int = 1) -> Any:
+    """An address so many times a distance farther."""
+    if isinstance(distance, int):
+        return builder.add(address, ir.Constant(_BITS64, distance * times))
+    return builder.add(address, builder.mul(distance, ir.Constant(_BITS64, times)))
+
+
 def _all(kind: Any, value: float) -> Any:
     return ir.Constant(ir.VectorType(kind, _LANES), [value] * _LANES)
+
+
+def _function(builder: Any, name: str, result: Any, operands: list[Any]) -> Any:
+    """One of LLVM's own."""
+    found = builder.module.globals.get(name)
+    return found or ir.Function(builder.module, ir.FunctionType(result, operands), name)
+
+
+def _everywhere(builder: Any, number: Any) -> Any:
+    """A vector of that number only."""
+    first = builder.insert_element(_all(number.type, 0), number, ir.Constant(_BITS32, 0))
+    return builder.shuffle_vector(first, first, _all(_BITS32, 0))
 
 
 def _rounded(builder: Any, lanes: Any) -> Any:
@@ -248,78 +267,167 @@ def _add_products(
     if not isinstance(vectors, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
         return None
     number, half = vectors.literal_value, bool(halves.literal_value)
-    size, pairs = (2, 2) if half else (4, 1)
-    steps, sums = together(number, half) // pairs, number * pairs
-    float16 = ir.VectorType(_FLOAT, _LANES)
-    kind = ir.VectorType(_BFloat(), 2 * _LANES) if half else float16
-    name = "llvm.x86.avx512bf16.dpbf16ps.512" if half else "llvm.fma.v16f32"
+    steps, sums = together(number, half) // (1 + half), number * (1 + half)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, _, places, factors, count, rows, out = values
-        module, start = builder.module, builder.block
-        add = module.globals.get(name)
-        if add is None:
-            operands = [float16, kind, kind] if half else [kind, kind, float16]
-            add = ir.Function(module, ir.FunctionType(float16, operands), name)
-        loop, store, end = (builder.append_basic_block(part) for part in ("loop", "store", "end"))
-
-        def at(address: Any, distance: int | Any) -> Any:
-            distance = ir.Constant(_BITS64, distance) if isinstance(distance, int) else distance
-            return builder.add(address, distance)
-
-        def vector(address: Any) -> Any:
-            return builder.load(builder.inttoptr(address, ir.VectorType(_BITS16, 32).as_pointer()), align=2)
-
-        def word(address: Any) -> Any:
-            return builder.load(builder.inttoptr(address, _BITS32.as_pointer()), align=2)
-
-        def everywhere(word: Any) -> Any:
-            first = builder.insert_element(_all(_BITS32, 0), word, ir.Constant(_BITS32, 0))
-            return builder.bitcast(builder.shuffle_vector(first, first, _all(_BITS32, 0)), kind)
-
-        builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_BITS64, 0)), loop, end)
-        builder.position_at_end(loop)
-        i = builder.phi(_BITS64)
-        i.add_incoming(ir.Constant(_BITS64, 0), start)
-        before = [builder.phi(float16) for _ in range(steps * sums)]
-        after: list[Any] = []
-        for step in range(steps):
-            entries = [at(i, step * pairs + n) for n in range(pairs)]
-            begins = [
-                at(rows, builder.sext(word(at(places, builder.mul(n, ir.Constant(_BITS64, 4)))), _BITS64))
-                for n in entries
-            ]
-            factor = everywhere(word(at(factors, builder.mul(entries[0], ir.Constant(_BITS64, size)))))
-            for m in range(number):
-                row = [vector(at(begin, 64 * m)) for begin in begins]
-                if half:
-                    for order in _INTERLEAVED:
-                        pair = builder.shuffle_vector(*row, ir.Constant(ir.VectorType(_BITS32, 32), order))
-                        after.append(
-                            builder.call(add, [before[len(after)], builder.bitcast(pair, kind), factor])
-                        )
-                else:
-                    after.append(
-                        builder.call(add, [factor, builder.bitcast(row[0], kind), before[len(after)]])
-                    )
-        for old, new in zip(before, after, strict=True):
-            old.add_incoming(_all(_FLOAT, 0.0), start)
-            old.add_incoming(new, loop)
-        following = at(i, steps * pairs)
-        i.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, count), loop, store)
-        builder.position_at_end(store)
+        nothing = [_all(_FLOAT, 0.0)] * (steps * sums)
+        found = _products(builder, half, number, nothing, (places, factors, count), rows)
         for m in range(sums):
-            total = after[m]
-            for step in range(1, steps):
-                total = builder.fadd(total, after[step * sums + m])
-            address = at(out, 64 * m)
-            _put(builder, builder.fadd(_get(builder, address, _FLOAT), total), address, _FLOAT)
-        builder.branch(end)
-        builder.position_at_end(end)
+            total = _get(builder, _at(builder, out, 64 * m), _FLOAT)
+            for part in found[m::sums]:
+                total = builder.fadd(total, part)
+            _put(builder, total, _at(builder, out, 64 * m), _FLOAT)
         return context.get_dummy_value()
 
     return types.void(vectors, halves, *[types.intp] * 5), generate
+
+
+def _slide_products(
+    context: Any,
+    vectors: Any,
+    size: Any,
+    halves: Any,
+    places: Any,
+    factors: Any,
+    length: Any,
+    counts: Any,
+    number: Any,
+    rows: Any,
+    out: Any,
+) -> Any:
+    """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
+
+    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete.
+
+    Args:
+        vectors: of 64 bytes in a pixel of a row, a literal number.
+        size: pixels in a row, a literal.
+        halves, places, factors, rows: as in ``add_products``; of the first list. Those of the next are
+            ``length`` entries away, not an address.
+        counts: int64, how many entries each list has.
+        number: of lists, at least one, not an address.
+        out: float32, ``number + size - 1`` pixels, written.
+    """
+    v, pixels, half = vectors.literal_value, size.literal_value, bool(halves.literal_value)
+    sums = v * (1 + half)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, _, _, places, factors, length, counts, number, rows, out = values
+        start = builder.block
+        loop, end = (builder.append_basic_block(part) for part in ("pixels", "last"))
+
+        def store(lanes: list[Any], address: Any) -> None:
+            for m, total in enumerate(lanes):
+                _put(builder, total, _at(builder, address, 64 * m), _FLOAT)
+
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k = builder.phi(_BITS64)
+        before = [builder.phi(ir.VectorType(_FLOAT, _LANES)) for _ in range((pixels - 1) * sums)]
+        first = builder.mul(k, length)
+        count = builder.load(builder.inttoptr(_at(builder, counts, k, 8), _BITS64.as_pointer()))
+        entries = _at(builder, places, first, 4), _at(builder, factors, first, 2 if half else 4), count
+        found = _products(builder, half, v * pixels, before + [_all(_FLOAT, 0.0)] * sums, entries, rows)
+        store(found[:sums], _at(builder, out, k, 64 * sums))
+        for old, new in zip(before, found[sums:], strict=True):
+            old.add_incoming(_all(_FLOAT, 0.0), start)
+            old.add_incoming(new, builder.block)
+        following = _at(builder, k, 1)
+        k.add_incoming(ir.Constant(_BITS64, 0), start)
+        k.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, number), loop, end)
+        builder.position_at_end(end)
+        for n in range(1, pixels):
+            store(found[n * sums : (n + 1) * sums], _at(builder, out, _at(builder, k, n), 64 * sums))
+        return context.get_dummy_value()
+
+    return types.void(vectors, size, halves, *[types.intp] * 7), generate
+
+
+def _products(
+    builder: Any, half: bool, number: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
+) -> list[Any]:
+    """Code that adds the products of ``add_products`` to vectors of ``sums``, in turn if there are more.
+
+    Args:
+        number: of vectors in a row.
+        entries: places, factors, and their count.
+
+    Returns:
+        The sums, at the end of this code.
+    """
+    places, factors, count = entries
+    size, pairs = (2, 2) if half else (4, 1)
+    steps = len(sums) // (number * pairs)
+    float16 = ir.VectorType(_FLOAT, _LANES)
+    kind = ir.VectorType(_BFloat(), 2 * _LANES) if half else float16
+    if half:
+        add = _function(builder, "llvm.x86.avx512bf16.dpbf16ps.512", float16, [float16, kind, kind])
+    else:
+        add = _function(builder, "llvm.fma.v16f32", float16, [float16] * 3)
+
+    def word(address: Any) -> Any:
+        return builder.load(builder.inttoptr(address, _BITS32.as_pointer()), align=2)
+
+    def vector(address: Any) -> Any:
+        return builder.load(builder.inttoptr(address, ir.VectorType(_BITS16, 32).as_pointer()), align=2)
+
+    start = builder.block
+    loop, end = (builder.append_basic_block(part) for part in ("products", "sums"))
+    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_BITS64, 0)), loop, end)
+    builder.position_at_end(loop)
+    i = builder.phi(_BITS64)
+    before = [builder.phi(float16) for _ in sums]
+    after: list[Any] = []
+    for step in range(steps):
+        first = _at(builder, i, step * pairs)
+        begins = [
+            _at(builder, rows, builder.zext(word(_at(builder, places, _at(builder, first, n), 4)), _BITS64))
+            for n in range(pairs)
+        ]
+        factor = builder.bitcast(_everywhere(builder, word(_at(builder, factors, first, size))), kind)
+        for m in range(number):
+            row = [vector(_at(builder, begin, 64 * m)) for begin in begins]
+            if half:
+                for order in _INTERLEAVED:
+                    pair = builder.shuffle_vector(*row, ir.Constant(ir.VectorType(_BITS32, 32), order))
+                    after.append(builder.call(add, [before[len(after)], builder.bitcast(pair, kind), factor]))
+            else:
+                after.append(builder.call(add, [factor, builder.bitcast(row[0], kind), before[len(after)]]))
+    for old, new, given in zip(before, after, sums, strict=True):
+        old.add_incoming(given, start)
+        old.add_incoming(new, loop)
+    following = _at(builder, i, steps * pairs)
+    i.add_incoming(ir.Constant(_BITS64, 0), start)
+    i.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
+    builder.position_at_end(end)
+    found = [builder.phi(float16) for _ in sums]
+    for total, given, new in zip(found, sums, after, strict=True):
+        total.add_incoming(given, start)
+        total.add_incoming(new, loop)
+    return found
+
+
+def _add(context: Any, count: Any, numbers: Any, out: Any) -> Any:
+    """Add float32, so many (a literal), to those of ``out``; what lies behind is neither read nor written."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, *addresses = values
+        done = 0
+        while done < count.literal_value:
+            lanes = min(_LANES, 1 << (count.literal_value - done).bit_length() - 1)
+            pointer = ir.VectorType(_FLOAT, lanes).as_pointer()
+            numbers, out = (
+                builder.inttoptr(_at(builder, address, 4 * done), pointer) for address in addresses
+            )
+            total = builder.fadd(builder.load(numbers, align=4), builder.load(out, align=4))
+            builder.store(total, out, align=4)
+            done += lanes
+        return context.get_dummy_value()
+
+    return types.void(count, *[types.intp] * 2), generate
 
 
 def together(vectors: int, half: bool) -> int:
@@ -343,3 +451,5 @@ transpose16: Any = intrinsic(prefer_literal=True)(_transpose16)
 pair16: Any = intrinsic(_pair16)
 send16: Any = intrinsic(_send16)
 add_products: Any = intrinsic(prefer_literal=True)(_add_products)
+slide_products: Any = intrinsic(prefer_literal=True)(_slide_products)
+add: Any = intrinsic(prefer_literal=True)(_add)

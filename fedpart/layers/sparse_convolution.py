@@ -14,19 +14,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.compiled import Kernel, load
+from fedpart.compiled import load
 from fedpart.layers.pooling import bits_of, pool
 
 _ABREAST, _KERNELS = "fedpart.layers.abreast_kernels", "fedpart.layers.sparse_kernels"
 _VECTORS = "fedpart.layers.lanes_kernels"
 _LANES = 16
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
-_NUMBERS = 256  # that a row of the kernel may cover: their sums fit into registers
+_NUMBERS = 256  # that a row of the kernel covers: of more, products of matrices are as fast
+_SUMS = 30  # vectors of float32 that fit into registers
 
 
 def computes(kind: torch.dtype, channels: int, size: int) -> bool:
     """Whether this processor's vectors, and numba, can compute in that type, with such a kernel."""
-    return _Row(kind, channels, size).numbers <= _NUMBERS and _INSTRUCTIONS.get(kind) in _features()
+    if size * channels > _NUMBERS or _INSTRUCTIONS.get(kind) not in _features():
+        return False
+    return any(layout.whole for layout in _layouts(kind, channels, size))
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,19 +58,16 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    """The derivative in images of that ``shape``.
-
-    What is not finite makes pixels to the right not a number, too, as far as whole vectors reach.
-    """
+    """The derivative in images of that ``shape``."""
     n, channels, height, width = shape
-    row = _Row(gradient.dtype, channels, weight.shape[-1])
+    layouts = _layouts(gradient.dtype, channels, weight.shape[-1])
+    layout = min((layout for layout in layouts if layout.whole), key=lambda layout: layout.loads)
     out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
-    rows = weight.transpose(2, 3) if channels == 1 else weight.permute(2, 0, 3, 1)
-    rows = rows.reshape(-1, len(weight), row.numbers).to(gradient.dtype)
-    rows = row.ordered(F.pad(rows, (0, row.room - row.numbers)))
-    _, kernel = row.kernels
-    kernel(
-        bits_of(gradient).reshape(where.shape), where.numpy(), height, width, row.size,
+    rows = F.pad(weight.permute(2, 0, 3, 1), (0, 0, 0, 0, 0, 0, 0, -layout.size % layout.stacked))
+    rows = rows.reshape(-1, layout.stacked, *rows.shape[1:]).permute(0, 2, 3, 1, 4).flatten(3)
+    rows = layout.ordered(F.pad(rows, (0, layout.depth - rows.shape[-1])).to(gradient.dtype))
+    load(_KERNELS).gradient_of_images(*layout)(
+        bits_of(gradient).reshape(where.shape), where.numpy(), height, width,
         bits_of(rows.contiguous()), bits_of(out).reshape(n * height, -1),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)
@@ -79,50 +79,48 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
     What is not finite in images makes fewer of them not a number than in a sum over all pixels.
     """
     n, channels, height, width = x.shape
-    row, filters = _Row(x.dtype, channels, shape[-1]), shape[0]
-    rows = torch.zeros(1 if channels == 1 else row.size, filters, row.room)
+    filters, size = shape[0], shape[-1]
+    layout = min(_layouts(x.dtype, channels, size), key=lambda layout: layout.loads)
+    rows = torch.zeros(-(-size // layout.stacked), filters, layout.vectors * layout.lanes)
     bias = torch.zeros(filters)
-    kernel, _ = row.kernels
-    kernel(
+    load(_KERNELS).gradient_of_weights(*layout)(
         bits_of(gradient).reshape(where.shape), where.numpy(),
-        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, row.size,
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width,
         rows.numpy(), bias.numpy(),
     )  # fmt: skip
-    rows = row.ordered(rows)[..., : row.numbers]
-    if channels == 1:
-        return rows.reshape(filters, 1, row.size, row.size).transpose(2, 3), bias
-    return rows.reshape(row.size, filters, row.size, channels).permute(1, 3, 0, 2), bias
+    rows = layout.ordered(rows)[..., : size * layout.depth].reshape(-1, filters, size, layout.depth)
+    rows = rows[..., : layout.stacked * channels].reshape(-1, filters, size, layout.stacked, channels)
+    return rows.permute(1, 4, 0, 3, 2).flatten(2, 3)[:, :, :size], bias
 
 
-class _Row(NamedTuple):
-    """Numbers side by side that a row of the kernel covers; of one channel, all rows of pixels are one."""
+class _Layout(NamedTuple):
+    """How kernels lay pixels out, and what they are compiled for: see ``sparse_kernels``."""
 
-    kind: torch.dtype
     channels: int
     size: int
+    stacked: int
+    depth: int
+    halves: int
 
     @property
-    def numbers(self) -> int:
-        return self.size * (self.size if self.channels == 1 else self.channels)
-
-    @property
-    def halves(self) -> int:
-        return int(self.kind == torch.bfloat16)
+    def lanes(self) -> int:
+        """Numbers in a vector."""
+        return 16 << self.halves
 
     @property
     def vectors(self) -> int:
-        return -(-self.numbers // (16 << self.halves))
+        """That cover a row of the kernel."""
+        return -(-self.size * self.depth // self.lanes)
 
     @property
-    def room(self) -> int:
-        """Numbers of whole vectors."""
-        return self.vectors * (16 << self.halves)
+    def whole(self) -> bool:
+        """Whether every pixel begins with a vector."""
+        return self.depth % self.lanes == 0
 
     @property
-    def kernels(self) -> tuple[Kernel, Kernel]:
-        """For derivatives in the parameters, and in the images."""
-        found: tuple[Kernel, Kernel] = load(_KERNELS).kernels(self.vectors, self.halves)
-        return found
+    def loads(self) -> int:
+        """Lines of the cache that all rows of the kernel touch: two for a vector that may begin anywhere."""
+        return -(-self.size // self.stacked) * self.vectors * (1 if self.whole else 2)
 
     def ordered(self, rows: Tensor) -> Tensor:
         """Numbers of whole vectors in the order of their sums, or sums in the order of the numbers."""
@@ -130,6 +128,20 @@ class _Row(NamedTuple):
             return rows
         order = torch.tensor(load(_VECTORS).ORDER).argsort()
         return rows.reshape(*rows.shape[:-1], -1, len(order))[..., order].flatten(-2)
+
+
+@cache
+def _layouts(kind: torch.dtype, channels: int, size: int) -> list[_Layout]:
+    """Those whose sums fit into registers."""
+    halves = int(kind == torch.bfloat16)
+    lanes = 16 << halves
+    depths = ((stacked, stacked * channels) for stacked in range(1, size + 1))
+    layouts = [
+        _Layout(channels, size, stacked, depth, halves)
+        for stacked, close in depths
+        for depth in (close, -(-close // lanes) * lanes)
+    ]
+    return [layout for layout in layouts if layout.vectors << halves <= _SUMS]
 
 
 @cache

@@ -40,17 +40,9 @@ from fedpart.layers.amx_kernels import (
     zero3,
 )
 from fedpart.layers.lanes_kernels import copy, pair16, pool16, round16, send16
-from fedpart.layers.padded_kernels import lay_out
+from fedpart.layers.padded_kernels import aligned, lay_out
 
 _jit = partial(jit, uses=(amx_kernels.__file__, lanes_kernels.__file__, padded_kernels.__file__))
-
-
-@_jit
-def _room(size: int) -> Any:
-    """``[size]`` zeros, int16, from where a line of the cache begins."""
-    found = np.zeros(size + 32, np.int16)
-    first = -found.ctypes.data % 64 // 2
-    return found[first : first + size]
 
 
 @_jit
@@ -138,8 +130,8 @@ def convolve_and_pool(
     reach = (weight.shape[1] * stacked) // 2
     depth = channels * stacked
     across = ((width + 2 * reach) * depth + 63) // 32 * 32
-    padded = _room((height + 2 * reach) * across).reshape((-1, across))
-    found = _room(4 * width * columns).view(np.float32)
+    padded = aligned((height + 2 * reach) * across).reshape((-1, across))
+    found = aligned(4 * width * columns).view(np.float32)
     most, spots = np.empty(out.shape[1] + columns, np.uint16), np.empty(out.shape[1] + columns, np.uint8)
     before, down, wide = np.zeros(64, np.uint8), 2 * padded.shape[1], 4 * columns
     configuration(before.ctypes.data)
@@ -203,7 +195,7 @@ def gradient_of_weights(
     for m in range(size * across * blocks):
         i, j, block = m // (across * blocks), m // blocks % across, m % blocks
         offsets[m] = 2 * (i * full + j) + block * rows * apart
-    pairs = _room(32 * steps * columns)
+    pairs = aligned(32 * steps * columns)
     room = gradient.shape[1] + columns
     line, spots = np.zeros(room, np.int16), np.zeros(room, np.uint8)
     sums, before = np.zeros(columns, np.float32), np.zeros(64, np.uint8)
@@ -264,8 +256,8 @@ def gradient_of_images(
     reach, lanes = weight.shape[1] // 2, -(-filters // 16) * 16
     room = gradient.shape[1] + lanes
     across = ((width + 2 * reach) * filters + 63) // 32 * 32
-    padded = _room((height + 2 * reach) * across).reshape((-1, across))
-    found = _room(4 * width * columns).view(np.float32)
+    padded = aligned((height + 2 * reach) * across).reshape((-1, across))
+    found = aligned(4 * width * columns).view(np.float32)
     line, spots = np.zeros(room, np.int16), np.zeros(room, np.uint8)
     pixels = np.empty(out.shape[1] + columns, np.int16)
     before, down, wide = np.zeros(64, np.uint8), 2 * padded.shape[1], 4 * columns
