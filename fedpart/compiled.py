@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import zlib
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 Kernel = Callable[..., Any]
@@ -18,17 +19,17 @@ def load(module: str) -> Any:
     return importlib.import_module(module) if importlib.util.find_spec("numba") else None
 
 
-def jit(function: Kernel, uses: tuple[str, ...] = ()) -> Kernel:
+def jit(function: Kernel, uses: tuple[ModuleType, ...] = ()) -> Kernel:
     """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
 
     Args:
         function: is compiled anew when its file has changed.
-        uses: other files whose changes count as well, since instructions come from there.
+        uses: other modules whose changes count as well, since instructions come from there.
     """
     import numba
 
     if uses:
-        read = b"".join(Path(file).read_bytes() for file in uses)
+        read = "".join(map(inspect.getsource, uses)).encode()
         function.__qualname__ += f"_{zlib.crc32(read):08x}"  # a part of the file's name
     compiled: Callable[..., Any] = numba.njit
     try:

@@ -4,7 +4,7 @@ Every test runs in all ways that this machine has; two say which these are.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numba
 import numpy as np
@@ -416,12 +416,13 @@ def test_a_second_derivative_is_an_error_and_not_zero(way):
 
 
 def test_machine_code_is_made_anew_for_other_instructions(tmp_path):
-    file, names = tmp_path / "instructions.py", []
-    for text in ("1", "2", "1"):
+    file, names, module = tmp_path / "instructions.py", [], ModuleType("instructions")
+    module.__file__ = str(file)
+    for text in ("1", "22", "1"):
         file.write_text(text)
 
         def kernel(out):
             out[0] = 1
 
-        names.append(jit(kernel, uses=(str(file),)).py_func.__qualname__)
+        names.append(jit(kernel, uses=(module,)).py_func.__qualname__)
     assert names[0] == names[2] != names[1]

@@ -17,10 +17,9 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from fedpart.layers.lanes_kernels import features, typed
+from fedpart.layers.lanes_kernels import BITS8, BITS64, features, typed
 
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, ...)
-_BITS8, _BITS64 = ir.IntType(8), ir.IntType(64)
 
 
 @cache
@@ -46,13 +45,13 @@ def _instruction(name: str, operands: int, *tiles: int) -> Any:
     """``llvm.x86.NAME`` of given tiles and, as far as it has them, an address and a distance between rows."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        full, pointer = f"llvm.x86.{name}", _BITS8.as_pointer()
+        full, pointer = f"llvm.x86.{name}", BITS8.as_pointer()
         function = builder.module.globals.get(full)
         if function is None:
-            kinds = [_BITS8] * len(tiles) + [pointer, _BITS64][:operands]
+            kinds = [BITS8] * len(tiles) + [pointer, BITS64][:operands]
             function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), kinds), full)
         start = [builder.inttoptr(address, pointer) for address in values[:1]]
-        builder.call(function, [ir.Constant(_BITS8, tile) for tile in tiles] + start + list(values[1:]))
+        builder.call(function, [ir.Constant(BITS8, tile) for tile in tiles] + start + list(values[1:]))
         return context.get_dummy_value()
 
     def none(context: Any) -> Any:

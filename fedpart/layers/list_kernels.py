@@ -9,22 +9,23 @@ from numba import types
 from numba.extending import intrinsic
 
 from fedpart.layers.lanes_kernels import (
-    _BITS8,
-    _BITS16,
-    _BITS32,
-    _BITS64,
-    _BYTES,
-    _FLOAT,
-    _LANES,
-    _all,
-    _at,
-    _function,
-    _get,
-    _put,
+    BITS8,
+    BITS16,
+    BITS32,
+    BITS64,
+    BYTES,
+    FLOAT,
+    FLOATS,
+    LANES,
+    WORDS,
+    at,
+    constant,
+    function,
+    get,
+    put,
+    transposed,
 )
 from fedpart.layers.pooling_kernels import NOWHERE
-
-_WORDS = ir.VectorType(_BITS32, _LANES)
 
 
 def _list(
@@ -38,22 +39,22 @@ def _list(
         lists: addresses of such places, and of such factors, of 16 bits if ``half``.
         count: address of the entries' number.
     """
-    compress = _function(builder, "llvm.x86.avx512.mask.compress.v16i32", _WORDS, [_WORDS, _WORDS, kept.type])
-    number = builder.inttoptr(count, _BITS64.as_pointer())
+    compress = function(builder, "llvm.x86.avx512.mask.compress.v16i32", WORDS, [WORDS, WORDS, kept.type])
+    number = builder.inttoptr(count, BITS64.as_pointer())
     n = builder.load(number)
     for entries, address, size in zip(lanes, lists, (4, 2 if half else 4), strict=True):
-        entries = builder.call(compress, [entries, _all(_BITS32, 0), kept])
+        entries = builder.call(compress, [entries, constant(BITS32, 0), kept])
         if size == 2:
-            entries = builder.trunc(entries, ir.VectorType(_BITS16, _LANES))
-        _put(builder, entries, _at(builder, address, n, size), entries.type.element)
-    more = builder.ctpop(builder.bitcast(kept, _BITS16))
-    builder.store(builder.add(n, builder.zext(more, _BITS64)), number)
+            entries = builder.trunc(entries, ir.VectorType(BITS16, LANES))
+        put(builder, entries, at(builder, address, n, size), entries.type.element)
+    more = builder.ctpop(builder.bitcast(kept, BITS16))
+    builder.store(builder.add(n, builder.zext(more, BITS64)), number)
 
 
 def _wide(builder: Any, address: Any, kind: Any) -> Any:
     """Numbers without a sign as numbers of 32 bits."""
-    lanes = _get(builder, address, kind)
-    return lanes if kind == _BITS32 else builder.zext(lanes, _WORDS)
+    lanes = get(builder, address, kind)
+    return lanes if kind == BITS32 else builder.zext(lanes, WORDS)
 
 
 def _list_by_filter(
@@ -73,7 +74,7 @@ def _list_by_filter(
     """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
 
     Args:
-        halves: a literal: 1 for gradients and factors in bfloat16, 0 for float32.
+        halves: a literal: 1 for gradients and factors in bFLOATS, 0 for float32.
         gradient: of the first cell; those of the next are ``apart`` numbers away, not an address.
         where: of ``pooling_kernels.pool``; like ``gradient``.
         cells: int32, the place of each, or -1 for those that there are not.
@@ -87,32 +88,26 @@ def _list_by_filter(
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, gradient, where, apart, cells, pixels, places, factors, length, counts, totals = values
-        size, bits = (2, _BITS16) if half else (4, _BITS32)
-        float16 = ir.VectorType(_FLOAT, _LANES)
-        permute = _function(builder, "llvm.x86.avx512.permvar.si.512", _WORDS, [_WORDS, _WORDS])
+        size, bits = (2, BITS16) if half else (4, BITS32)
+        permute = function(builder, "llvm.x86.avx512.permvar.si.512", WORDS, [WORDS, WORDS])
 
         def by_filter(address: Any, kind: Any) -> list[Any]:
-            rows = [
-                _wide(builder, _at(builder, address, apart, _BYTES[kind] * n), kind) for n in range(_LANES)
-            ]
-            for _ in range(4):
-                pairs = zip(rows[:8], rows[8:], strict=True)
-                rows = [builder.shuffle_vector(*pair, order) for pair in pairs for order in _MIXED]
-            return rows
+            addresses = [at(builder, address, apart, BYTES[kind] * n) for n in range(LANES)]
+            return transposed(builder, [_wide(builder, place, kind) for place in addresses])
 
-        begins, moved = _get(builder, cells, _BITS32), _get(builder, pixels, _BITS32)
-        there = builder.icmp_signed(">=", begins, _all(_BITS32, 0))
+        begins, moved = get(builder, cells, BITS32), get(builder, pixels, BITS32)
+        there = builder.icmp_signed(">=", begins, constant(BITS32, 0))
         for n, (spots, numbers) in enumerate(
-            zip(by_filter(where, _BITS8), by_filter(gradient, bits), strict=True)
+            zip(by_filter(where, BITS8), by_filter(gradient, bits), strict=True)
         ):
-            kept = builder.and_(there, builder.icmp_unsigned("<", spots, _all(_BITS32, int(NOWHERE))))
+            kept = builder.and_(there, builder.icmp_unsigned("<", spots, constant(BITS32, int(NOWHERE))))
             found = builder.add(begins, builder.call(permute, [moved, spots]))
-            lists = _at(builder, places, length, 4 * n), _at(builder, factors, length, size * n)
-            _list(builder, half, kept, (found, numbers), lists, _at(builder, counts, 8 * n))
-            numbers = builder.shl(numbers, _all(_BITS32, 16)) if half else numbers
-            numbers = builder.bitcast(builder.select(kept, numbers, _all(_BITS32, 0)), float16)
-            total = _at(builder, totals, 64 * n)
-            _put(builder, builder.fadd(_get(builder, total, _FLOAT), numbers), total, _FLOAT)
+            lists = at(builder, places, length, 4 * n), at(builder, factors, length, size * n)
+            _list(builder, half, kept, (found, numbers), lists, at(builder, counts, 8 * n))
+            numbers = builder.shl(numbers, constant(BITS32, 16)) if half else numbers
+            numbers = builder.bitcast(builder.select(kept, numbers, constant(BITS32, 0)), FLOATS)
+            total = at(builder, totals, 64 * n)
+            put(builder, builder.fadd(get(builder, total, FLOAT), numbers), total, FLOAT)
         return context.get_dummy_value()
 
     return types.void(halves, *[types.intp] * 10), generate
@@ -143,27 +138,19 @@ def _list_by_pixel(
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, gradient, where, filters, places, factors, length, counts, down = values
-        begins = _get(builder, filters, _BITS32)
-        numbers = _wide(builder, gradient, _BITS16 if half else _BITS32)
-        spots, there = _get(builder, where, _BITS8), builder.icmp_signed(">=", begins, _all(_BITS32, 0))
+        begins = get(builder, filters, BITS32)
+        numbers = _wide(builder, gradient, BITS16 if half else BITS32)
+        spots, there = get(builder, where, BITS8), builder.icmp_signed(">=", begins, constant(BITS32, 0))
         for n in range(4):
-            kept = builder.and_(there, builder.icmp_unsigned("==", spots, _all(_BITS8, n)))
-            pixel = _at(builder, ir.Constant(_BITS64, n % 2), down, n // 2)
+            kept = builder.and_(there, builder.icmp_unsigned("==", spots, constant(BITS8, n)))
+            pixel = at(builder, ir.Constant(BITS64, n % 2), down, n // 2)
             first = builder.mul(pixel, length)
-            lists = _at(builder, places, first, 4), _at(builder, factors, first, 2 if half else 4)
-            _list(builder, half, kept, (begins, numbers), lists, _at(builder, counts, pixel, 8))
+            lists = at(builder, places, first, 4), at(builder, factors, first, 2 if half else 4)
+            _list(builder, half, kept, (begins, numbers), lists, at(builder, counts, pixel, 8))
         return context.get_dummy_value()
 
     return types.void(halves, *[types.intp] * 8), generate
 
-
-_MIXED = [
-    ir.Constant(
-        ir.VectorType(_BITS32, _LANES), [n for lane in range(8) for n in (first + lane, first + lane + 16)]
-    )
-    for first in (0, 8)
-]
-"""Pairs of a lane of each of two vectors, of either half of them. Four times so, sixteen rows are columns."""
 
 list_by_filter: Any = intrinsic(prefer_literal=True)(_list_by_filter)
 list_by_pixel: Any = intrinsic(prefer_literal=True)(_list_by_pixel)

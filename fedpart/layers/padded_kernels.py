@@ -42,4 +42,4 @@ def _lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int
                     padded[y, (k + reach) * stacked + i] = x[top + y + i - reach, k]
 
 
-lay_out = jit(_lay_out, uses=(lanes_kernels.__file__,))
+lay_out = jit(_lay_out, uses=(lanes_kernels,))

@@ -12,153 +12,240 @@ from numba import types
 from numba.extending import intrinsic
 
 from fedpart.layers.lanes_kernels import (
-    _BITS32,
-    _BITS64,
-    _FLOAT,
-    _LANES,
-    _all,
-    _BFloat,
-    _get,
-    _pooled,
-    _put,
-    _rounded,
+    BITS32,
+    BITS64,
+    FLOAT,
+    FLOATS,
+    LANES,
+    WORDS,
+    at,
+    constant,
+    everywhere,
+    function,
+    get,
+    put,
+    rounded,
+    word,
 )
 
-_FLOATS = ir.VectorType(_FLOAT, _LANES)
-_WORDS = ir.VectorType(_BITS32, _LANES)
+
+class _BFloat(ir.Type):  # type: ignore[misc]
+    """bfloat16, of which llvmlite does not know; LLVM does."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
 
 
-class _Factors:
-    """Of products: vectors of float32, or of pairs of bfloat16, whose two products are added."""
+class Multiply:
+    """Code for products of sixteen float32, or of as many pairs of bfloat16, whose two products are added.
+
+    Args:
+        builder: of the code.
+        half: whether factors are in bfloat16.
+    """
 
     def __init__(self, builder: Any, half: bool) -> None:
         self.builder, self.half = builder, half
-        self.kind = ir.VectorType(_BFloat(), 2 * _LANES) if half else _FLOATS
+        self.kind = ir.VectorType(_BFloat(), 2 * LANES) if half else FLOATS
         name = "llvm.x86.avx512bf16.dpbf16ps.512" if half else "llvm.fma.v16f32"
-        operands = [_FLOATS, self.kind, self.kind] if half else [self.kind, self.kind, _FLOATS]
-        found = builder.module.globals.get(name)
-        self.function = found or ir.Function(builder.module, ir.FunctionType(_FLOATS, operands), name)
+        operands = [FLOATS, self.kind, self.kind] if half else [FLOATS] * 3
+        self.function = function(builder, name, FLOATS, operands)
 
     def vector(self, address: Any) -> Any:
-        """Sixteen factors, or pairs of them."""
-        return self.builder.bitcast(_get(self.builder, address, _BITS32), self.kind)
+        """Factors that lie there."""
+        kind = ir.VectorType(ir.IntType(16), 2 * LANES)
+        return self.builder.load(self.builder.inttoptr(address, kind.as_pointer()), align=2)
 
     def everywhere(self, address: Any) -> Any:
-        """One factor, or pair, in all lanes."""
-        return self.builder.bitcast(_everywhere(self.builder, address), self.kind)
+        """One factor, or one pair, in all lanes."""
+        return everywhere(self.builder, word(self.builder, address))
 
     def add(self, total: Any, left: Any, right: Any) -> Any:
-        """``total + left * right``."""
+        """``total + left * right``; factors are the bits of some type."""
+        left, right = (self.builder.bitcast(factor, self.kind) for factor in (left, right))
         return self.builder.call(self.function, [total, left, right] if self.half else [left, right, total])
 
-
-def _everywhere(builder: Any, address: Any) -> Any:
-    """A word in all lanes."""
-    word = builder.load(builder.inttoptr(address, _BITS32.as_pointer()), align=2)
-    first = builder.insert_element(_all(_BITS32, 0), word, ir.Constant(_BITS32, 0))
-    return builder.shuffle_vector(first, first, _all(_BITS32, 0))
-
-
-def _loop(builder: Any, count: Any, carried: list[tuple[Any, Any]], body: Any) -> list[Any]:
-    """Run ``body`` so many times, at least once.
-
-    Args:
-        count: 64 bits.
-        carried: pairs: a value before the loop, and its type.
-        body: of the values of this time; returns the values of the next.
-
-    Returns:
-        The values after the loop.
-    """
-    before, loop = builder.block, builder.append_basic_block("loop")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    time, *values = (builder.phi(kind) for kind in (_BITS64, *(kind for _, kind in carried)))
-    found = body(list(values))
-    following = builder.add(time, ir.Constant(_BITS64, 1))
-    last, end = builder.block, builder.append_basic_block("end")
-    starts = [ir.Constant(_BITS64, 0), *(start for start, _ in carried)]
-    for phi, start, new in zip([time, *values], starts, [following, *found], strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(new, last)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
-    builder.position_at_end(end)
-    return list(found)
+    def bits(self, total: Any) -> Any:
+        """Sums as words: float32, or rounded to bfloat16 in the lower half."""
+        if self.half:
+            return self.builder.zext(rounded(self.builder, total), WORDS)
+        return self.builder.bitcast(total, WORDS)
 
 
-def _pool_products(
+def _add_products(
     context: Any,
-    filters: Any,
+    vectors: Any,
     halves: Any,
-    start: Any,
-    right: Any,
-    down: Any,
+    places: Any,
+    factors: Any,
+    count: Any,
     rows: Any,
-    steps: Any,
-    weight: Any,
-    apart: Any,
-    bias: Any,
     out: Any,
-    where: Any,
 ) -> Any:
-    """Convolve four pixels of sixteen images with some filters, pool and rectify them.
+    """Add ``sum_i factors[i] * row_i`` to ``out``, with all sums in registers.
 
     Args:
-        filters: a literal: how many, at most :data:`MOST`.
-        halves: a literal: 1 for words that are pairs of bfloat16, 0 for float32.
-        start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
-            pixels' are ``right`` and ``down`` bytes away.
-        rows, steps: numbers, at least 1: of the kernel's rows, which are ``down`` bytes away from each other
-            in the images, and of the words that one covers.
-        weight: words, by row, step and filter; its rows are ``apart``.
-        bias: float32, of each filter.
-        out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
-        where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
+        vectors: of 64 bytes in a row, a literal number.
+        halves: a literal: 1 for factors and rows in bfloat16, 0 for float32.
+        places: int32, where row i begins, in bytes from ``rows`` on.
+        factors: in the rows' type. There are :func:`together` or a multiple of it, of which those that
+            ``count`` does not count are 0.
+        count: how many there are, not an address.
+        rows: where place 0 is.
+        out: float32, as many as there are numbers in a row. Those of bfloat16 rows come in the order of
+            ``ORDER``.
     """
-    if not isinstance(filters, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
+    if not isinstance(vectors, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
         return None
-    number, half = filters.literal_value, bool(halves.literal_value)
+    number, half = vectors.literal_value, bool(halves.literal_value)
+    steps, sums = together(number, half) // (1 + half), number * (1 + half)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, _, start, right, down, rows, steps, weight, apart, bias, out, where = values
-        factors = _Factors(builder, half)
-        zeros = [(_all(_FLOAT, 0.0), _FLOATS)] * (4 * number)
-
-        def at(address: Any, distance: int) -> Any:
-            return builder.add(address, ir.Constant(_BITS64, distance))
-
-        def step(values: list[Any]) -> list[Any]:
-            pixels, kernel, *sums = values
-            lower = builder.add(pixels, down)
-            four = [pixels, builder.add(pixels, right), lower, builder.add(lower, right)]
-            lanes = [factors.vector(address) for address in four]
-            added = []
-            for n in range(number):
-                weight = factors.everywhere(at(kernel, 4 * n))
-                added += [factors.add(sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)]
-            return [at(pixels, 4 * _LANES), at(kernel, 4 * number), *added]
-
-        def row(values: list[Any]) -> list[Any]:
-            pixels, kernel, *sums = values
-            carried = [(pixels, _BITS64), (kernel, _BITS64), *((total, _FLOATS) for total in sums)]
-            _, _, *sums = _loop(builder, steps, carried, step)
-            return [builder.add(pixels, down), builder.add(kernel, apart), *sums]
-
-        _, _, *sums = _loop(builder, rows, [(start, _BITS64), (weight, _BITS64), *zeros], row)
-        for n in range(number):
-            added = builder.bitcast(_everywhere(builder, at(bias, 4 * n)), _FLOATS)
-            largest, spot = _pooled(builder, sums[4 * n : 4 * n + 4], added, _BITS32)
-            bits = (
-                builder.zext(_rounded(builder, largest), _WORDS) if half else builder.bitcast(largest, _WORDS)
-            )
-            _put(builder, bits, at(out, 4 * _LANES * n), _BITS32)
-            _put(builder, spot, at(where, 4 * _LANES * n), _BITS32)
+        _, _, places, factors, count, rows, out = values
+        nothing = [constant(FLOAT, 0.0)] * (steps * sums)
+        found = _products(builder, half, number, nothing, (places, factors, count), rows)
+        for m in range(sums):
+            total = get(builder, at(builder, out, 64 * m), FLOAT)
+            for part in found[m::sums]:
+                total = builder.fadd(total, part)
+            put(builder, total, at(builder, out, 64 * m), FLOAT)
         return context.get_dummy_value()
 
-    return types.void(filters, halves, *[types.intp] * 10), generate
+    return types.void(vectors, halves, *[types.intp] * 5), generate
 
 
-MOST = 6
-"""Filters of ``pool_products``: four sums of each, four pixels and a weight fill 29 of 32 registers."""
+def _slide_products(
+    context: Any,
+    vectors: Any,
+    size: Any,
+    halves: Any,
+    places: Any,
+    factors: Any,
+    length: Any,
+    counts: Any,
+    number: Any,
+    rows: Any,
+    out: Any,
+) -> Any:
+    """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
 
-pool_products: Any = intrinsic(prefer_literal=True)(_pool_products)
+    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete.
+
+    Args:
+        vectors: of 64 bytes in a pixel of a row, a literal number.
+        size: pixels in a row, a literal.
+        halves, places, factors, rows: as in ``add_products``; of the first list. Those of the next are
+            ``length`` entries away, not an address.
+        counts: int64, how many entries each list has.
+        number: of lists, at least one, not an address.
+        out: float32, ``number + size - 1`` pixels, written.
+    """
+    v, pixels, half = vectors.literal_value, size.literal_value, bool(halves.literal_value)
+    sums = v * (1 + half)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, _, _, places, factors, length, counts, number, rows, out = values
+        start = builder.block
+        loop, end = (builder.append_basic_block(part) for part in ("pixels", "last"))
+
+        def store(lanes: list[Any], address: Any) -> None:
+            for m, total in enumerate(lanes):
+                put(builder, total, at(builder, address, 64 * m), FLOAT)
+
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k = builder.phi(BITS64)
+        before = [builder.phi(FLOATS) for _ in range((pixels - 1) * sums)]
+        first = builder.mul(k, length)
+        count = builder.load(builder.inttoptr(at(builder, counts, k, 8), BITS64.as_pointer()))
+        entries = at(builder, places, first, 4), at(builder, factors, first, 2 if half else 4), count
+        found = _products(builder, half, v * pixels, before + [constant(FLOAT, 0.0)] * sums, entries, rows)
+        store(found[:sums], at(builder, out, k, 64 * sums))
+        for old, new in zip(before, found[sums:], strict=True):
+            old.add_incoming(constant(FLOAT, 0.0), start)
+            old.add_incoming(new, builder.block)
+        following = at(builder, k, 1)
+        k.add_incoming(ir.Constant(BITS64, 0), start)
+        k.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, number), loop, end)
+        builder.position_at_end(end)
+        for n in range(1, pixels):
+            store(found[n * sums : (n + 1) * sums], at(builder, out, at(builder, k, n), 64 * sums))
+        return context.get_dummy_value()
+
+    return types.void(vectors, size, halves, *[types.intp] * 7), generate
+
+
+def _products(
+    builder: Any, half: bool, number: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
+) -> list[Any]:
+    """Code that adds the products of ``add_products`` to vectors of ``sums``, in turn if there are more.
+
+    Args:
+        number: of vectors in a row.
+        entries: places, factors, and their count.
+
+    Returns:
+        The sums, at the end of this code.
+    """
+    places, factors, count = entries
+    size, pairs = (2, 2) if half else (4, 1)
+    steps, multiply = len(sums) // (number * pairs), Multiply(builder, half)
+    start = builder.block
+    loop, end = (builder.append_basic_block(part) for part in ("products", "sums"))
+    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(BITS64, 0)), loop, end)
+    builder.position_at_end(loop)
+    i = builder.phi(BITS64)
+    before = [builder.phi(FLOATS) for _ in sums]
+    after: list[Any] = []
+    for step in range(steps):
+        first = at(builder, i, step * pairs)
+        begins = [
+            at(builder, rows, builder.zext(word(builder, at(builder, places, entry, 4)), BITS64))
+            for entry in (at(builder, first, n) for n in range(pairs))
+        ]
+        factor = multiply.everywhere(at(builder, factors, first, size))
+        for m in range(number):
+            row = [multiply.vector(at(builder, begin, 64 * m)) for begin in begins]
+            if half:
+                orders = (ir.Constant(ir.VectorType(BITS32, 32), order) for order in _INTERLEAVED)
+                row = [builder.shuffle_vector(*row, order) for order in orders]
+            for lanes in row:
+                after.append(multiply.add(before[len(after)], lanes, factor))
+    for old, new, given in zip(before, after, sums, strict=True):
+        old.add_incoming(given, start)
+        old.add_incoming(new, loop)
+    following = at(builder, i, steps * pairs)
+    i.add_incoming(ir.Constant(BITS64, 0), start)
+    i.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
+    builder.position_at_end(end)
+    found = [builder.phi(FLOATS) for _ in sums]
+    for total, given, new in zip(found, sums, after, strict=True):
+        total.add_incoming(given, start)
+        total.add_incoming(new, loop)
+    return found
+
+
+def together(vectors: int, half: bool) -> int:
+    """How many products ``add_products`` adds at a time: enough that none waits for the one before."""
+    return max(1, 4 // vectors) * (2 if half else 1)
+
+
+_INTERLEAVED = [
+    [8 * lane + 4 * half + n + other for lane in range(4) for n in range(4) for other in (0, 32)]
+    for half in range(2)
+]
+"""Of two vectors in bfloat16: pairs of a number of each, of either half of every 16 bytes, as the processor
+interleaves them at once."""
+ORDER = [8 * lane + 4 * half + n for half in range(2) for lane in range(4) for n in range(4)]
+"""Which number of 32 ``add_products`` has added up in each place."""
+
+add_products: Any = intrinsic(prefer_literal=True)(_add_products)
+slide_products: Any = intrinsic(prefer_literal=True)(_slide_products)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from fedpart.compiled import load
 from fedpart.layers.pooling import bits_of, pool
 
+_VECTORS, _PRODUCTS = "fedpart.layers.lanes_kernels", "fedpart.layers.product_kernels"
 _ABREAST, _KERNELS = "fedpart.layers.abreast_kernels", "fedpart.layers.sparse_kernels"
-_VECTORS = "fedpart.layers.lanes_kernels"
 _LANES = 16
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel covers: of more, products of matrices are as fast
@@ -126,7 +126,7 @@ class _Layout(NamedTuple):
         """Numbers of whole vectors in the order of their sums, or sums in the order of the numbers."""
         if not self.halves:
             return rows
-        order = torch.tensor(load(_VECTORS).ORDER).argsort()
+        order = torch.tensor(load(_PRODUCTS).ORDER).argsort()
         return rows.reshape(*rows.shape[:-1], -1, len(order))[..., order].flatten(-2)
 
 

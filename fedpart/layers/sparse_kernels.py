@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from fedpart.compiled import Kernel, jit
-from fedpart.layers import lanes_kernels, list_kernels, padded_kernels
-from fedpart.layers.lanes_kernels import add, add_products, copy, round16, slide_products, together
+from fedpart.layers import lanes_kernels, list_kernels, padded_kernels, product_kernels
+from fedpart.layers.lanes_kernels import add, copy, round16
 from fedpart.layers.list_kernels import list_by_filter, list_by_pixel
 from fedpart.layers.padded_kernels import aligned
+from fedpart.layers.product_kernels import add_products, slide_products, together
 
-_USES = (lanes_kernels.__file__, list_kernels.__file__, padded_kernels.__file__)
+_USES = (lanes_kernels, list_kernels, padded_kernels, product_kernels)
 
 
 @cache

@@ -42,7 +42,7 @@ from fedpart.layers.amx_kernels import (
 from fedpart.layers.lanes_kernels import copy, pair16, pool16, round16, send16
 from fedpart.layers.padded_kernels import aligned, lay_out
 
-_jit = partial(jit, uses=(amx_kernels.__file__, lanes_kernels.__file__, padded_kernels.__file__))
+_jit = partial(jit, uses=(amx_kernels, lanes_kernels, padded_kernels))
 
 
 @_jit
