@@ -1,8 +1,9 @@
-"""A pooled convolution whose derivatives are computed where pooling has kept a pixel, and nowhere else.
+"""A pooled convolution on vectors, whose derivatives are computed where pooling has kept a pixel.
 
-Of four pixels pooling keeps one, in every channel another, and ReLU keeps those that are positive. So three
-of four numbers of the convolution's gradient are zero, or more, which a product of matrices cannot make use
-of. Where few channels lie side by side, each of the others is one row of numbers times one factor.
+Forward, sixteen images are computed abreast, one in each lane. Backward, three of four numbers of the
+convolution's gradient are zero, or more, since of four pixels pooling keeps one, in every channel another,
+and ReLU those that are positive. A product of matrices cannot make use of that. Where few channels lie side
+by side, each of the others is one row of numbers times one factor.
 """
 
 from __future__ import annotations
