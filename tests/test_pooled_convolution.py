@@ -177,6 +177,18 @@ def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
 
 
 @pytest.mark.parametrize("kind", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "bias", [integers((7, 3), 2, 1)[:, 1], torch.ones(()).expand(7)], ids=["column", "one"]
+)
+def test_a_bias_may_be_a_part_of_something_else(kind, bias):
+    """Of float32 images in float32, of bfloat16 under autocast; sixteen are as many as vectors take."""
+    weight, x = integers((7, 3, 3, 3), 1), channels_last(integers((16, 3, 4, 6), 2, 2))
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        found = layer_of(weight, bias)(x)
+    assert not bias.is_contiguous() and torch.equal(found.float(), two_steps(x, weight, bias))
+
+
+@pytest.mark.parametrize("kind", WAYS, ids=str)
 def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     layer = layer_of(integers((5, 3, 3, 3), 1), integers((5,), 2, 1)).to(kind)
     part = channels_last(integers((1, 3, 6, 10), 2, 2)).to(kind)[..., 1:9]
@@ -372,6 +384,14 @@ def test_what_a_convolution_refuses_is_refused(way, channels, kind):
     layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
     with pytest.raises(RuntimeError, match=r"channels|should be the same"):
         layer(x.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("shape", [(3,), (5,), (), (4, 1)], ids=str)
+def test_a_bias_of_other_filters_is_refused(way, shape):
+    """Kernels would read beyond its end."""
+    layer, x = layer_of(integers((4, 3, 5, 5), 1), torch.zeros(shape)), integers((16, 3, 4, 6), 2)
+    with pytest.raises(RuntimeError, match="bias"):
+        layer.to(torch.bfloat16)(channels_last(x).to(torch.bfloat16))
 
 
 def test_autocast_leaves_double_precision_as_it_is():

@@ -51,6 +51,8 @@ def _fits(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     if x.shape[1:].numel() > _LARGE:
         return False
     channels, high, across = weight.shape[1:]  # maybe of a narrower network than that of the layer
+    if bias.shape != weight.shape[:1]:
+        return False
     if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:
         return False
     return high == across and high % 2 == 1
