@@ -200,6 +200,23 @@ def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     assert not part.permute(0, 2, 3, 1).is_contiguous() and all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("kind", WAYS, ids=str)
+def test_what_an_image_lists_is_not_added_to_the_next_one(kind):
+    """32 cells and 32 filters are kept of the first image; of the second all but the first of each.
+
+    So its lists are one shorter, and end with sixteen that are kept at once.
+    """
+    layer = layer_of(torch.ones(32, 1, 3, 3), torch.tensor([0.0] + [99.0] * 31))
+    x, gradient = torch.ones(2, 1, 8, 16), torch.ones(2, 32, 4, 8)
+    x[1], x[1, 0, :2, :2] = -1, -99
+    expected = derivatives(layer, x.requires_grad_(), layer.parameters(), gradient)
+    assert (expected[0] == 0).sum() == 32 + 31
+    x = channels_last(x.detach()).to(kind).requires_grad_()
+    found = derivatives(layer.to(kind), x, layer.parameters(), gradient)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs.to(kind))
+
+
 def kept(x, weight, bias, like):
     """Of each four pixels of a convolution the one that is the maximum in ``like``, if that is positive."""
     found = F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
@@ -253,9 +270,11 @@ def test_what_is_not_finite_stays_so_and_in_its_image(way, value, images):
 
 
 @pytest.mark.parametrize("kind", [kind for kind, ways in WAYS.items() if "sparse" in ways], ids=str)
-def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind, monkeypatch):
-    layer, way = layer_of(integers((3, 5, 3, 3), 1), torch.full((3,), 99.0)), Way("sparse", monkeypatch)
-    x, gradient = channels_last(integers((2, 5, 8, 10), 1)).requires_grad_(), integers((2, 3, 4, 5), 1, 1)
+@pytest.mark.parametrize("channels", [5, 6, 12])  # 6 in float32, 12 in bfloat16: two rows lie side by side
+def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind, channels, monkeypatch):
+    weight, way = integers((3, channels, 3, 3), 1), Way("sparse", monkeypatch)
+    layer, gradient = layer_of(weight, torch.full((3,), 99.0)), integers((2, 3, 4, 5), 1, 1)
+    x = channels_last(integers((2, channels, 8, 10), 1)).requires_grad_()
     gradient[0, 1, 2, 3] = torch.inf
     exact = derivatives(lambda x: two_steps(x, *layer.parameters()), x, layer.parameters(), gradient)
     x = x.detach().to(kind).requires_grad_()
