@@ -177,6 +177,18 @@ def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
 
 
 @pytest.mark.parametrize("kind", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "bias", [integers((7, 3), 2, 1)[:, 1], torch.ones(()).expand(7)], ids=["column", "one"]
+)
+def test_a_bias_may_be_a_part_of_something_else(kind, bias):
+    """Of float32 images in float32, of bfloat16 under autocast; sixteen are as many as vectors take."""
+    weight, x = integers((7, 3, 3, 3), 1), channels_last(integers((16, 3, 4, 6), 2, 2))
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        found = layer_of(weight, bias)(x)
+    assert not bias.is_contiguous() and torch.equal(found.float(), two_steps(x, weight, bias))
+
+
+@pytest.mark.parametrize("kind", WAYS, ids=str)
 def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     layer = layer_of(integers((5, 3, 3, 3), 1), integers((5,), 2, 1)).to(kind)
     part = channels_last(integers((1, 3, 6, 10), 2, 2)).to(kind)[..., 1:9]
@@ -186,6 +198,23 @@ def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
         for x in (part, channels_last(part))
     )
     assert not part.permute(0, 2, 3, 1).is_contiguous() and all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("kind", WAYS, ids=str)
+def test_what_an_image_lists_is_not_added_to_the_next_one(kind):
+    """32 cells and 32 filters are kept of the first image; of the second all but the first of each.
+
+    So its lists are one shorter, and end with sixteen that are kept at once.
+    """
+    layer = layer_of(torch.ones(32, 1, 3, 3), torch.tensor([0.0] + [99.0] * 31))
+    x, gradient = torch.ones(2, 1, 8, 16), torch.ones(2, 32, 4, 8)
+    x[1], x[1, 0, :2, :2] = -1, -99
+    expected = derivatives(layer, x.requires_grad_(), layer.parameters(), gradient)
+    assert (expected[0] == 0).sum() == 32 + 31
+    x = channels_last(x.detach()).to(kind).requires_grad_()
+    found = derivatives(layer.to(kind), x, layer.parameters(), gradient)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs.to(kind))
 
 
 def kept(x, weight, bias, like):
@@ -241,9 +270,11 @@ def test_what_is_not_finite_stays_so_and_in_its_image(way, value, images):
 
 
 @pytest.mark.parametrize("kind", [kind for kind, ways in WAYS.items() if "sparse" in ways], ids=str)
-def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind, monkeypatch):
-    layer, way = layer_of(integers((3, 5, 3, 3), 1), torch.full((3,), 99.0)), Way("sparse", monkeypatch)
-    x, gradient = channels_last(integers((2, 5, 8, 10), 1)).requires_grad_(), integers((2, 3, 4, 5), 1, 1)
+@pytest.mark.parametrize("channels", [5, 6, 12])  # 6 in float32, 12 in bfloat16: two rows lie side by side
+def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind, channels, monkeypatch):
+    weight, way = integers((3, channels, 3, 3), 1), Way("sparse", monkeypatch)
+    layer, gradient = layer_of(weight, torch.full((3,), 99.0)), integers((2, 3, 4, 5), 1, 1)
+    x = channels_last(integers((2, channels, 8, 10), 1)).requires_grad_()
     gradient[0, 1, 2, 3] = torch.inf
     exact = derivatives(lambda x: two_steps(x, *layer.parameters()), x, layer.parameters(), gradient)
     x = x.detach().to(kind).requires_grad_()
@@ -349,13 +380,13 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(w
     assert torch.equal(layer(x), expected) and not way.calls
 
 
-def test_large_images_are_computed_in_two_steps(way, monkeypatch):
-    monkeypatch.setattr(pooled_convolution, "_LARGE", 47)
+@pytest.mark.parametrize("height, width, fits", [(4, 4, True), (6, 4, False), (8, 2, False)])
+def test_large_images_are_computed_in_two_steps(way, monkeypatch, height, width, fits):
+    """With the room around them: narrow ones need more of it."""
+    monkeypatch.setattr(pooled_convolution, "_LARGE", 2 * 9 * 9)
     layer = layer_of(integers((3, 2, 5, 5), 2), integers((3,), 2)).to(torch.bfloat16)
-    for rows, calls in ((4, way.name != "two steps"), (6, 0)):
-        way.calls = 0
-        layer(channels_last(integers((2, 2, rows, 4), 3)).to(torch.bfloat16))
-        assert way.calls == calls
+    layer(channels_last(integers((2, 2, height, width), 3)).to(torch.bfloat16))
+    assert way.calls == (fits and way.name != "two steps")
 
 
 def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(way):
@@ -372,6 +403,14 @@ def test_what_a_convolution_refuses_is_refused(way, channels, kind):
     layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
     with pytest.raises(RuntimeError, match=r"channels|should be the same"):
         layer(x.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("shape", [(3,), (5,), (), (4, 1)], ids=str)
+def test_a_bias_of_other_filters_is_refused(way, shape):
+    """Kernels would read beyond its end."""
+    layer, x = layer_of(integers((4, 3, 5, 5), 1), torch.zeros(shape)), integers((16, 3, 4, 6), 2)
+    with pytest.raises(RuntimeError, match="bias"):
+        layer.to(torch.bfloat16)(channels_last(x).to(torch.bfloat16))
 
 
 def test_autocast_leaves_double_precision_as_it_is():

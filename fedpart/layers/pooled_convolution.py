@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedpart.layers import sparse_convolution, tiled_convolution
 from fedpart.layers.pooling import max_pool_relu
 
-_LARGE = 2**24  # numbers of an image: of larger ones, kernels could not tell places by 32 bits
+_LARGE = 2**24  # numbers of an image with room around it: of more, kernels could not tell places by 32 bits
 
 
 class PooledConv2d(nn.Conv2d):
@@ -48,9 +48,9 @@ def _fits(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
         return False
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight, bias))):
         return False
-    if x.shape[1:].numel() > _LARGE:
-        return False
     channels, high, across = weight.shape[1:]  # maybe of a narrower network than that of the layer
+    if bias.shape != weight.shape[:1] or channels * (x.shape[2] + high) * (x.shape[3] + across) > _LARGE:
+        return False
     if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2:
         return False
     return high == across and high % 2 == 1

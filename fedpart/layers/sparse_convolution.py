@@ -53,7 +53,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
     kernels.kernel(many, pair - 1)(
         bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, words.squeeze(-1).numpy(),
-        begins.numpy(), bias.float().numpy(), bits_of(out).reshape(where.shape), where.numpy(),
+        begins.numpy(), bias.float().contiguous().numpy(), bits_of(out).reshape(where.shape), where.numpy(),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2), where
 
