@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import zlib
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 Kernel = Callable[..., Any]
@@ -19,20 +18,24 @@ def load(module: str) -> Any:
     return importlib.import_module(module) if importlib.util.find_spec("numba") else None
 
 
-def jit(function: Kernel, uses: tuple[ModuleType, ...] = ()) -> Kernel:
+def jit(function: Kernel) -> Kernel:
     """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
 
-    Args:
-        function: is compiled anew when its file has changed.
-        uses: other modules whose changes count as well, since instructions come from there.
+    It is made anew when one of the modules of kernels beside the function's own has changed, since
+    instructions may come from there.
     """
     import numba
 
-    if uses:
-        read = "".join(map(inspect.getsource, uses)).encode()
-        function.__qualname__ += f"_{zlib.crc32(read):08x}"  # a part of the file's name
+    function.__qualname__ += _version(Path(function.__code__.co_filename).parent)  # a part of the file's name
     compiled: Callable[..., Any] = numba.njit
     try:
         return compiled(function, cache=True, nogil=True)  # type: ignore[no-any-return]
     except RuntimeError:  # no folder can be written
         return compiled(function, nogil=True)  # type: ignore[no-any-return]
+
+
+@cache
+def _version(folder: Path) -> str:
+    """Of all modules of kernels in a folder."""
+    read = b"".join(file.read_bytes() for file in sorted(folder.glob("*_kernels.py")))
+    return f"_{zlib.crc32(read):08x}"

@@ -3,8 +3,9 @@
 Every test runs in all ways that this machine has; two say which these are.
 """
 
+import runpy
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -13,14 +14,15 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks import torch_compile
+from fedpart import compiled
 from fedpart.compiled import jit
 from fedpart.layers import (
     PooledConv2d,
     amx_kernels,
     lanes_kernels,
     pooled_convolution,
-    sparse_convolution,
     tiled_convolution,
+    vector_convolution,
 )
 from fedpart.task import _channels_last
 
@@ -53,7 +55,7 @@ def derivatives(function, x, parameters, gradient):
     return out, *torch.autograd.grad(out, (x, *parameters), gradient.to(out.dtype))
 
 
-MODULES = {"tiles": tiled_convolution, "sparse": sparse_convolution}
+MODULES = {"tiles": tiled_convolution, "sparse": vector_convolution}
 WAYS = {
     kind: ["two steps", *(name for name, module in MODULES.items() if module.computes(kind, 1, 3))]
     for kind in (torch.bfloat16, torch.float32)
@@ -376,7 +378,7 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(w
         patch.setattr(torch, "get_num_threads", lambda: 2)
         assert torch.equal(layer(x), expected)
     monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
-    monkeypatch.setattr(sparse_convolution, "_features", set)
+    monkeypatch.setattr(vector_convolution, "_features", set)
     assert torch.equal(layer(x), expected) and not way.calls
 
 
@@ -454,14 +456,12 @@ def test_a_second_derivative_is_an_error_and_not_zero(way):
             found.sum().backward()
 
 
-def test_machine_code_is_made_anew_for_other_instructions(tmp_path):
-    file, names, module = tmp_path / "instructions.py", [], ModuleType("instructions")
-    module.__file__ = str(file)
-    for text in ("1", "22", "1"):
-        file.write_text(text)
-
-        def kernel(out):
-            out[0] = 1
-
-        names.append(jit(kernel, uses=(module,)).py_func.__qualname__)
+def test_machine_code_is_made_anew_when_kernels_beside_it_change(tmp_path):
+    names = []
+    (tmp_path / "own_kernels.py").write_text("def kernel(out):\n    out[0] = 1\n")
+    for text in ("1", "2", "1"):
+        (tmp_path / "other_kernels.py").write_text(text)
+        compiled._version.cache_clear()
+        own = runpy.run_path(str(tmp_path / "own_kernels.py"))
+        names.append(jit(own["kernel"]).py_func.__qualname__)
     assert names[0] == names[2] != names[1]

@@ -1,4 +1,4 @@
-"""The forward kernel of :mod:`fedpart.layers.sparse_convolution`: sixteen images abreast, one in each lane.
+"""The forward kernel of :mod:`fedpart.layers.vector_convolution`: sixteen images abreast, one in each lane.
 
 So no lane is idle, whatever the numbers of channels and filters. What is loaded of the images serves several
 filters, and four pixels are pooled before they leave the registers.
@@ -6,7 +6,7 @@ filters, and four pixels are pooled before they leave the registers.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from fedpart.compiled import Kernel, jit
-from fedpart.layers import lanes_kernels, product_kernels
 from fedpart.layers.lanes_kernels import (
     BITS32,
     BITS64,
@@ -35,8 +34,6 @@ from fedpart.layers.product_kernels import Multiply
 
 MOST = 6
 """Filters of ``_pool_products``: four sums of each, four pixels and a weight fill 29 of 32 registers."""
-
-_jit = partial(jit, uses=(lanes_kernels, product_kernels))
 
 
 def _loop(builder: Any, count: Any, carried: list[tuple[Any, Any]], body: Any) -> list[Any]:
@@ -135,12 +132,12 @@ def _pool_products(
 pool_products: Any = intrinsic(prefer_literal=True)(_pool_products)
 
 
-def together(filters: int) -> int:
-    """How many are computed at a time: such that the last ones, which fill up, are as few as can be."""
+def filters_at_once(filters: int) -> int:
+    """How many are computed at a time: such that few are computed twice, to fill up."""
     return min(filters, min((MOST, 5, 4), key=lambda many: -(-filters // many) * many))
 
 
-@_jit
+@jit
 def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines: Any, padded: Any) -> None:
     """Write images abreast where there are zeros around them.
 
@@ -163,7 +160,7 @@ def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines
                 transpose16(4, start, lines.shape[1], out + 64 * n, 64)
 
 
-@_jit
+@jit
 def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, rows: int, out: Any) -> None:
     """Write a row of the result of every image.
 
@@ -243,4 +240,4 @@ def kernel(filters: int, halves: int) -> Kernel:
                 _store_abreast(size, found, found_lines, row, lanes, height // 2, out)
                 _store_abreast(1, spots, spots_lines, row, lanes, height // 2, where)
 
-    return _jit(convolve_and_pool)
+    return jit(convolve_and_pool)

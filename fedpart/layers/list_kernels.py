@@ -74,10 +74,10 @@ def _list_by_filter(
     """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
 
     Args:
-        halves: a literal: 1 for gradients and factors in bFLOATS, 0 for float32.
+        halves: a literal: 1 for gradients and factors in bfloat16, 0 for float32.
         gradient: of the first cell; those of the next are ``apart`` numbers away, not an address.
         where: of ``pooling_kernels.pool``; like ``gradient``.
-        cells: int32, the place of each, or -1 for those that there are not.
+        cells: int32, the place of each, or -1 behind the last one.
         pixels: int32, what is to be added for each of the four, followed by any twelve.
         places, factors: of ``add_products``, the lists of the first filter. Those of the next are ``length``
             entries away, not an address. Sixteen entries are written to each, of which only kept ones count.
@@ -129,7 +129,7 @@ def _list_by_pixel(
 
     Args:
         halves, gradient, where: as in ``list_by_filter``.
-        filters: int32, the place of each, or -1 for those that there are not.
+        filters: int32, the place of each, or -1 behind the last one.
         places, factors, length, counts: as in ``list_by_filter``, of the upper left pixel. The list of the
             right one is the next.
         down: lists from a pixel's to that of the one beneath, not an address.

@@ -1,4 +1,4 @@
-"""Images with room around them, as the kernels of pooled convolutions read them."""
+"""Memory of kernels: from where a line of the cache begins, and with room around an image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fedpart.compiled import jit
-from fedpart.layers import lanes_kernels
 from fedpart.layers.lanes_kernels import copy
 
 
@@ -19,7 +18,8 @@ def aligned(size: int) -> Any:
     return found[first : first + size]
 
 
-def _lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int, padded: Any) -> None:
+@jit
+def lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int, padded: Any) -> None:
     """Write an image where there are zeros around it.
 
     Args:
@@ -40,6 +40,3 @@ def _lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int
             for i in range(max(0, reach - y), min(stacked, height + reach - y)):
                 for k in range(width):
                     padded[y, (k + reach) * stacked + i] = x[top + y + i - reach, k]
-
-
-lay_out = jit(_lay_out, uses=(lanes_kernels,))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.layers import sparse_convolution, tiled_convolution
+from fedpart.layers import tiled_convolution, vector_convolution
 from fedpart.layers.pooling import max_pool_relu
 
 _LARGE = 2**24  # numbers of an image with room around it: of more, kernels could not tell places by 32 bits
@@ -16,9 +16,10 @@ _LARGE = 2**24  # numbers of an image with room around it: of more, kernels coul
 class PooledConv2d(nn.Conv2d):
     """``relu(max_pool2d(conv2d(x), 2))`` with an odd kernel that keeps the images' size.
 
-    All at once, or at least backward, where a processor's kernels can: for images in channels-last layout, of
-    even height and width, on one thread. See :mod:`fedpart.layers.tiled_convolution` and
-    :mod:`fedpart.layers.sparse_convolution`, of which the former comes first.
+    All at once where a processor's kernels can: for images in channels-last layout, of even height and width,
+    on one thread (vectors compute a few images in two steps, but backward). See
+    :mod:`fedpart.layers.tiled_convolution` and :mod:`fedpart.layers.vector_convolution`, of which the former
+    comes first.
 
     Args:
         in_channels, out_channels: of the convolution.
@@ -35,7 +36,7 @@ class PooledConv2d(nn.Conv2d):
         kind = _precision(x, weight, bias)
         if kind is not None and _fits(x, weight, bias):
             _, channels, size, _ = weight.shape
-            for way in (tiled_convolution, sparse_convolution):
+            for way in (tiled_convolution, vector_convolution):
                 if way.computes(kind, channels, size):
                     found: Tensor = Pooled.apply(x.to(kind), weight, bias, way)  # type: ignore[no-untyped-call]
                     return found

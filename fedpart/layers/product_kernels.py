@@ -94,8 +94,8 @@ def _add_products(
         vectors: of 64 bytes in a row, a literal number.
         halves: a literal: 1 for factors and rows in bfloat16, 0 for float32.
         places: int32, where row i begins, in bytes from ``rows`` on.
-        factors: in the rows' type. There are :func:`together` or a multiple of it, of which those that
-            ``count`` does not count are 0.
+        factors: in the rows' type. There are :func:`products_at_once` or a multiple of it, of which those
+            that ``count`` does not count are 0.
         count: how many there are, not an address.
         rows: where place 0 is.
         out: float32, as many as there are numbers in a row. Those of bfloat16 rows come in the order of
@@ -104,7 +104,7 @@ def _add_products(
     if not isinstance(vectors, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
         return None
     number, half = vectors.literal_value, bool(halves.literal_value)
-    steps, sums = together(number, half) // (1 + half), number * (1 + half)
+    steps, sums = products_at_once(number, half) // (1 + half), number * (1 + half)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, _, places, factors, count, rows, out = values
@@ -233,7 +233,7 @@ def _products(
     return found
 
 
-def together(vectors: int, half: bool) -> int:
+def products_at_once(vectors: int, half: bool) -> int:
     """How many products ``add_products`` adds at a time: enough that none waits for the one before."""
     return max(1, 4 // vectors) * (2 if half else 1)
 

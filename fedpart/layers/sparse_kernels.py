@@ -1,4 +1,4 @@
-"""The kernels of :mod:`fedpart.layers.sparse_convolution`: sums over the pixels that pooling has kept.
+"""The kernels of :mod:`fedpart.layers.vector_convolution`: sums over the pixels that pooling has kept.
 
 These are listed per image, and what belongs to a list is added up in registers. Rows of pixels may be
 stacked: they lie beside each other, as if they were channels of one. So little room is wasted where pixels
@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedpart.compiled import Kernel, jit
-from fedpart.layers import lanes_kernels, list_kernels, padded_kernels, product_kernels
 from fedpart.layers.lanes_kernels import add, copy, round16
 from fedpart.layers.list_kernels import list_by_filter, list_by_pixel
 from fedpart.layers.padded_kernels import aligned
-from fedpart.layers.product_kernels import add_products, slide_products, together
-
-_USES = (lanes_kernels, list_kernels, padded_kernels, product_kernels)
+from fedpart.layers.product_kernels import add_products, products_at_once, slide_products
 
 
 @cache
@@ -34,7 +31,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
     """
     kind, itemsize, lanes = (np.int16, 2, 32) if halves else (np.int32, 4, 16)
     vectors, reach, groups = -(-size * depth // lanes), size // 2, -(-size // stacked)
-    step, numbers = together(vectors, bool(halves)), lanes * vectors
+    step, numbers = products_at_once(vectors, bool(halves)), lanes * vectors
 
     def gradient_of_weights(
         gradient: Any, where: Any, x: Any, height: int, width: int, weight: Any, bias: Any
@@ -102,7 +99,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         for d in range(filters):
             bias[d] += totals[d].sum()
 
-    return jit(gradient_of_weights, uses=_USES)
+    return jit(gradient_of_weights)
 
 
 @cache
@@ -176,14 +173,12 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
                     line = bits.ctypes.data
                 copy(line, out.ctypes.data + itemsize * (top + y) * wide, itemsize * wide)
 
-    return jit(gradient_of_images, uses=_USES)
+    return jit(gradient_of_images)
 
 
+@jit
 def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
     """Copy so many gradients of an image, which begins in that row, to where there is room behind them."""
     first = row * gradient.shape[1]
     copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
     copy(where.ctypes.data + first, spots.ctypes.data, size)
-
-
-_take = jit(_take, uses=_USES)

@@ -8,13 +8,11 @@ written afterwards, or into some room at the end.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedpart.compiled import jit
-from fedpart.layers import amx_kernels, lanes_kernels, padded_kernels
 from fedpart.layers.amx_kernels import (
     add46,
     add47,
@@ -42,10 +40,8 @@ from fedpart.layers.amx_kernels import (
 from fedpart.layers.lanes_kernels import copy, pair16, pool16, round16, send16
 from fedpart.layers.padded_kernels import aligned, lay_out
 
-_jit = partial(jit, uses=(amx_kernels, lanes_kernels, padded_kernels))
 
-
-@_jit
+@jit
 def _zero() -> None:
     zero0()
     zero1()
@@ -53,7 +49,7 @@ def _zero() -> None:
     zero3()
 
 
-@_jit
+@jit
 def _load(sums: int, down: int, apart: int) -> None:
     """Sums: two tiles side by side, and two that are ``down`` bytes away; rows are ``apart``."""
     load0(sums, apart)
@@ -62,7 +58,7 @@ def _load(sums: int, down: int, apart: int) -> None:
     load3(sums + down + 64, apart)
 
 
-@_jit
+@jit
 def _store(sums: int, down: int, apart: int) -> None:
     """As ``_load``."""
     store0(sums, apart)
@@ -71,7 +67,7 @@ def _store(sums: int, down: int, apart: int) -> None:
     store3(sums + down + 64, apart)
 
 
-@_jit
+@jit
 def _add(left: int, other: int, apart: int, right: int) -> None:
     """Add the products of two left factors, whose rows are ``apart``, with 32 columns."""
     load4(left, apart)
@@ -84,7 +80,7 @@ def _add(left: int, other: int, apart: int, right: int) -> None:
     add57()
 
 
-@_jit
+@jit
 def _two_rows(start: int, down: int, width: int, depth: int, rows: int, weight: Any, out: Any) -> None:
     """Convolve two rows of pixels.
 
@@ -111,7 +107,7 @@ def _two_rows(start: int, down: int, width: int, depth: int, rows: int, weight: 
             _store(out.ctypes.data + first * wide + 4 * column, width * wide, wide)
 
 
-@_jit
+@jit
 def convolve_and_pool(
     x: Any, height: int, width: int, stacked: int, weight: Any, bias: Any, shape: Any, out: Any, where: Any
 ) -> None:
@@ -158,7 +154,7 @@ def convolve_and_pool(
     configure(before.ctypes.data)
 
 
-@_jit
+@jit
 def gradient_of_weights(
     gradient: Any,
     where: Any,
@@ -240,7 +236,7 @@ def gradient_of_weights(
     configure(before.ctypes.data)
 
 
-@_jit
+@jit
 def gradient_of_images(
     gradient: Any, where: Any, height: int, width: int, weight: Any, shape: Any, out: Any
 ) -> None:

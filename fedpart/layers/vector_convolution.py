@@ -20,7 +20,7 @@ from fedpart.layers.pooling import bits_of, pool
 
 _VECTORS, _PRODUCTS = "fedpart.layers.lanes_kernels", "fedpart.layers.product_kernels"
 _ABREAST, _KERNELS = "fedpart.layers.abreast_kernels", "fedpart.layers.sparse_kernels"
-_LANES = 16
+_LANES = 16  # images abreast
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel covers: of more, products of matrices are as fast
 _SUMS = 30  # vectors of float32 that fit into registers
@@ -36,18 +36,21 @@ def computes(kind: torch.dtype, channels: int, size: int) -> bool:
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """See :class:`~fedpart.layers.pooled_convolution.Pooled`; the result is rounded once.
 
-    What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches.
+    What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches,
+    and an infinite weight those at the border.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
-    if n % -_LANES * -2 > n:  # more than a third of the lanes would be idle
+    idle = -n % _LANES
+    if 2 * idle > n:  # more than a third of all lanes
         found = F.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=size // 2)
         return pool(found.contiguous(memory_format=torch.channels_last))
     kernels = load(_ABREAST)
-    many, pair = kernels.together(filters), 4 // x.itemsize
+    many, pair = kernels.filters_at_once(filters), 4 // x.itemsize
     begins = torch.arange(0, filters, many).clamp(max=filters - many)
     rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., begins[:, None] + torch.arange(many)]
-    rows = F.pad(rows.to(x.dtype).permute(2, 0, 3, 1), (0, -size * channels % pair))
+    rows = rows.to(x.dtype).permute(2, 0, 3, 1)  # [blocks, size, many, size * channels]
+    rows = F.pad(rows, (0, -size * channels % pair))
     words = rows.view(len(begins), size, many, -1, pair).transpose(2, 3).contiguous().view(torch.int32)
     out = torch.empty(n, height // 2, width // 2, filters, dtype=x.dtype)
     where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
