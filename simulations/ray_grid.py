@@ -57,7 +57,7 @@ class _Actor:
     def _begin(self) -> None:
         self.handle = self._start()
         self.replies: Any = None  # to the call that is sent: references, as they come
-        self.slots = deque(make_slots(WAITING + 1))  # used in turn; one may be read while replies wait
+        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
 
     def send(self) -> None:
         """Send the first call, unless it is sent."""
