@@ -27,7 +27,7 @@ from simulations.ray_cluster import join
 from simulations.ray_slot import make_slots
 
 RUN_ID = 1
-WAITING = 2  # replies of an actor that may wait to be taken while it goes on: it bounds the memory
+WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
 DEATHS = 3  # a message that kills its actor this often becomes an error
 
 
