@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simulations import flower_environment  # noqa: F401
@@ -23,7 +24,7 @@ FIRST_NODE = 1000  # node ids are FIRST_NODE + client number, in every run
 
 
 class Actor:
-    """Holds the ClientApp in a process of its own and answers several messages per call.
+    """Holds the ClientApp in a process of its own and answers many messages per call.
 
     ``load`` comes pickled, to be unpickled where the driver's ``path`` is known.
     """
@@ -32,22 +33,25 @@ class Actor:
         sys.path.extend(place for place in path if place not in sys.path)
         self.load, self.clients, self.run_config = load, clients, dict(run_config)
         self.app: ClientApp | None = None
-        self.records: dict[Any, ArrayRecord] = {}  # of the last call, by their references
 
     def answer(
-        self, messages: list[Message], arrays: list[dict[str, Any]], slot: Address | None
-    ) -> list[Packed]:
-        """Replies to ``messages``, their arrays in ``slot``, as far as there is room.
+        self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], slots: Sequence[Address]
+    ) -> Iterator[Packed]:
+        """Replies to ``messages``, one by one, until the call is cancelled.
 
-        ``arrays[i]`` are references to the records of message i, by name.
+        Their arrays are in ``slots``, used in turn, as far as there is room; ``arrays[i]`` are references to
+        the records of message i, by name.
         """
         references = {reference for own in arrays for reference in own.values()}
-        self.records = {one: self.records.get(one) or ray.get(one) for one in references}
-        with writing(slot) as writer:
-            return [
-                pack(self._answer(message, {name: self.records[one] for name, one in own.items()}), writer)
-                for message, own in zip(messages, arrays, strict=True)
-            ]
+        records = {reference: ray.get(reference) for reference in references}
+        for message, own, slot in zip(messages, arrays, itertools.cycle(slots or [None])):
+            if ray.get_runtime_context().is_canceled():
+                return
+            with writing(slot) as writer:
+                packed = pack(
+                    self._answer(message, {name: records[one] for name, one in own.items()}), writer
+                )
+            yield packed
 
     def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
         node = message.metadata.dst_node_id

@@ -22,12 +22,12 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpart.engines.block import ahead
 from simulations.ray_actor import FIRST_NODE, Actor, error_reply, unpack
 from simulations.ray_cluster import join
-from simulations.ray_slot import Slot, make_slots
+from simulations.ray_slot import make_slots
 
 RUN_ID = 1
+WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
 DEATHS = 3  # a message that kills its actor this often becomes an error
 
 
@@ -39,33 +39,67 @@ def claim_identity(run_id: int = RUN_ID) -> None:
 class _Task:
     """A message on its way: without its arrays, which travel once for all messages that share them."""
 
-    def __init__(self, message: Message, arrays: dict[str, Any]) -> None:
+    def __init__(self, message: Message, arrays: dict[str, Any], pushed: bool) -> None:
         self.message, self.arrays = message, arrays  # arrays: by record name, references into Ray's store
+        self.pushed = pushed  # nobody may ever ask for the reply: no actor waits until it is taken
         self.id: str = message.metadata.message_id
         self.deaths = 0
-        self.wanted = True
 
 
 class _Actor:
-    """An actor, and the calls that it has not answered yet: by the references to their results, in order."""
+    """An actor, and the calls for it: their messages that it has not answered yet. The first call is sent."""
 
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-        self.calls: dict[Any, tuple[list[_Task], Slot | None]] = {}
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self.calls: deque[deque[_Task]] = deque()
+        self._begin()
 
-    def takes(self, tasks: list[_Task]) -> bool:
-        """Whether it may be sent a call: the only one, or, unless an actor has died of them, the second."""
-        calls = [*(sent for sent, _ in self.calls.values()), tasks]
-        return len(calls) == 1 or (len(calls) == 2 and not any(call[0].deaths for call in calls))
+    def _begin(self) -> None:
+        self.handle = self._start()
+        self.replies: Any = None  # to the call that is sent: references, as they come
+        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
+
+    def send(self) -> None:
+        """Send the first call, unless it is sent."""
+        if self.calls and self.replies is None:
+            messages, arrays = zip(*((task.message, task.arrays) for task in self.calls[0]), strict=True)
+            waiting, slots = (None, ()) if self.calls[0][0].pushed else (WAITING, self.slots)
+            options = {"num_returns": "streaming", "_generator_backpressure_num_objects": waiting}
+            method = self.handle.answer.options(**options)
+            self.replies = method.remote(messages, arrays, [slot.address for slot in slots])
+
+    def next(self) -> Message:
+        """The next reply to the call that is sent."""
+        reply = unpack(ray.get(next(self.replies)), self.slots[0] if self.slots else None)
+        self.slots.rotate(-1)
+        return reply
+
+    def pop(self) -> _Task:
+        """The message that is answered next; its call is over with the last one."""
+        task = self.calls[0].popleft()
+        if not self.calls[0]:
+            self.calls.popleft()
+            self.replies = None
+        return task
+
+    def stop(self) -> None:
+        """Give up the call that is sent, once the client that runs is done."""
+        ray.cancel(self.replies)
+        self.replies = None
+
+    def replace(self) -> None:
+        """Another process, with slots of its own: the former may still write to those that it has."""
+        ray.kill(self.handle)
+        self._begin()
 
 
 class RayGrid(Grid):
     """A Grid whose nodes 0..N-1 share a few Ray actors; use it as a context manager.
 
-    It waits for results without polling, sends small messages several per call, puts arrays that messages
-    share into Ray's store once, sends an actor its next call while it computes, and replaces an actor that
-    dies, whose messages then run again. However many messages are sent, :meth:`send_and_receive` holds the
-    replies of few. Context.state is not kept.
+    It waits for results without polling, sends an actor all its messages in one call, puts arrays that
+    messages share into Ray's store once, and replaces an actor that dies, whose messages then run again.
+    However many messages are sent, few replies are there: an actor goes on when those before have been taken.
+    Context.state is not kept.
 
     Args:
         load: returns the ClientApp; called once in every actor.
@@ -99,10 +133,7 @@ class RayGrid(Grid):
         self.workers = max(1, min(workers or cores, cores, clients))
         remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(Actor)
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
-        self._start: Callable[[], Any] = lambda: remote.remote(*arguments)
-        self._actors = [_Actor(self._start()) for _ in range(self.workers)]
-        self._slots = deque(make_slots(ahead(self.workers)))  # those that no call has, used in turn
-        self._queue: deque[list[_Task]] = deque()
+        self._actors = [_Actor(lambda: remote.remote(*arguments)) for _ in range(self.workers)]
         self._replies: dict[str, Message] = {}
 
     def __enter__(self) -> RayGrid:
@@ -145,14 +176,16 @@ class RayGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages; returns their ids."""
-        calls = self._calls(messages)
-        self._queue.extend(calls)
-        self._dispatch()
-        return [task.id for call in calls for task in call]
+        tasks = self._tasks(messages, pushed=True)
+        self._send(tasks)
+        return [task.id for task in tasks]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Replies that are there."""
-        self._collect(0.0)
+        now = time.monotonic()
+        for actor in self._actors:
+            while self._receive(actor, now):
+                pass
         return [self._replies.pop(i) for i in message_ids if i in self._replies]
 
     def send_and_receive(
@@ -160,39 +193,24 @@ class RayGrid(Grid):
     ) -> Iterator[Message]:
         """Send messages; the replies in the order of the messages, each as soon as it is its turn.
 
-        A few messages are under way at once, see :func:`~fedpart.engines.block.ahead`; the first go out when
-        a reply is asked for, the others when replies are taken. What is missing after ``timeout`` seconds is
+        The messages go out when the first reply is asked for. What is missing after ``timeout`` seconds is
         given up.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        return self._stream(deque(self._calls(messages)), deadline)
+        return self._stream(self._tasks(messages, pushed=False), deadline)
 
-    def _stream(self, later: deque[list[_Task]], deadline: float | None) -> Iterator[Message]:
-        sent: deque[list[_Task]] = deque()
+    def _stream(self, tasks: list[_Task], deadline: float | None) -> Iterator[Message]:
         try:
-            while later or sent:
-                while later and len(sent) < ahead(self.workers):
-                    sent.append(later.popleft())
-                    self._queue.append(sent[-1])
-                self._dispatch()
-                while not all(task.id in self._replies for task in sent[0]):
-                    rest = None if deadline is None else deadline - time.monotonic()
-                    if rest is not None and rest <= 0:
-                        self._give_up(sent)
-                        later.clear()
-                        break
-                    self._collect(rest)
-                for task in sent.popleft():
-                    if task.id in self._replies:
-                        yield self._replies.pop(task.id)
+            for task, actor in self._send(tasks):
+                while task.id not in self._replies and self._receive(actor, deadline):
+                    pass
+                if task.id in self._replies:
+                    yield self._replies.pop(task.id)
         finally:  # whoever takes the replies may stop before the last one
-            for task in itertools.chain(*sent):
-                task.wanted = False
-                self._replies.pop(task.id, None)
-            self._queue = deque(call for call in self._queue if call[0].wanted)
+            late = deadline is not None and time.monotonic() >= deadline
+            self._drop(tasks, _Actor.replace if late else _Actor.stop)
 
-    def _calls(self, messages: Iterable[Message]) -> list[list[_Task]]:
-        """Messages with arrays one per call; others many, fewer at the end, so that actors end together."""
+    def _tasks(self, messages: Iterable[Message], pushed: bool) -> list[_Task]:
         stored: dict[int, Any] = {}  # references by identity of the record
 
         def store(record: ArrayRecord) -> Any:
@@ -205,82 +223,50 @@ class RayGrid(Grid):
             message.metadata.__dict__["_message_id"] = str(uuid4())
             arrays = {name: store(r) for name, r in message.content.items() if isinstance(r, ArrayRecord)}
             rest = RecordDict({name: r for name, r in message.content.items() if name not in arrays})
-            tasks.append(_Task(Message(metadata=message.metadata, content=rest), arrays))
-        calls = []
-        while tasks:
-            size = 1 if tasks[0].arrays else -(-len(tasks) // (2 * self.workers))
-            calls.append(tasks[:size])
-            tasks = tasks[size:]
-        return calls
+            tasks.append(_Task(Message(metadata=message.metadata, content=rest), arrays, pushed))
+        return tasks
 
-    def _dispatch(self) -> None:
-        """Send calls to the actors that have the fewest, so that none waits for this process."""
-        while self._queue:
-            actor = min(self._actors, key=lambda one: len(one.calls))
-            if not actor.takes(self._queue[0]):
-                return
-            tasks, slot = self._queue.popleft(), self._slots.popleft() if self._slots else None
-            messages, arrays = [task.message for task in tasks], [task.arrays for task in tasks]
-            result = actor.handle.answer.remote(messages, arrays, slot and slot.address)
-            actor.calls[result] = tasks, slot
+    def _send(self, tasks: list[_Task]) -> list[tuple[_Task, _Actor]]:
+        """Deal messages out, one call per actor, beginning with those that have least to do."""
+        actors = sorted(self._actors, key=lambda actor: sum(map(len, actor.calls)))
+        for first, actor in enumerate(actors[: len(tasks)]):
+            actor.calls.append(deque(tasks[first :: len(actors)]))
+            actor.send()
+        return list(zip(tasks, itertools.cycle(actors)))
 
-    def _collect(self, timeout: float | None) -> None:
-        """Take in finished calls, waiting for at least one; without a wait, all that are finished."""
-        actors = {result: actor for actor in self._actors for result in actor.calls}
-        count = len(actors) if timeout == 0.0 else 1
-        ready, _ = ray.wait(list(actors), num_returns=count, timeout=timeout) if actors else ([], [])
-        for result in ready:
-            if result in actors[result].calls:  # or its actor was replaced a moment ago
-                self._finish(actors[result], result)
-        self._dispatch()
-
-    def _finish(self, actor: _Actor, result: Any) -> None:
-        """Take in a finished call."""
-        tasks, slot = actor.calls[result]
+    def _receive(self, actor: _Actor, deadline: float | None) -> bool:
+        """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
+        rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if actor.replies is None or not ray.wait([actor.replies], timeout=rest)[0]:
+            return False
+        task = actor.calls[0][0]
         try:
-            replies = ray.get(result)
-        except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled
-            self._fail(tasks, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            reply = actor.next()
+        except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled; it ends the call
+            reply = error_reply(task.message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            actor.replies = None
         except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
-            self._run_again(self._replace(actor), error)
-            return
-        else:
-            for task, reply in zip(tasks, replies, strict=True):
-                self._take(task, unpack(reply, slot))
-        del actor.calls[result]
-        if slot is not None:
-            self._slots.append(slot)
-
-    def _replace(self, actor: _Actor) -> list[list[_Task]]:
-        """A new actor for one that died or is to; returns its calls, whose slots it may still write to."""
-        ray.kill(actor.handle)
-        calls, actor.handle, actor.calls = actor.calls, self._start(), {}
-        self._slots += make_slots(sum(slot is not None for _, slot in calls.values()))
-        return [tasks for tasks, _ in calls.values()]
-
-    def _run_again(self, calls: Iterable[list[_Task]], error: Exception) -> None:
-        """Run the messages that a dead actor had one by one, which shows the one to blame."""
-        for task in itertools.chain(*calls):
+            actor.replace()
             task.deaths += 1
             if task.deaths < DEATHS:
-                self._queue.appendleft([task])
-            else:
-                why = f"its process died {DEATHS} times ({str(error).splitlines()[0]})"
-                self._fail([task], ErrorCode.CLIENT_APP_CRASHED, why)
+                actor.calls.appendleft(deque([actor.pop()]))  # alone, which shows whether it is to blame
+                actor.send()
+                return True
+            why = f"its process died {DEATHS} times ({str(error).splitlines()[0]})"
+            reply = error_reply(task.message, ErrorCode.CLIENT_APP_CRASHED, why)
+        actor.pop()
+        actor.send()
+        reply.metadata.__dict__["_message_id"] = str(uuid4())
+        self._replies[task.id] = reply
+        return True
 
-    def _give_up(self, calls: Iterable[list[_Task]]) -> None:
-        """Drop calls; actors that still have them are replaced: they hold nothing up."""
-        dropped = {task.id for task in itertools.chain(*calls)}
+    def _drop(self, tasks: Iterable[_Task], end: Callable[[_Actor], None]) -> None:
+        """Forget messages; ``end`` is called of actors that have a call with some of them."""
+        dropped = {task.id for task in tasks}
         for actor in self._actors:
-            if any(tasks[0].id in dropped for tasks, _ in actor.calls.values()):
-                self._queue.extendleft(reversed(self._replace(actor)))
-        self._queue = deque(call for call in self._queue if call[0].id not in dropped)
-
-    def _fail(self, tasks: list[_Task], code: int, reason: str) -> None:
-        for task in tasks:
-            self._take(task, error_reply(task.message, code, reason))
-
-    def _take(self, task: _Task, reply: Message) -> None:
-        if task.wanted:
-            reply.metadata.__dict__["_message_id"] = str(uuid4())
-            self._replies[task.id] = reply
+            if actor.calls and actor.calls[0][0].id in dropped:
+                end(actor)
+            actor.calls = deque(call for call in actor.calls if call[0].id not in dropped)
+            actor.send()
+        for one in dropped:
+            self._replies.pop(one, None)

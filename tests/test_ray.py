@@ -1,6 +1,8 @@
 import os
 import resource
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ from flwr.common.serde import message_to_proto
 
 from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine
-from fedpart.engines.block import ahead
 from server.messages import instruction, state_record
 from server.strategy import FedPart
 from server.traffic import message_bytes
@@ -20,7 +21,7 @@ from simulations.config import ExperimentConfig
 from simulations.experiment import build as build_experiment
 from simulations.ray_actor import FIRST_NODE, pack, unpack
 from simulations.ray_engine import RayEngine
-from simulations.ray_grid import RayGrid, claim_identity
+from simulations.ray_grid import WAITING, RayGrid, claim_identity
 from simulations.ray_slot import make_slots, writing
 
 import ray  # isort: skip  (after the environment is set)
@@ -49,8 +50,8 @@ def run(grid, rounds, **config):
 
 
 def under_way(grid):
-    """Calls that actors have."""
-    return sum(len(actor.calls) for actor in grid._actors)
+    """Messages that actors have."""
+    return sum(len(call) for actor in grid._actors for call in actor.calls)
 
 
 def test_ray_equals_the_local_engine_twice(grid):
@@ -133,14 +134,50 @@ def instructions(federation, clients=CLIENTS):
     ]
 
 
-def test_replies_come_in_the_order_of_messages_and_few_at_a_time(grid):
+def noting():
+    """A client app that leaves a file per message that it has answered."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        (Path(context.run_config["folder"]) / str(message.metadata.dst_node_id)).touch()
+        return Message(RecordDict(), reply_to=message)
+
+    return app
+
+
+@pytest.fixture
+def noted(tmp_path):
+    """A grid whose clients leave files, and the number of them once it is ``enough``, or no more come."""
+
+    def count(enough):
+        end = time.monotonic() + (60 if len(list(tmp_path.iterdir())) < enough else 0)
+        while time.monotonic() < end and len(list(tmp_path.iterdir())) < enough:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        return len(list(tmp_path.iterdir()))
+
+    with RayGrid(noting, CLIENTS, {"folder": str(tmp_path)}, workers=2) as grid:
+        yield grid, count
+
+
+def test_one_call_per_actor_whose_replies_come_in_the_order_of_messages_and_few_at_a_time(noted):
+    grid, count = noted
     messages = instructions(Federation(build({}).protocol))[::-1]
     replies = []
-    for reply in grid.send_and_receive(messages):
-        held = under_way(grid) + len(grid._queue) + len(grid._replies)
-        assert held < ahead(2) == 3, "besides the one that is being read"
+    for taken, reply in enumerate(grid.send_and_receive(messages), 1):
+        if taken == 3:
+            assert [len(actor.calls) for actor in grid._actors] == [1, 1]
+            assert count(3 + 2 * WAITING) == 3 + 2 * WAITING, "whoever takes replies slowly holds actors back"
+        assert not grid._replies and under_way(grid) == CLIENTS - taken
         replies.append(reply)
     assert [r.metadata.reply_to_message_id for r in replies] == [m.metadata.message_id for m in messages]
+
+
+def test_who_asks_for_replies_now_and_then_holds_nobody_back(noted):
+    grid, count = noted
+    ids = grid.push_messages(instructions(Federation(build({}).protocol)))
+    assert count(CLIENTS) == CLIENTS and len(grid.pull_messages(ids)) == CLIENTS
     assert not grid._replies and not under_way(grid)
 
 
@@ -173,7 +210,7 @@ def test_who_stops_reading_leaves_nothing_behind(grid):
         for _ in range(read):
             assert next(stream).has_content()
         stream.close()
-        assert not grid._queue
+        assert not grid._replies and not under_way(grid)
     assert_equal_runs(run(grid, 2), local(2))
     assert not grid._replies and not under_way(grid)
 
@@ -228,17 +265,14 @@ def test_without_slots_everything_travels_through_ray(monkeypatch):
         assert_equal_runs(run(grid, 2), local(2))
 
 
-def test_slots_come_back_but_those_of_dead_actors():
+def test_slots_are_kept_but_those_of_dead_actors():
     with RayGrid(load, CLIENTS, {}, workers=2) as grid:
-        before = set(grid._slots)
+        before = [set(actor.slots) for actor in grid._actors]
         run(grid, 2)
-        assert set(grid._slots) == before
-        grid.push_messages(instructions(Federation(build({}).protocol))[:2])
-        lost = before - set(grid._slots)
-        for actor in grid._actors:
-            ray.kill(actor.handle)
+        ray.kill(grid._actors[0].handle)
         assert_equal_runs(run(grid, 2), local(2))
-        assert len(lost) == 2 and len(grid._slots) == ahead(2) and not lost & set(grid._slots)
+        after = [set(actor.slots) for actor in grid._actors]
+    assert len(after[0]) == WAITING + 1 and not after[0] & before[0] and after[1] == before[1]
 
 
 def test_worker_processes_beside_ray():
