@@ -62,7 +62,8 @@ class Actor:
             state=RecordDict(),
             run_config=dict(self.run_config),
         )
-        message.content.update(arrays)
+        own = {name: ArrayRecord(dict(record)) for name, record in arrays.items()}  # pack may empty them
+        message.content.update(own)
         try:
             if self.app is None:
                 self.app = cloudpickle.loads(self.load)()

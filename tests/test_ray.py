@@ -100,8 +100,8 @@ def one_client_that_dies():
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
 def test_who_is_beside_a_message_that_kills_is_not_to_blame(order):
-    messages = instructions(Federation(build({}).protocol))[:3][order]
     with RayGrid(one_client_that_dies, CLIENTS, workers=1) as grid:
+        messages = instructions(Federation(build({}).protocol))[:3][order]
         replies = list(grid.send_and_receive(messages))
     assert len(replies) == 3, "what waits behind it runs again"
     assert [r.metadata.src_node_id for r in replies if r.has_error()] == [FIRST_NODE]
@@ -236,6 +236,25 @@ def test_arrays_travel_beside_their_message():
         assert message_bytes(light) < 150 and [type(part) for part in buffers] == [kind]
         message = unpack((light, buffers), slot)
         assert message_to_proto(message).SerializeToString(deterministic=True) == before
+
+
+def echoing():
+    """A client app that sends back what it was sent."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        return Message(message.content, reply_to=message)
+
+    return app
+
+
+def test_what_messages_share_may_be_sent_back():
+    with RayGrid(echoing, 3, workers=1) as grid:
+        shared = ArrayRecord({"x": Array(np.arange(5.0))})
+        messages = [Message(RecordDict({"a": shared}), FIRST_NODE + client, "train") for client in range(3)]
+        replies = [reply.content["a"]["x"].numpy() for reply in grid.send_and_receive(messages)]
+    assert [reply.tolist() for reply in replies] == 3 * [[0, 1, 2, 3, 4]]
 
 
 def test_what_a_slot_has_no_room_for_travels_through_ray():
