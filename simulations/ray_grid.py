@@ -55,9 +55,9 @@ class _Actor:
         self._begin()
 
     def _begin(self) -> None:
+        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
         self.handle = self._start()
         self.replies: Any = None  # to the call that is sent: references, as they come
-        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
 
     def send(self) -> None:
         """Send the first call, unless it is sent."""
@@ -84,7 +84,8 @@ class _Actor:
 
     def stop(self) -> None:
         """Give up the call that is sent, once the client that runs is done."""
-        ray.cancel(self.replies)
+        if self.replies is not None:  # it could be sent
+            ray.cancel(self.replies)
         self.replies = None
 
     def replace(self) -> None:
@@ -98,7 +99,8 @@ class RayGrid(Grid):
 
     It waits for results without polling, sends an actor all its messages in one call, puts arrays that
     messages share into Ray's store once, and replaces an actor that dies, whose messages then run again.
-    However many messages are sent, few replies are there: an actor goes on when those before have been taken.
+    However many messages :meth:`send_and_receive` sends, few replies are there while one such stream is read
+    at a time: an actor goes on when those before have been taken.
     Context.state is not kept.
 
     Args:
