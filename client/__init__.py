@@ -1,1 +1,1 @@
-"""The Flower client side: decode, hand over to fedpart, encode."""
+"""The ready-made ClientApp, for `flwr run`; its factory is in fedpart.flower."""

@@ -5,9 +5,11 @@ learned together, without validation data and with less upload than FedAvg.
 """
 
 from fedpart.api import federate
+from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.data.dataset import Dataset
-from fedpart.executor import ClientError
-from fedpart.federation import Federation, RoundReport
+from fedpart.engines.executor import ClientError
+from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
 from fedpart.hyperparameters import (
     AffineAugmentation,
     ConcreteDropout,
@@ -16,16 +18,14 @@ from fedpart.hyperparameters import (
     HyperModule,
 )
 from fedpart.methods import METHODS, Method
-from fedpart.noise import normal, uniform
-from fedpart.optim import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.partition import Partition
-from fedpart.protocol import Protocol
-from fedpart.safeguards import ClipSettings, PrivacySettings
-from fedpart.settings import FederationSettings, LocalSettings, TrainingSettings
-from fedpart.space import ParameterSpace
-from fedpart.state import Result
-from fedpart.task import Batch, Task
-from fedpart.training import Training, TrainingError, TrainingReport, fit
+from fedpart.parameters.partition import Partition
+from fedpart.parameters.space import ParameterSpace
+from fedpart.randomness.noise import normal, uniform
+from fedpart.task.task import Batch, Task
+from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
+from fedpart.training.safeguards import ClipSettings, PrivacySettings
+from fedpart.training.settings import FederationSettings, LocalSettings, TrainingSettings
+from fedpart.training.state import Result
 
 __version__ = "0.1.0"
 

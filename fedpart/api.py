@@ -9,13 +9,13 @@ from typing import Any
 
 from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.engines.local import LocalEngine
-from fedpart.federation import Federation, RoundReport
-from fedpart.protocol import Protocol
+from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
 from fedpart.registry import nearest
-from fedpart.safeguards import check_checkpoints
-from fedpart.settings import FederationSettings
-from fedpart.state import Result
-from fedpart.task import Task
+from fedpart.task.task import Task
+from fedpart.training.safeguards import check_checkpoints
+from fedpart.training.settings import FederationSettings
+from fedpart.training.state import Result
 
 
 def federate(
@@ -46,10 +46,10 @@ def federate(
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run (with privacy they are where its randomness is the seed).
-        workers: processes that run the clients, see :class:`~fedpart.engines.local.LocalEngine`; 1: this one.
+        workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
             Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
         execution: ``loop``, ``vectorised`` or ``fused``, see there too.
-        **settings: of :class:`~fedpart.settings.FederationSettings`, e.g. ``method="partitioned"``,
+        **settings: of :class:`.FederationSettings`, e.g. ``method="partitioned"``,
             ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
 
     Raises:

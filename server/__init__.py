@@ -1,1 +1,1 @@
-"""The Flower server side: decode, hand over to fedpart, encode."""
+"""The ready-made ServerApp, for `flwr run`; the strategy is in fedpart.flower."""

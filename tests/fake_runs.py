@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from simulations.config import ExperimentConfig
+from simulations.config.load import ExperimentConfig
 
 
 def small_config(**changes: Any) -> ExperimentConfig:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from client.app import make_client_app
 from fedpart import (
     AffineAugmentation,
     ConcreteDropout,
@@ -25,6 +24,7 @@ from fedpart import (
     Task,
 )
 from fedpart.engines import LocalEngine
+from fedpart.flower.client import make_client_app
 
 CLIENTS = 12
 DEFAULTS: dict[str, Any] = {

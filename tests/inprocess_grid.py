@@ -18,8 +18,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 from flwr.supercore.run import Run
 
-from server.objects import read_objects
-from simulations.ray_grid import RUN_ID, claim_identity
+from fedpart.flower.workarounds.objects import read_objects
+from simulations.ray.grid import RUN_ID, claim_identity
 
 LIMIT = 2**23  # bytes of a reply
 Tamper = Callable[[Message], Message | None]

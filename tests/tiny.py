@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from simulations.config import ExperimentConfig, TrainingConfig
-from simulations.run_directory import read_metrics, read_summary
+from simulations.config.load import ExperimentConfig, TrainingConfig
+from simulations.folders.run_directory import read_metrics, read_summary
 
 TINY: dict[str, Any] = {
     "data": "digits",

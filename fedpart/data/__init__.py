@@ -1,18 +1,19 @@
 """Data: readers, rotation, subsets, and the split among clients."""
 
-from fedpart.data.cifar10 import load_cifar10
 from fedpart.data.dataset import Dataset, Splits, check_labels
-from fedpart.data.digits import load_digits
-from fedpart.data.hold_out import divide
-from fedpart.data.image_folder import load_image_folder
-from fedpart.data.images import ImageDataset
-from fedpart.data.input_selection import input_selection, load_input_selection
-from fedpart.data.listing import image_listing, listing_digest
-from fedpart.data.mnist import load_mnist
+from fedpart.data.images.images import ImageDataset
+from fedpart.data.images.listing import image_listing, listing_digest
 from fedpart.data.rotation import rotate, rotated, rotated_splits
-from fedpart.data.shards import check_shards
+from fedpart.data.sets.cifar10 import load_cifar10
+from fedpart.data.sets.digits import load_digits
+from fedpart.data.sets.image_folder import load_image_folder
+from fedpart.data.sets.input_selection import input_selection, load_input_selection
+from fedpart.data.sets.mnist import load_mnist
+from fedpart.data.sets.torchvision_sets import load_torchvision
 from fedpart.data.sources import DATASETS, Loader, load_splits
-from fedpart.data.splits import (
+from fedpart.data.splitting.hold_out import divide
+from fedpart.data.splitting.shards import check_shards
+from fedpart.data.splitting.splits import (
     SPLITS,
     Split,
     angle_bins,
@@ -21,8 +22,7 @@ from fedpart.data.splits import (
     dirichlet_per_label,
     iid,
 )
-from fedpart.data.subset import random_places, random_subset
-from fedpart.data.torchvision_sets import load_torchvision
+from fedpart.data.splitting.subset import random_places, random_subset
 
 __all__ = [
     "DATASETS",

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedpart.data.dataset import Dataset, Indices, Splits
-from fedpart.rng import generator
+from fedpart.randomness.streams import generator
 
 _BATCH = 4096  # images turned at a time, to bound memory
 

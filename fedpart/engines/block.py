@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.executor import ClientError, Executor
-from fedpart.jobs import Job
-from fedpart.protocol import Protocol
-from fedpart.refusal import Refusal, skipped
-from fedpart.robust import trimmed_mean
-from fedpart.update import Update, add_into, blocks, sum_updates, summable
+from fedpart.engines.executor import ClientError, Executor
+from fedpart.federated.protocol import Protocol
+from fedpart.task.jobs import Job
+from fedpart.updates.refusal import Refusal, skipped
+from fedpart.updates.trimmed import trimmed_mean
+from fedpart.updates.update import Update, add_into, blocks, sum_updates, summable
 
 UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
@@ -51,7 +51,7 @@ class BlockSum:
     Attributes:
         total: weighted sum of the updates; None: there was none.
         upload_bytes: of the updates.
-        skipped: clients without an update, see :func:`~fedpart.refusal.skipped`.
+        skipped: clients without an update, see :func:`.skipped`.
     """
 
     total: Update | None = None
@@ -59,7 +59,7 @@ class BlockSum:
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, other: BlockSum, memory: Tensor | None = None, bounds: Sequence[int] = ()) -> None:
-        """Add the next block, in place; ``memory`` and ``bounds`` as in :func:`~fedpart.update.add_into`."""
+        """Add the next block, in place; ``memory`` and ``bounds`` as in :func:`.add_into`."""
         if memory is None or other.total is None:
             self.total = sum_updates([self.total, other.total])
         else:
@@ -73,7 +73,7 @@ class Gathered(BlockSum):
     """What came out of blocks of a client each, whose updates are kept: a trimmed mean needs them all.
 
     Attributes:
-        trim: see :func:`~fedpart.robust.trimmed_mean`.
+        trim: see :func:`.trimmed_mean`.
         updates: in the cohort's order.
     """
 

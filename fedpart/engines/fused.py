@@ -9,15 +9,15 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner, BlockSum, upload_bytes
+from fedpart.engines.executor import ClientError
 from fedpart.engines.pooled import Part, PooledSum
-from fedpart.executor import ClientError
-from fedpart.jobs import Job, reported
-from fedpart.noise import common_noise
-from fedpart.optim import joined
-from fedpart.protocol import Protocol
-from fedpart.stacked_noise import ShapeRecorder
-from fedpart.task import Batch
-from fedpart.update import Update, summable
+from fedpart.federated.protocol import Protocol
+from fedpart.randomness.noise import common_noise
+from fedpart.task.jobs import Job, reported
+from fedpart.task.task import Batch
+from fedpart.training.optimisers import joined
+from fedpart.updates.update import Update, summable
+from fedpart.vectorised.stacked_noise import ShapeRecorder
 
 
 class FusedRunner:

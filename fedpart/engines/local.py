@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner, parts
 from fedpart.engines.fused import FusedRunner
-from fedpart.engines.vectorised import VectorisedRunner
 from fedpart.engines.workers import WorkerPool
-from fedpart.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation, RoundReport
 from fedpart.registry import nearest
+from fedpart.vectorised.runner import VectorisedRunner
 
 EXECUTIONS: dict[str, type[BlockRunner | FusedRunner | VectorisedRunner]] = {
     "loop": BlockRunner,
@@ -30,8 +30,8 @@ class LocalEngine:
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them, if that is one thread.
         execution: ``loop``: client by client. In this process: ``vectorised``: several clients at a time, see
-            :class:`~fedpart.vectorised.VectorisedExecutor`; ``fused``: the cohort's data together, see
-            :class:`~fedpart.engines.fused.FusedRunner`.
+            :class:`.VectorisedExecutor`; ``fused``: the cohort's data together, see
+            :class:`.FusedRunner`.
 
     Raises:
         ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpart.executor import Executor
-from fedpart.gradients import gradients
-from fedpart.jobs import Job
-from fedpart.noise import JoinedNoise, Noise
-from fedpart.task import Batch
+from fedpart.engines.executor import Executor
+from fedpart.randomness.noise import JoinedNoise, Noise
+from fedpart.task.gradients import gradients
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 512, "cuda": 32768}

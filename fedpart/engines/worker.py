@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockRunner, BlockSum
-from fedpart.executor import ClientError
-from fedpart.protocol import Protocol
+from fedpart.engines.executor import ClientError
+from fedpart.federated.protocol import Protocol
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.block import BlockSum, ahead, collecting
+from fedpart.engines.executor import ClientError
 from fedpart.engines.worker import Shared, Task, with_tensors, work
-from fedpart.executor import ClientError
-from fedpart.protocol import Protocol
-from fedpart.refusal import skipped
-from fedpart.update import blocks
+from fedpart.federated.protocol import Protocol
+from fedpart.updates.refusal import skipped
+from fedpart.updates.update import blocks
 
 DEATHS = 3  # a client during which its process dies this often has failed
 
@@ -44,9 +44,9 @@ class WorkerPool:
     """Runs blocks of clients on worker processes, which start when they are first needed.
 
     Blocks are handed out in order, to whoever is free, and their sums added in order: the result has the bits
-    of :class:`~fedpart.engines.block.BlockRunner`. Only small things travel through pipes. w and psi are
+    of :class:`.BlockRunner`. Only small things travel through pipes. w and psi are
     written once per round into memory that all processes see, and so is the sum of each block, into one of
-    :func:`~fedpart.engines.block.ahead` places. A worker that dies is replaced, and its block runs again.
+    :func:`.ahead` places. A worker that dies is replaced, and its block runs again.
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
     pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpart.hyperparameters.base import HyperModule
-from fedpart.noise import uniform
+from fedpart.randomness.noise import uniform
 
 Family = Literal["minmax", "centred", "augerino", "lila"]
 PADDINGS = ("zeros", "border", "reflection")

@@ -11,7 +11,7 @@ class HyperModule(nn.Module):
     """A layer or input transform some of whose parameters are hyperparameters (psi), learned by L_ML.
 
     Subclass it, create ``nn.Parameter``s, name those that are psi in ``hyperparameters``, and draw noise with
-    :func:`fedpart.noise.uniform`. Put the module inside your network (a layer), or hand it to
+    :func:`fedpart.randomness.noise.uniform`. Put the module inside your network (a layer), or hand it to
     ``Task(transforms=[...])`` (an input transform: it receives inputs of shape ``[B*S, ...]``, one row per
     example and sample, and returns the transformed rows).
     """

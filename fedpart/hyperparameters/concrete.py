@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.compiled import load
-from fedpart.noise import coarse_numbers
+from fedpart.kernels.door import load
+from fedpart.randomness.noise import coarse_numbers
 
 _UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in bytes
 
@@ -61,7 +61,7 @@ def _look_up(table: Tensor, bits: Tensor) -> Tensor:
     """``table[bits]``, in the memory layout of ``bits``; entries are in the order of 0..32767, -32768..-1."""
     out = torch.empty_like(bits, dtype=table.dtype)
     places, flat = _flat(bits), _flat(out)
-    kernels = load("fedpart.hyperparameters.concrete_kernels") if bits.device.type == "cpu" else None
+    kernels = load("fedpart.kernels.lookup") if bits.device.type == "cpu" else None
     if kernels is None:
         torch.index_select(table, 0, places.to(torch.int32).bitwise_and_(0xFFFF), out=flat)
     else:

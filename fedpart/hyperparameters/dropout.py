@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.hyperparameters.concrete import keep, masked
-from fedpart.noise import coarse_bits, uniform
+from fedpart.randomness.noise import coarse_bits, uniform
 
 
 class ConcreteDropout(HyperModule):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.base import HyperModule
-from fedpart.noise import uniform
+from fedpart.randomness.noise import uniform
 
 
 class FixedMask(HyperModule):
@@ -58,7 +58,7 @@ class ConcreteMask(HyperModule):
         features: number of input features.
         probability: initial probability of keeping a feature, in (0, 1).
         temperature: of the relaxation, > 0; the paper does not state it (default: as
-            :class:`~fedpart.ConcreteDropout`).
+            :class:`.ConcreteDropout`).
 
     Raises:
         ValueError: no features, a probability outside (0, 1), or a temperature that is not positive.

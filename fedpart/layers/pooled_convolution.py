@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.layers import tiled_convolution, vector_convolution
+from fedpart.kernels.convolution import tiled as tiled_convolution
+from fedpart.kernels.convolution import vectors as vector_convolution
 from fedpart.layers.pooling import max_pool_relu
 
 _LARGE = 2**24  # numbers of an image with room around it: of more, kernels could not tell places by 32 bits
@@ -18,7 +19,7 @@ class PooledConv2d(nn.Conv2d):
 
     All at once where a processor's kernels can: for images in channels-last layout, of even height and width,
     on one thread (vectors compute a few images in two steps, but backward). See
-    :mod:`fedpart.layers.tiled_convolution` and :mod:`fedpart.layers.vector_convolution`, of which the former
+    :mod:`.tiled` and :mod:`.vectors`, of which the former
     comes first.
 
     Args:

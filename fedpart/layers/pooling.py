@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.compiled import Kernel, load
+from fedpart.kernels.door import Kernel, load
 
 _INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 _FEW = (
@@ -52,7 +52,7 @@ def _fits(x: Tensor) -> bool:
 
 
 def _kernels() -> Any:
-    return load("fedpart.layers.pooling_kernels")
+    return load("fedpart.kernels.convolution.pooling")
 
 
 class _Layout(NamedTuple):

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fedpart.hyperparameters import AffineAugmentation, HyperModule
 from fedpart.hyperparameters.affine import Family
-from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS, Method
-from fedpart.noise import Noise
-from fedpart.task import Batch, Task
+from fedpart.randomness.noise import Noise
+from fedpart.task.jobs import Job, Step
+from fedpart.task.task import Batch, Task
 
 if TYPE_CHECKING:
-    from fedpart.centralised import Training
-    from fedpart.protocol import Protocol
+    from fedpart.centralised.training import Training
+    from fedpart.federated.protocol import Protocol
 
 
 _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothing is left of an image

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedpart.jobs import Job, Step
-from fedpart.noise import Noise
-from fedpart.partition import Partition
+from fedpart.parameters.partition import Partition
+from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
-from fedpart.task import Batch, Task
-from fedpart.update import Update
+from fedpart.task.jobs import Job, Step
+from fedpart.task.task import Batch, Task
+from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
-    from fedpart.centralised import Training
-    from fedpart.federation import Federation
-    from fedpart.held_out import Score
-    from fedpart.protocol import Protocol
-    from fedpart.settings import FederationSettings, TrainingSettings
+    from fedpart.centralised.training import Training
+    from fedpart.federated.federation import Federation
+    from fedpart.federated.protocol import Protocol
+    from fedpart.task.held_out import Score
+    from fedpart.training.settings import FederationSettings, TrainingSettings
 
 
 class Method:

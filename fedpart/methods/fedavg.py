@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedpart.jobs import Job
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
+from fedpart.task.jobs import Job
 
 if TYPE_CHECKING:
-    from fedpart.protocol import Protocol
+    from fedpart.federated.protocol import Protocol
 
 
 @METHODS.register("fedavg")
 class FedAvg(Plain):
-    """Plain federated learning; see :class:`~fedpart.methods.plain.Plain` for what is switched off."""
+    """Plain federated learning; see :class:`.Plain` for what is switched off."""
 
     def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
         return [Job(subnetwork=1, partition=1)]

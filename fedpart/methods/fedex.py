@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters import ConcreteDropout, HyperModule
-from fedpart.jobs import Job
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
-from fedpart.rng import generator
-from fedpart.task import Task
-from fedpart.update import Update
+from fedpart.randomness.streams import generator
+from fedpart.task.jobs import Job
+from fedpart.task.task import Task
+from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
-    from fedpart.federation import Federation
-    from fedpart.held_out import Score
-    from fedpart.protocol import Protocol
+    from fedpart.federated.federation import Federation
+    from fedpart.federated.protocol import Protocol
+    from fedpart.task.held_out import Score
 
 SCHEDULES = ("aggressive", "adaptive", "auto", "constant")
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
+from fedpart.task.jobs import Job, Step
 
 if TYPE_CHECKING:
-    from fedpart.centralised import Training
+    from fedpart.centralised.training import Training
 
 
 @METHODS.register("none")

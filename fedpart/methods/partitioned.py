@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS, Method
+from fedpart.task.jobs import Job, Step
 
 if TYPE_CHECKING:
-    from fedpart.centralised import Training
-    from fedpart.protocol import Protocol
+    from fedpart.centralised.training import Training
+    from fedpart.federated.protocol import Protocol
 
 
 @METHODS.register("partitioned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedpart.methods.base import Method
-from fedpart.task import Task
+from fedpart.task.task import Task
 
 
 class Plain(Method):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpart.jobs import Job, Step
 from fedpart.methods.base import METHODS, Method
-from fedpart.partition import Partition
-from fedpart.task import Task
+from fedpart.parameters.partition import Partition
+from fedpart.task.jobs import Job, Step
+from fedpart.task.task import Task
 
 if TYPE_CHECKING:
-    from fedpart.centralised import Training
-    from fedpart.settings import FederationSettings, TrainingSettings
+    from fedpart.centralised.training import Training
+    from fedpart.training.settings import FederationSettings, TrainingSettings
 
 
 @METHODS.register("validation")

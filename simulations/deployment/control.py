@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from simulations import flower_environment  # noqa: F401
+import fedpart.flower.environment
 
 # isort: split
 import httpx
@@ -35,9 +35,9 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 import fedpart
-from server.nodes import node_name
+from fedpart.flower.nodes import node_name
+from simulations.building.experiment import RunError
 from simulations.deployment.keys import CA, TOKEN
-from simulations.experiment import RunError
 
 PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
 _APP = """\

@@ -20,11 +20,6 @@ _TIED = (  # Linux: the child gets SIGHUP when this process dies, however it die
 )
 
 
-def tool(name: str) -> str:
-    """Path of a command that is installed beside this Python."""
-    return str(Path(sys.executable).parent / name)
-
-
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface on which nobody listens."""
     probes = [socket.socket() for _ in range(count)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedpart.flower.workarounds.executor import tool
 from simulations.deployment.keys import CA, CERTIFICATE, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN
-from simulations.deployment.processes import tool
 
 
 def superlink(keys: Path, port: int, database: Path) -> list[str]:
@@ -17,7 +17,7 @@ def superlink(keys: Path, port: int, database: Path) -> list[str]:
         database: file of its state.
     """
     return [
-        *(tool("python"), "-m", "simulations.deployment.superlink"),
+        *(tool("python"), "-m", "fedpart.flower.workarounds.superlink"),
         *("--operator-token-file", str(keys / TOKEN), "--isolation", "process", "--enable-supernode-auth"),
         *("--host", "127.0.0.1", "--port", str(port), *_server(keys), "--database", str(database)),
     ]
@@ -44,7 +44,7 @@ def supernode(address: str, keys: Path, authority: Path, port: int, client: int,
 def executor(address: str, keys: Path) -> list[str]:
     """The command of the executor with the keys of a folder, for the apps of the server at an address."""
     return [
-        *(tool("python"), "-m", "simulations.deployment.executor", "--runtime-api-address", address),
+        *(tool("python"), "-m", "fedpart.flower.workarounds.executor", "--runtime-api-address", address),
         *("--root-certificates", str(keys / CA), "--superexec-auth-secret-file", str(keys / SECRET)),
     ]
 

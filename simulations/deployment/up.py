@@ -13,16 +13,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from server.nodes import node_name
-from simulations.config import ExperimentConfig
+from fedpart.flower.nodes import node_name
+from simulations.building.experiment import RunError
+from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Run, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes, free_ports
 from simulations.deployment.programs import executor, superlink, supernode
-from simulations.desk import Interrupted
-from simulations.experiment import RunError
-from simulations.flower_config import deployed_run_config
-from simulations.run_directory import read_metrics
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import read_metrics
+from simulations.running.desk import Interrupted
 
 POLL_SECONDS = 0.5
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start

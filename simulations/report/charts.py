@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from simulations.curves import Run, psi_bands
-from simulations.figures import COLOURS, DASHES, MANY, draw_group, dress, short
-from simulations.plots import AVERAGED, METRICS, TRAFFIC_NAMES, draw_metric
-from simulations.psi_parts import groups
+from simulations.pictures.figures import COLOURS, DASHES, MANY, draw_group, dress, short
+from simulations.pictures.plots import AVERAGED, METRICS, TRAFFIC_NAMES, draw_metric
 from simulations.report.clients import Clients, Counts
-from simulations.tables import counted
+from simulations.results.curves import Run, psi_bands
+from simulations.results.psi_parts import groups
+from simulations.results.tables import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpart import Dataset
-from fedpart.assignment import ChunkAssignment
 from fedpart.data import angle_bins
-from simulations.config import ExperimentConfig
+from fedpart.federated.assignment import ChunkAssignment
+from simulations.config.load import ExperimentConfig
 
 Counts = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from fedpart import Dataset, Protocol
-from fedpart.batches import count_batches
-from simulations.building import build_task
-from simulations.config import ExperimentConfig
-from simulations.curves import Run
-from simulations.score import Score
+from fedpart.engines.batches import count_batches
+from simulations.building.task import build_task
+from simulations.config.load import ExperimentConfig
+from simulations.config.score import Score
+from simulations.results.curves import Run
 
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fedpart import Dataset
 from fedpart.data import Splits
-from simulations.building import load_data
-from simulations.config import ExperimentConfig
-from simulations.experiment import split_among_clients
-from simulations.run_images import changed_images, in_short, listed_images
+from simulations.building.experiment import split_among_clients
+from simulations.building.task import load_data
+from simulations.config.load import ExperimentConfig
+from simulations.folders.run_images import changed_images, in_short, listed_images
 
 
 class DataMissing(Exception):

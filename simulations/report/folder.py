@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simulations.cells import Cell, changed, deciding
-from simulations.compare import collect
-from simulations.comparison import Comparison
-from simulations.config import Config, ConfigError, ExperimentConfig
-from simulations.curves import Run
-from simulations.run_directory import CONFIG, saved_config
-from simulations.run_images import in_short
+from simulations.config.load import Config, ConfigError, ExperimentConfig
+from simulations.folders.run_directory import CONFIG, saved_config
+from simulations.folders.run_images import in_short
+from simulations.results.comparison import Comparison
+from simulations.results.curves import Run
+from simulations.sweeps.cells import Cell, changed, deciding
+from simulations.sweeps.compare import collect
 
 Settings = dict[str, Any]
 

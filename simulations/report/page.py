@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulations.comparison import DASH
-from simulations.curves import Run, byte_text
-from simulations.overview import Overview
+from simulations.config.score import Score
+from simulations.folders.run_directory import saved_config
 from simulations.report.charts import PREFIX
 from simulations.report.costs import DOWN, UP, Cost, count_steps
 from simulations.report.data import Data, DataMissing
@@ -20,9 +19,10 @@ from simulations.report.sections import (
     psi_section,
 )
 from simulations.report.settings import Table, about, runs_table, settings_text, versions
-from simulations.run_directory import saved_config
-from simulations.score import Score
-from simulations.tables import COLUMNS, COSTS, HELD_OUT, without
+from simulations.results.comparison import DASH
+from simulations.results.curves import Run, byte_text
+from simulations.results.overview import Overview
+from simulations.results.tables import COLUMNS, COSTS, HELD_OUT, without
 
 FILE = "report.html"
 

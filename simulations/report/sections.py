@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulations.building import saved_psi
-from simulations.cells import Cell
-from simulations.config import ExperimentConfig
-from simulations.curves import LAST, Run, metric
-from simulations.plots import spread
+from simulations.building.task import saved_psi
+from simulations.config.load import ExperimentConfig
+from simulations.pictures.plots import spread
+from simulations.pictures.transform_figures import examples, run_task, shown_blocks
 from simulations.report.charts import Chart, client_charts, contact_sheet, metric_charts, psi_charts
 from simulations.report.clients import Clients
 from simulations.report.data import Data
-from simulations.transform_figures import examples, run_task, shown_blocks
+from simulations.results.curves import LAST, Run, metric
+from simulations.sweeps.cells import Cell
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from simulations.cells import Cell
-from simulations.config import ExperimentConfig
-from simulations.curves import Run
+from simulations.config.load import ExperimentConfig
 from simulations.report.folder import Found
-from simulations.tables import counted
+from simulations.results.curves import Run
+from simulations.results.tables import counted
+from simulations.sweeps.cells import Cell
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 

@@ -1,0 +1,1 @@
+"""Checks: crashes, soaks and memory, for hours at a time."""

@@ -1,0 +1,187 @@
+"""Whether memory stays flat over many rounds, in every process that lives for all of them.
+
+A run of the digits as `fedpart run` makes it, with evaluations, checkpoints and metrics, in a process tree of
+its own. Every so many rounds each process is measured: its proportional set size, without files. What counts
+is the slope of a line through the sizes after the warm-up: 1% or more of the first of them per hundred rounds
+is a leak, and the exit status 1, as it is if fewer processes than the engine has live for the whole run.
+Others that live for a part of it, such as deployed ClientApps, are not looked at.
+
+    python benchmarks/checks/soak.py --engines local ray --rounds 1000
+    python benchmarks/checks/soak.py --engines deployed --rounds 60 --every 4 --warmup 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.checks.aggregation_memory import QUIET, processes
+from simulations.config.load import ExperimentConfig
+from simulations.deployment.up import Federation, watch
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import read_metrics
+from simulations.running.runner import run_experiment
+from simulations.terminal.progress import Progress
+
+LEAK = 0.01  # of a process's memory, per hundred rounds
+NODES = 2  # of a deployed federation
+LASTING = {  # how many processes of which names live for a whole run: fewer have died, whatever came after
+    "local": {"soak.py": 1},
+    "workers": {"soak.py": 3},
+    "ray": {"soak.py": 1, "raylet": 1, "gcs_server": 1, "ray::Actor": 2},
+    "deployed": {
+        "soak.py": 1,
+        "workarounds.superlink": 1,
+        "flower-supernode": NODES,
+        "workarounds.executor": 1 + NODES,
+        "flower-superexec": 1 + NODES,
+        "flwr-serverapp": 1,
+    },
+}
+EXPERIMENT: dict[str, Any] = {
+    "data": "digits",
+    "clients": 20,
+    "cohort": 10,
+    "samples": 2,
+    "training_points": 400,
+    "validation_points": 100,
+    "test_points": 100,
+    "evaluate_every": 10,
+    "checkpoint_every": 10,
+}
+
+
+class Sampler(Progress):
+    """Shows nothing, and prints the sizes of this process and its descendants as a row of JSON."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__(quiet=True)
+        self.every, self._names = every, dict[int, str]()  # a process may change its title
+
+    def completed(self, count: int) -> None:
+        if count % self.every == 0:
+            gc.collect()
+            sizes = processes(os.getpid())
+            self._names = {pid: self._names.get(pid) or _name(pid) for pid in sizes}
+            sizes = {self._names[pid]: round(size, 2) for pid, size in sorted(sizes.items())}
+            print(json.dumps({"round": count, "mb": sizes}), flush=True)
+
+    def follow(self, out: Path, over: threading.Event) -> None:
+        """Look at the run that other processes make in ``out``, until it is over."""
+        seen = 0
+        while not over.wait(0.2):
+            if (count := len(read_metrics(out))) > seen:
+                seen = count
+                self.completed(count)
+
+
+def _name(pid: int) -> str:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return str(pid)
+    words = line.replace(b"\0", b" ").decode(errors="replace").split()
+    names = [Path(word).name for word in words if not word.startswith("-")]
+    return f"{pid} {' '.join(names[:2])[:60]}".strip()
+
+
+def run(engine: str, rounds: int, every: int) -> None:
+    """In a process of its own."""
+    sampler = Sampler(every)
+    with tempfile.TemporaryDirectory() as folder:
+        if engine == "deployed":
+            run_deployed(Path(folder), rounds, sampler)
+            return
+        workers = {"local": None, "workers": 2, "ray": 2}[engine]
+        kind = "ray" if engine == "ray" else "local"
+        config = {**EXPERIMENT, "rounds": rounds, "engine": kind, "workers": workers}
+        run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=sampler)
+
+
+def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
+    """On a federation of processes, each with half of the data."""
+    config = {**EXPERIMENT, "rounds": rounds, "clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
+    over, out = threading.Event(), folder / "run"
+    thread = threading.Thread(target=sampler.follow, args=(out, over))
+    with Federation(NODES, folder / "private", folder / "logs") as federation:
+        start = deployed_run_config(ExperimentConfig.from_dict(config), out, False)
+        thread.start()
+        try:
+            ended = watch(federation, federation.control.start(start), lambda text: None)
+        finally:
+            over.set()
+            thread.join()
+    if not ended.completed:
+        raise SystemExit(f"The run has {ended.outcome}")
+
+
+def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
+    """Print the rows of one engine; whether no process has grown, and none is missing."""
+    command = [sys.executable, __file__, "--child", engine, str(rounds), str(every)]
+    samples = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if not line.startswith('{"round"'):
+                continue
+            row = json.loads(line)
+            samples.append(row)
+            print(json.dumps({"engine": engine, **row}), flush=True)
+    if child.returncode:
+        raise SystemExit(f"The run of {engine} has failed.")
+    found = judged(engine, [row for row in samples if row["round"] >= warmup])
+    for summary in found:
+        print(json.dumps({"engine": engine, **summary}), flush=True)
+    return all(summary["flat"] for summary in found)
+
+
+def judged(engine: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What became of every process that was there all the time, and of those of ``LASTING`` that were not."""
+    found: list[dict[str, Any]] = []
+    lasting = sorted(set.intersection(*(set(row["mb"]) for row in samples)))
+    for process in lasting:
+        sizes = [row["mb"][process] for row in samples]
+        slope = statistics.linear_regression([row["round"] for row in samples], sizes).slope
+        growth = 100 * slope / sizes[0] if sizes[0] else 0.0
+        summary = {"first_mb": sizes[0], "last_mb": sizes[-1], "growth_per_100_rounds": round(growth, 5)}
+        found.append({"process": process, **summary, "flat": growth < LEAK})
+    for name, count in LASTING[engine].items():
+        there = sum(name in process for process in lasting)
+        if there < count:
+            found.append({"process": name, "expected": count, "lasted": there, "flat": False})
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    engines = ("local", "workers", "ray", "deployed")
+    parser.add_argument("--engines", nargs="+", choices=engines, default=["local", "ray"])
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=100, help="rounds between samples")
+    parser.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")
+    given = parser.parse_args()
+    if given.warmup + given.every > given.rounds:
+        parser.error("there must be two samples after the warm-up")
+    flat = [soak(engine, given.rounds, given.every, given.warmup) for engine in given.engines]
+    print(json.dumps({"torch": torch.__version__, "python": platform.python_version()}))
+    return 0 if all(flat) else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        run(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        sys.exit(main())

@@ -1,0 +1,1 @@
+"""Costs: what single parts of a round cost."""

@@ -1,0 +1,87 @@
+"""What partitioning costs in centralised training: a step of a partition, and of psi, over a plain step.
+
+The plain step is torch alone: the MNIST CNN under a frozen affine augmentation, logits averaged over S
+samples, cross-entropy, backward, torch's Adam. All see batches of the same size, are interleaved, and medians
+are compared, as in Table 8 of the paper (1.08 and 1.08 on its GPU).
+
+    python benchmarks/costs/training_step.py --batch 200 --samples 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
+from fedpart.models import mnist_cnn
+
+
+def plain_step(batch: Batch, samples: int) -> Callable[[], object]:
+    """A training step of plain PyTorch at the same network, batch and S."""
+    net, augmentation = mnist_cnn(dropout=None), AffineAugmentation("centred", 0.1).requires_grad_(False)
+    adam = torch.optim.Adam(net.parameters(), 1e-3)
+
+    def step() -> float:
+        x = augmentation(batch.inputs.repeat_interleave(samples, 0))
+        logits = net(x).view(len(batch.inputs), samples, -1).mean(1)
+        loss = functional.cross_entropy(logits, batch.targets)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return loss.item()
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--batch", type=int, default=200, help="examples per step (the paper: 200)")
+    parser.add_argument("--samples", type=int, default=20, help="S (the paper: 20)")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    data = Dataset(torch.rand(5 * given.batch, 1, 28, 28), torch.randint(10, (5 * given.batch,)))
+    task = Task(
+        mnist_cnn(dropout=None), transforms=[AffineAugmentation("centred", 0.1)], samples=given.samples
+    )
+    training = Training(task, data, TrainingSettings(batch_size=given.batch, chunks=(0.8, 0.1, 0.1)))
+    batch = Batch(data.inputs[: given.batch], data.targets[: given.batch])
+    steps: dict[str, Callable[[], object]] = {
+        "plain": plain_step(batch, given.samples),
+        "w_1 (0.8 of the weights)": lambda: training.parameter_step(1, batch),
+        "w_3 (0.1 of the weights)": lambda: training.parameter_step(3, batch),
+        "psi": lambda: training.psi_step(2, batch),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for repeat in range(given.repeats + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if repeat:  # the first is a warm-up
+                seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, median in medians.items():
+        row = {
+            "step": name,
+            "batch": given.batch,
+            "samples": given.samples,
+            "seconds": round(median, 5),
+            "spread": round(max(seconds[name]) / min(seconds[name]) - 1, 3),
+            "ratio_to_plain": round(median / medians["plain"], 4),
+        }
+        print(json.dumps(row))
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    print(json.dumps({"threads": given.threads, **versions}))
+
+
+if __name__ == "__main__":
+    main()

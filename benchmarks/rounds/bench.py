@@ -1,0 +1,166 @@
+"""``fedpart bench``: what a round costs, per workload and engine, in one run, against a bare PyTorch loop.
+
+Every engine has a process of its own, with one thread. All are set up and warmed up; then their rounds are
+interleaved: one engine runs while the others wait. Flower cannot wait, so it runs all its rounds halfway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from benchmarks.rounds.engines import ENGINES, USUAL, check_any, left_out
+from benchmarks.rounds.process import EngineProcess, PeakMemory, engine_process
+from benchmarks.rounds.rows import Row, Timings, check_file, rows, table, write
+from benchmarks.rounds.worker import make_protocol
+from benchmarks.rounds.workloads import WORKLOADS, Workload
+from fedpart.registry import nearest
+from simulations.config.load import ConfigError
+
+WARM_UP = 2  # rounds; memory is watched in the second, when the optimisers have their state
+PASSES = 3  # rounds whose forward and backward passes are timed once more, alone
+
+
+def chosen_workloads(text: str) -> list[Workload]:
+    """Workloads named in ``text``, separated by commas.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    return [WORKLOADS[name] for name in _names(text, WORKLOADS, "workload")]
+
+
+def chosen_engines(text: str | None) -> list[str]:
+    """Engines named in ``text``, separated by commas; the usual ones if it is None.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    return list(USUAL) if text is None else _names(text, ENGINES, "engine")
+
+
+def _names(text: str, known: Collection[str], what: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names or [text]:
+        if name not in known:
+            raise ConfigError(f"There is no {what} {name!r}: {nearest(name, known)}")
+    return names
+
+
+def check(pfl_python: Path | None) -> None:
+    """Refuse what no engine could start from.
+
+    Raises:
+        ConfigError: pfl's Python is not where it should be.
+    """
+    if pfl_python is not None and not pfl_python.is_file():
+        raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
+
+
+def measure(
+    workload: Workload, engines: Sequence[str], rounds: int, pfl_python: Path | None, console: Console
+) -> list[Row]:
+    """A row for each engine that can run the workload, and a line on the console for each that cannot.
+
+    Raises:
+        RunError: an engine failed.
+    """
+    protocol = make_protocol(workload)
+    arguments = {
+        "workload": workload.to_dict(),
+        "cohorts": [
+            [(client, protocol.chunk(client)) for client in protocol.cohort(round)]
+            for round in range(1, WARM_UP + rounds + 1)
+        ],
+        "torch": torch.__version__,
+    }
+    with ExitStack() as stack:
+        contenders: dict[str, _Contender] = {}
+        for name in dict.fromkeys(engines):
+            program = ENGINES[name]
+            reason = left_out(program, workload, pfl_python)
+            if reason is None:
+                python = str(pfl_python) if program.baseline == "pfl" else None
+                contender = _Contender(
+                    stack.enter_context(engine_process(name, program.module, python)),
+                    Timings(program.processes),
+                    program.stepped,
+                )
+                reason = contender.start(arguments)
+            if reason is None:
+                contenders[name] = contender
+            else:
+                line = f"{workload.name} without {name}: {reason}"
+                console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        stepped = [contender for contender in contenders.values() if contender.stepped]
+        for round in range(rounds):
+            if round == rounds // 2:
+                for contender in contenders.values():
+                    if not contender.stepped:
+                        contender.block(rounds)
+            first = round % max(1, len(stepped))  # nobody always follows the same neighbour
+            for contender in stepped[first:] + stepped[:first]:
+                contender.round(alone=round < PASSES)
+    return rows(workload, {name: contender.timings for name, contender in contenders.items()})
+
+
+@dataclass
+class _Contender:
+    process: EngineProcess
+    timings: Timings
+    stepped: bool
+
+    def start(self, arguments: dict[str, Any]) -> str | None:
+        """Set up, and warm up; the reason if the engine is not available."""
+        answer = self.process.ask(arguments)
+        reason, self.timings.peer = answer.get("unavailable"), answer.get("peer")
+        self.timings.first_round = time.perf_counter() - self.process.born
+        if reason is None and self.stepped:
+            self.timings.first_round += self.process.ask({"run": 1})["seconds"][0]
+            with PeakMemory(self.process.pid, 0.01) as memory:
+                self.process.ask({"run": WARM_UP - 1})
+            self.timings.peak_mb = memory.megabytes
+        return reason
+
+    def round(self, *, alone: bool) -> None:
+        """One round, and then its forward and backward passes alone."""
+        answer = self.process.ask({"run": 1})
+        self.timings.seconds += answer["seconds"]
+        self.timings.flops += answer.get("flops", [])
+        if alone:
+            self.timings.passes.append(self.process.ask({"passes": True})["seconds"])
+
+    def block(self, rounds: int) -> None:
+        """All rounds of an engine that cannot wait, the warm-up included."""
+        with PeakMemory(self.process.pid, 0.25) as memory:  # it is timed meanwhile: do not look too often
+            seconds = self.process.ask({"run": WARM_UP + rounds})["seconds"]
+        self.timings.peak_mb = memory.megabytes
+        self.timings.first_round += seconds[0]
+        self.timings.seconds = seconds[WARM_UP:]
+        self.timings.passes = [self.process.ask({"passes": True})["seconds"] for _ in range(PASSES)]
+
+
+def run(workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None) -> None:
+    """Time a round of each workload on each engine."""
+    chosen, names, console = chosen_workloads(workloads), chosen_engines(engines), Console()
+    check(pfl_python)
+    check_any(names, chosen, pfl_python)
+    if file is not None:
+        check_file(file)
+    kept: list[Row] = []
+    for workload in chosen:
+        found = measure(workload, names, rounds, pfl_python, console)
+        if found:
+            console.print(table(found))
+            kept += found
+            if file is not None:
+                write(kept, file)  # now: a later workload may fail
+    if not kept:
+        raise ConfigError("Nothing was timed: none of these engines is available here.")

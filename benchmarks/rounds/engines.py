@@ -1,0 +1,93 @@
+"""The engines that ``fedpart bench`` compares, and which workloads each can run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rounds.workloads import WORKLOADS, Workload
+from simulations.config.load import ConfigError
+
+
+@dataclass(frozen=True)
+class Program:
+    """How an engine is started.
+
+    Attributes:
+        module: for ``python -m``, with its arguments.
+        processes: that compute at the same time.
+        stepped: whether it can wait between rounds.
+        baseline: in ``benchmarks/``: ``flower``, ``pfl``, ``bare``; None for an engine of this project.
+    """
+
+    module: tuple[str, ...]
+    processes: int = 1
+    stepped: bool = True
+    baseline: str | None = None
+
+
+def _ours(name: str, processes: int = 1) -> Program:
+    return Program(("benchmarks.rounds.worker", name), processes)
+
+
+def _bare(*options: str) -> Program:
+    return Program(("benchmarks.rounds.bare", *options), baseline="bare")
+
+
+def _pfl(*options: str) -> Program:
+    return Program(("benchmarks.rounds.pfl_fedavg", *options), baseline="pfl")
+
+
+USUAL: dict[str, Program] = {
+    "bare": _bare(),
+    "local": _ours("local"),
+    "local-workers2": _ours("local-workers2", 2),
+    "local-fast": _ours("local-fast"),
+    "local-fused": _ours("local-fused"),
+    "ray": _ours("ray", 2),
+    "flower": Program(("benchmarks.rounds.flower_fedavg",), 2, stepped=False, baseline="flower"),
+    "pfl": _pfl(),
+}
+ENGINES: dict[str, Program] = {
+    **USUAL,
+    "bare-contiguous": _bare("--contiguous"),  # PyTorch's default memory layout
+    "pfl-equal": _pfl("--kernels", "ours"),  # channels-last, fused Adam
+}
+
+
+def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> str | None:
+    """Why the workload cannot run on an engine, in a sentence; None if it can."""
+    if program.baseline == "flower" and (workload.partitioned or workload.affine is not None):
+        return "the stock Flower app is plain FedAvg, without augmentation."
+    if program.baseline == "pfl" and workload.partitioned:
+        return "pfl has no partitioned training."
+    if program.baseline == "pfl" and pfl_python is None:
+        return (
+            "pfl needs an environment of its own; make it as docs/benchmarks.md says, and name its Python "
+            "with --pfl-python."
+        )
+    return None
+
+
+def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python: Path | None) -> None:
+    """Refuse engines and workloads of which no pair can run.
+
+    Raises:
+        ConfigError: one sentence, which says what each engine that does not run everything runs.
+    """
+    if any(
+        left_out(ENGINES[name], workload, pfl_python) is None for name in engines for workload in workloads
+    ):
+        return
+    particular = []
+    for name, program in ENGINES.items():
+        python = Path("python") if program.baseline == "pfl" else None
+        runs = [workload.name for workload in WORKLOADS.values() if not left_out(program, workload, python)]
+        if len(runs) < len(WORKLOADS):
+            particular.append(f"{name} runs {' and '.join(runs)}{' with --pfl-python' if python else ''}")
+    asked = [" or ".join(engines), " or ".join(workload.name for workload in workloads)]
+    raise ConfigError(
+        f"There is nothing to time of {' on '.join(asked)}: {', '.join(particular)}, and every other engine "
+        "every workload; see docs/benchmarks.md."
+    )

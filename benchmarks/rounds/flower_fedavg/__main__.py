@@ -1,0 +1,65 @@
+"""``fedpart bench`` runs this in a process of its own: ``python -m benchmarks.rounds.flower_fedavg``."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import fedpart.flower.environment  # noqa: F401
+
+# isort: split
+from flwr.simulation import run_simulation
+from torch.nn import functional as F
+
+from benchmarks.rounds.flower_fedavg.client_app import app
+from benchmarks.rounds.flower_fedavg.server_app import make_app
+from benchmarks.rounds.flower_fedavg.task import Net, load_data
+from benchmarks.rounds.steps import serve
+from benchmarks.rounds.workloads import Workload
+
+ACTORS = 2
+
+
+class FlowerSteps:
+    """Flower cannot be stopped between rounds: a request runs a simulation of its own, from start to end."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        ends: list[float] = []
+        start = time.perf_counter()
+        run_simulation(
+            make_app(rounds, ends),
+            app,
+            num_supernodes=self.workload.clients,
+            backend_config={
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "init_args": {"num_cpus": ACTORS},
+            },
+        )
+        return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
+
+    def passes(self) -> float:
+        net, batches = Net(self.workload.classes), []
+        for client in range(self.workload.cohort):
+            batches += list(load_data(client))
+        start = time.perf_counter()
+        for images, labels in batches:
+            torch.autograd.grad(F.cross_entropy(net(images), labels), list(net.parameters()))
+        return time.perf_counter() - start
+
+
+def _start(arguments: Mapping[str, Any]) -> FlowerSteps:
+    torch.set_num_threads(1)
+    os.environ["FEDPART_BENCH_WORKLOAD"] = json.dumps(arguments["workload"])
+    return FlowerSteps(Workload.from_dict(arguments["workload"]))
+
+
+if __name__ == "__main__":
+    serve(_start, "flwr", "ray")

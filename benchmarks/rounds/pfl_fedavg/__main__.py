@@ -1,0 +1,44 @@
+"""``fedpart bench`` runs this in an environment of pfl's own: ``python -m benchmarks.rounds.pfl_fedavg``.
+
+With ``--kernels ours`` images are channels-last and Adam is fused, which pfl leaves to its user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.rounds.steps import Steps, Unavailable, serve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kernels", choices=("stock", "ours"), default="stock")
+    given = parser.parse_args()
+
+    def start(arguments: Mapping[str, Any]) -> Steps:
+        try:
+            import torch
+
+            from benchmarks.rounds.pfl_fedavg.steps import PflSteps
+            from benchmarks.rounds.workloads import Workload
+        except ImportError as error:
+            raise Unavailable(
+                f"{sys.executable} cannot run it ({error}); make pfl's environment as docs/benchmarks.md "
+                "says."
+            ) from error
+        torch.set_num_threads(1)
+        ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
+        if ours != theirs:
+            raise Unavailable(
+                f"pfl's environment has torch {theirs}, this one {ours}: install the same there."
+            )
+        return PflSteps(Workload.from_dict(arguments["workload"]), equal_kernels=given.kernels == "ours")
+
+    serve(start, "pfl")
+
+
+if __name__ == "__main__":
+    main()

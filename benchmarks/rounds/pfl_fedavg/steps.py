@@ -1,0 +1,81 @@
+"""Rounds of pfl's FedAvg: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.pytorch import PyTorchTensorDataset
+from pfl.data.sampling import get_user_sampler
+from pfl.hyperparam import NNTrainHyperParams
+from pfl.metrics import Weighted
+from pfl.model.pytorch import PyTorchModel
+from torch import Tensor
+
+from benchmarks.costs.networks import NETWORKS, Model
+from benchmarks.rounds.workloads import Workload
+
+
+class Classifier(Model):
+    """The workload's model, with what pfl asks of a module."""
+
+    def metrics(self, x: Tensor, y: Tensor) -> dict[str, Weighted]:
+        with torch.no_grad():
+            return {"loss": Weighted(self.loss(x, y).item() * len(y), len(y))}
+
+
+class PflSteps:
+    """Rounds on request; see :class:`benchmarks.rounds.steps.Steps`."""
+
+    def __init__(self, workload: Workload, *, equal_kernels: bool) -> None:
+        torch.manual_seed(workload.seed)
+        np.random.seed(workload.seed)
+        layout = torch.channels_last if equal_kernels else torch.contiguous_format
+        network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
+        module = Classifier(network, workload.samples, workload.affine, layout)
+        for parameter in module.psi:
+            parameter.requires_grad_(False)
+        adam = torch.optim.Adam(module.weights, workload.server_learning_rate, fused=equal_kernels or None)
+        self.model = PyTorchModel(module, torch.optim.SGD, adam)
+        self.shards = [workload.shard(client) for client in range(workload.clients)]
+        users = [PyTorchTensorDataset(shard, str(client)) for client, shard in enumerate(self.shards)]
+        sampler = get_user_sampler("random", list(range(workload.clients)))
+        data = FederatedDataset(lambda user: users[user], sampler)
+        self.backend = SimulatedBackend(data, data, postprocessors=[WeightByDatapoints()])
+        self.algorithm, self.workload, self.done = FederatedAveraging(), workload, 0
+        self.local = NNTrainHyperParams(
+            local_num_epochs=1,
+            local_learning_rate=workload.learning_rate,
+            local_batch_size=workload.batch_size,
+        )
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        seconds = []
+        for _ in range(rounds):
+            self.done += 1
+            params = NNAlgorithmParams(
+                central_num_iterations=self.done,  # of the whole run: this call does the last of them
+                evaluation_frequency=10**9,  # the first round alone, which is not timed
+                train_cohort_size=self.workload.cohort,
+                val_cohort_size=0,
+            )
+            start = time.perf_counter()
+            self.algorithm.run(params, self.backend, self.model, self.local)
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds}
+
+    def passes(self) -> float:
+        module = self.model.pytorch_model
+        start = time.perf_counter()
+        for x, y in self.shards[: self.workload.cohort]:
+            parts = (part.split(self.workload.batch_size) for part in (x, y))
+            for batch in zip(*parts, strict=True):
+                torch.autograd.grad(module.loss(*batch), module.weights)
+        return time.perf_counter() - start

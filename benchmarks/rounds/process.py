@@ -1,0 +1,147 @@
+"""The processes that ``fedpart bench`` runs engines in, seen from outside: requests, and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from simulations.building.experiment import RunError
+
+ROOT = Path(__file__).resolve().parents[2]
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+PATIENCE = 30.0  # seconds that an engine has for its end
+
+
+class EngineProcess:
+    """One engine; it answers as :func:`benchmarks.rounds.steps.serve` does.
+
+    Attributes:
+        name: for messages; born: when it was started, by ``time.perf_counter``.
+        pid: of the process, which may have children.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self.name, self.born, self.pid = name, time.perf_counter(), process.pid
+        self._process, self._errors = process, errors
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one request.
+
+        Raises:
+            RunError: the process has ended; quotes the last line that it wrote.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            status = self._process.wait()
+            self._errors.seek(0)
+            last = [text for text in self._errors.read().splitlines() if text.strip()][-1:] or ["no message"]
+            raise RunError(f"The engine {self.name} ended with status {status}: {last[0]}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def engine_process(name: str, module: Sequence[str], python: str | None = None) -> Iterator[EngineProcess]:
+    """Start an engine, with one thread; at the end it ends by itself, or is killed after an error.
+
+    Args:
+        name: for messages.
+        module: what to run, with its arguments: ``["benchmarks.rounds.bare"]``.
+        python: interpreter; this one if not given.
+    """
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [python or sys.executable, "-m", *module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        try:
+            yield EngineProcess(name, process, errors)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=PATIENCE)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(PATIENCE)
+
+
+class PeakMemory:
+    """Largest memory of a process and its descendants while the context lasts.
+
+    What they share is counted once (proportional set size). Files that they map, the libraries, are left out,
+    for others map them too. It is read from Linux's /proc.
+
+    Args:
+        pid: of the process.
+        interval: seconds from one look to the next.
+
+    Attributes:
+        megabytes: 10^6 bytes; None where /proc does not tell.
+    """
+
+    def __init__(self, pid: int, interval: float) -> None:
+        self._pid, self._interval, self._done = pid, interval, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.megabytes: float | None = None
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            size = sum(map(_kibibytes, _tree(self._pid)))
+            if size:
+                self.megabytes = max(self.megabytes or 0.0, size * 1024 / 1e6)
+            if self._done.wait(self._interval):
+                return
+
+
+def _tree(root: int) -> list[int]:
+    """A process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+        except OSError:  # it has ended
+            continue
+        children.setdefault(int(parent), []).append(int(stat.parent.name))
+    tree = [root]
+    for pid in tree:  # grows meanwhile
+        tree += children.get(pid, [])
+    return tree
+
+
+def _kibibytes(pid: int) -> int:
+    """Anonymous and shared memory of a process, what is shared divided among those who share it."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended, or there is no /proc
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))

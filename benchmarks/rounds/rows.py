@@ -1,0 +1,202 @@
+"""What ``fedpart bench`` reports of an engine: a row of numbers, for JSON and for people."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.rounds.workloads import Workload
+from fedpart.training.files import replace
+from simulations.config.load import ConfigError
+from simulations.results.comparison import DASH
+from simulations.running.summary import git_commit
+
+
+@dataclass
+class Timings:
+    """What was measured of one engine.
+
+    Attributes:
+        processes: that compute at the same time.
+        first_round: seconds from the start of the process to the end of its first round.
+        seconds: of each round after the warm-up.
+        passes: seconds of the model's own forward and backward passes over the batches of the first of these
+            rounds, where they are known.
+        flops: of each round, where they are known.
+        peak_mb: of the processes together, 10^6 bytes.
+        peer: versions of what another project's engine is of; None for ours and the bare loop.
+    """
+
+    processes: int
+    first_round: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    passes: list[float | None] = field(default_factory=list)
+    flops: list[int] = field(default_factory=list)
+    peak_mb: float | None = None
+    peer: str | None = None
+
+    def overhead_share(self) -> float | None:
+        """Median share of the processes' time that is not the model's forward and backward."""
+        shares = [
+            1 - passes / (self.processes * seconds)
+            for passes, seconds in zip(self.passes, self.seconds, strict=False)
+            if passes is not None
+        ]
+        return statistics.median(shares) if shares else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine on one workload.
+
+    Attributes:
+        seconds_per_round: median; spread: distance of the quartiles over the median.
+        ratio_to_bare: of medians, 1 for the bare loop; None if that was not measured.
+        overhead_share: see :meth:`Timings.overhead_share`.
+        peak_mb: largest memory of the engine's processes together, see
+            :class:`.PeakMemory`.
+        gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
+            without the bare loop, which counts them.
+        peer: see :class:`Timings`.
+    """
+
+    workload: str
+    engine: str
+    seconds_per_round: float
+    spread: float
+    ratio_to_bare: float | None
+    clients_per_second: float
+    overhead_share: float | None
+    peak_mb: float | None
+    gflop_per_second: float | None
+    first_round_seconds: float
+    rounds: int
+    commit: str | None
+    torch: str
+    peer: str | None
+    machine: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, to four significant digits."""
+        return {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
+    """The rows of one workload's engines, in their order."""
+    bare, found = measured.get("bare"), []
+    commit, machine = git_commit(), _machine()
+    for engine, timings in measured.items():
+        median = statistics.median(timings.seconds)
+        found.append(
+            Row(
+                workload=workload.name,
+                engine=engine,
+                seconds_per_round=median,
+                spread=_spread(timings.seconds),
+                ratio_to_bare=median / statistics.median(bare.seconds) if bare else None,
+                clients_per_second=workload.cohort / median,
+                overhead_share=timings.overhead_share(),
+                peak_mb=timings.peak_mb,
+                gflop_per_second=statistics.median(bare.flops) / median / 1e9 if bare else None,
+                first_round_seconds=timings.first_round,
+                rounds=len(timings.seconds),
+                commit=commit,
+                torch=torch.__version__,
+                peer=timings.peer,
+                machine=machine,
+            )
+        )
+    return found
+
+
+def check_file(file: Path) -> None:
+    """Refuse what :func:`write` could not write.
+
+    Raises:
+        ConfigError: one sentence.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with tempfile.TemporaryFile(dir=file.resolve().parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def write(found: Sequence[Row], file: Path) -> None:
+    """A line of JSON for each row, in place of what was in the file.
+
+    Raises:
+        ConfigError: it cannot be written, and is as it was; one sentence.
+    """
+    lines = "".join(json.dumps(row.to_dict()) + "\n" for row in found)
+    try:
+        replace(file.resolve(), lambda opened: opened.write(lines.encode()))
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{file} cannot be written ({error.strerror}); choose another with --json.")
+
+
+def table(found: Sequence[Row]) -> Table:
+    """The rows of one workload for the terminal, 80 columns wide."""
+    title = f"{found[0].workload}: medians of {found[0].rounds} rounds, interleaved"
+    shown = Table(title=title, title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("engine", no_wrap=True)
+    for name in ("s/round", "spread", "of\nbare", "clients\n/s", "not\nmodel", "MB", "GFLOP\n/s", "start"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for row in found:
+        cells = [
+            f"{row.seconds_per_round:.4g}",
+            f"{100 * row.spread:.0f}%",
+            _text(row.ratio_to_bare, "{:.2f}"),
+            f"{row.clients_per_second:.1f}",
+            _text(row.overhead_share, "{:.0%}"),
+            _text(row.peak_mb, "{:.0f}"),
+            _text(row.gflop_per_second, "{:.1f}"),
+            f"{row.first_round_seconds:.1f} s",
+        ]
+        shown.add_row(*map(Text, [row.engine, *cells]))
+    shown.caption = "start: until the end of the first round; not model: time outside forward and backward"
+    return shown
+
+
+def _text(value: float | None, form: str) -> str:
+    return DASH if value is None else form.format(value)
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    if len(seconds) < 2:
+        return 0.0
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return (high - low) / median
+
+
+def _machine() -> str:
+    """Processor and number of cores."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name}, {os.cpu_count()} cores"

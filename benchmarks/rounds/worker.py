@@ -1,0 +1,193 @@
+"""The engines of this project in ``fedpart bench``, each in a process of its own.
+
+``python -m benchmarks.rounds.worker NAME``
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+import fedpart
+from benchmarks.rounds.steps import Unavailable, serve
+from benchmarks.rounds.workloads import Workload
+from fedpart import (
+    AdamSettings,
+    AffineAugmentation,
+    Batch,
+    Dataset,
+    Federation,
+    FederationSettings,
+    LocalSettings,
+)
+from fedpart.engines import LocalEngine
+from fedpart.models import MODELS
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.jobs import Job
+
+PRECISIONS = {"local-fast": "bf16", "local-fused": "bf16"}
+"""Of the engines that do not compute in fp32."""
+ENGINE_OPTIONS: dict[str, dict[str, Any]] = {
+    "local-workers2": {"workers": 2},
+    "local-fused": {"execution": "fused"},
+}
+"""What LocalEngine is told."""
+
+
+class Engine(Protocol):
+    """Runs rounds of a federation."""
+
+    def run_round(self) -> object: ...
+
+
+def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
+    """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`.
+
+    Images are channels-last, as in the bare loop.
+    """
+    torch.manual_seed(workload.seed)
+    build = MODELS.resolve(workload.model)
+    learned = fedpart.Task(
+        build(num_classes=workload.classes, input_shape=workload.shape, dropout=workload.dropout),
+        transforms=[] if workload.affine is None else [AffineAugmentation("centred", workload.affine)],
+        samples=workload.samples,
+        **{"channels_last": True, **task},
+    )
+    local = LocalSettings(
+        workload.learning_rate, workload.batch_size, psi_batch=workload.psi_batch or "shard"
+    )
+    settings = FederationSettings(
+        clients=workload.clients,
+        cohort=workload.cohort,
+        chunks=workload.chunks,
+        method="partitioned" if workload.partitioned else "fedavg",
+        method_options={} if workload.partitioned else {"augment": True},
+        local=local,
+        server=AdamSettings(workload.server_learning_rate),
+        server_psi=AdamSettings(workload.psi_learning_rate),
+        seed=workload.seed,
+    )
+    return fedpart.Protocol(learned, settings)
+
+
+def make_shards(workload: Workload) -> list[Dataset]:
+    """The data of every client."""
+    return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
+
+
+def make_engine(name: str, workload: Workload, federation: Federation, shards: Sequence[Dataset]) -> Engine:
+    """The engine of that name.
+
+    Raises:
+        Unavailable: it does not exist here, or cannot run the workload.
+    """
+    if name == "ray":
+        from simulations.ray.grid import RayGrid
+
+        return FlowerRounds(federation, RayGrid(load, workload.clients, run_config(workload), workers=2))
+    try:
+        return LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {}))
+    except ValueError as error:
+        raise Unavailable(str(error)) from error
+
+
+class Steps:
+    """Rounds on request; see :class:`benchmarks.rounds.steps.Steps`."""
+
+    def __init__(self, name: str, federation: Federation, engine: Engine, shards: Sequence[Dataset]) -> None:
+        self.name, self.federation, self.engine, self.shards = name, federation, engine, shards
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        seconds = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            self.engine.run_round()
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds}
+
+    def passes(self) -> float | None:
+        """Forward and backward of every job of the last round, one by one, at the server's values."""
+        if self.name == "local-fused":
+            return None  # its batches are others: the cohort's, pooled
+        federation, protocol = self.federation, self.federation.protocol
+        points = [
+            {name: tensor.detach().clone() for name, tensor in federation.tensors(k + 1).items()}
+            for k in range(protocol.partition.chunks)
+        ]
+        cohort = protocol.cohort(federation.round)
+        plans = [(client, job) for client in cohort for job in protocol.plan(client, federation.round)]
+        start = time.perf_counter()
+        for client, job in plans:
+            self._pass(job, points[job.subnetwork - 1], self.shards[client])
+        return time.perf_counter() - start
+
+    def _pass(self, job: Job, point: Mapping[str, Tensor], shard: Dataset) -> None:
+        protocol, psi = self.federation.protocol, self.federation.psi.detach().requires_grad_(job.psi)
+        local, trains = protocol.settings.local, job.partition is not None
+        n = len(shard) if trains or local.psi_batch == "shard" else local.psi_batch
+        w = {name: tensor.detach().requires_grad_(trains) for name, tensor in point.items()}
+        wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
+        noise = Noise(NoiseKey(protocol.settings.seed, "bench"), dtype=protocol.task.dtype)
+        parts = (part[:n].split(local.batch_size) for part in (shard.inputs, shard.targets))
+        for x, y in zip(*parts, strict=True):
+            loss = protocol.method.loss(protocol.task, job, w, psi, Batch(x, y), noise)
+            torch.autograd.grad(loss, wanted)
+
+
+class FlowerRounds:
+    """Rounds of the Flower strategy, one at a time, over a grid whose clients are :func:`load`'s."""
+
+    def __init__(self, federation: Federation, grid: Any) -> None:
+        from fedpart.flower.strategy import FedPart
+
+        logging.getLogger("flwr").setLevel(logging.WARNING)
+        self.federation, self.grid, self.strategy = federation, grid, FedPart(federation)
+
+    def run_round(self) -> None:
+        """One round."""
+        self.strategy.run(self.grid, self.federation.round + 1)
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    protocol: fedpart.Protocol
+    shards: Sequence[Dataset]
+
+
+def run_config(workload: Workload) -> dict[str, str]:
+    """From which :func:`load`'s clients build the workload."""
+    return {"workload": json.dumps(workload.to_dict())}
+
+
+def _build(config: Mapping[str, Any]) -> _Experiment:
+    torch.set_num_threads(1)
+    workload = Workload.from_dict(json.loads(config["workload"]))
+    return _Experiment(make_protocol(workload), make_shards(workload))
+
+
+def load() -> Any:
+    """The client app; called in every actor."""
+    from benchmarks.rounds import worker as bench_worker  # not __main__: an actor has another
+    from fedpart.flower.client import make_client_app
+
+    return make_client_app(bench_worker._build)
+
+
+def _start(arguments: Mapping[str, Any]) -> Steps:
+    torch.set_num_threads(1)
+    name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
+    federation = Federation(make_protocol(workload, precision=PRECISIONS.get(name, "fp32")))
+    shards = make_shards(workload)
+    return Steps(name, federation, make_engine(name, workload, federation, shards), shards)
+
+
+if __name__ == "__main__":
+    serve(_start)

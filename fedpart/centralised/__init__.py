@@ -1,0 +1,1 @@
+"""Centralised: learning weights and hyperparameters from data in one place."""

@@ -1,0 +1,103 @@
+"""fit(): centralised training with learned hyperparameters in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpart.centralised.reports import TrainingError, TrainingReport
+from fedpart.centralised.training import Training
+from fedpart.data.dataset import Examples, as_dataset
+from fedpart.data.splitting.chunks import given_chunks
+from fedpart.methods.partitioned import Partitioned
+from fedpart.registry import nearest
+from fedpart.task.task import Task
+from fedpart.training.settings import TrainingSettings
+from fedpart.training.state import Result
+
+__all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]
+
+
+def fit(
+    task: Task,
+    dataset: Examples | Sequence[Examples],
+    *,
+    validation: Examples | None = None,
+    evaluate_every: int = 100,
+    on_report: Callable[[TrainingReport], None] | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Result[TrainingReport]:
+    """Train ``task`` on data in one place, with its hyperparameters, in one run.
+
+    Args:
+        task: what is learned.
+        dataset: a :class:`Dataset` or ``(inputs, targets)``, divided at random into chunks; or a list of C of
+            them, the chunks themselves, whose sizes take the place of ``chunks=``.
+        validation: held-out data for ``val_accuracy`` and ``val_nll``; nothing is trained on it.
+        evaluate_every: iterations between reports.
+        on_report: called with each report.
+        checkpoint: a file that is replaced atomically at every report.
+        resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
+            undisturbed run.
+        **settings: of :class:`.TrainingSettings`, e.g. ``iterations=2000``,
+            ``chunks=(0.8, 0.1, 0.1)``, ``optimiser=AdamSettings(1e-3)``.
+
+    Returns:
+        The final state and all reports. With ``keep_best`` the state is that of the best report,
+        ``result.state.best``, which need not be the last.
+
+    Raises:
+        ValueError: settings, data or checkpoint do not fit; the message says what to change.
+        TrainingError: the loss is not finite, or the method has diverged.
+    """
+    if evaluate_every < 1:
+        raise ValueError(f"evaluate_every is a number of iterations, at least 1, got {evaluate_every}.")
+    known = [field.name for field in dataclasses.fields(TrainingSettings)]
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
+    chunks = given_chunks(dataset)
+    if chunks is not None:
+        settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
+    training = Training(task, chunks or dataset, TrainingSettings(**settings))
+    check_psi(training)
+    held_out = None if validation is None else as_dataset(validation)
+    path, metrics = training.resume(checkpoint, resume), []
+
+    def report(found: TrainingReport) -> None:
+        if held_out is not None:
+            scores = training.evaluate(held_out)
+            found.val_accuracy, found.val_nll = scores.get("accuracy"), scores["nll"]
+        metrics.append(found)
+        if path is not None:
+            training.save(path)
+        if on_report is not None:
+            on_report(found)
+
+    training.run(evaluate_every, report)
+    return Result(training, metrics)
+
+
+def check_psi(training: Training) -> None:
+    """Refuse settings under which a method that learns psi would never step it.
+
+    Raises:
+        ValueError: partitioned networks with one chunk, or fewer iterations than ``psi_every``.
+    """
+    settings = training.settings
+    if not training.learns_psi:
+        return
+    if isinstance(training.method, Partitioned) and len(training.shares) == 1:
+        raise ValueError(
+            f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones, but "
+            f"there is one; give two chunks or more, or use method: none."
+        )
+    if settings.psi_every > settings.iterations:
+        raise ValueError(
+            f"psi_every is {settings.psi_every}, but there are {settings.iterations} iterations, so that psi "
+            f"would never be stepped; lower psi_every, or use method: none."
+        )

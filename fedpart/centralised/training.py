@@ -1,0 +1,342 @@
+"""The state of centralised training, and its iterations: a step of one partition, then one of psi (I.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
+from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.data.splitting.chunks import in_chunks
+from fedpart.methods.base import build_method
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.streams import generator
+from fedpart.task.gradients import MISFIT, Gradients, Point, gradients, psi_mask
+from fedpart.task.jobs import Job, Step
+from fedpart.task.task import Batch, Task
+from fedpart.training.agreement import agreement
+from fedpart.training.optimisers import weight_decays
+from fedpart.training.settings import TrainingSettings
+from fedpart.training.state import ModelState
+
+
+class Training(ModelState):
+    """Centralised training of a task: partitioned networks, or a baseline, by its method.
+
+    Args:
+        task: what is learned; the method may change it.
+        dataset: the training data, divided at random into chunks; or a list of the chunks themselves, whose
+            sizes then take the place of the settings' proportions.
+        settings: see :class:`.TrainingSettings`.
+        identity: text that stands for the data in checkpoints.
+        evidence: another estimate of the log marginal likelihood than L_ML, in nats, for reports and
+            ``keep_best``; see :func:`.laplace_evidence`.
+
+    Attributes:
+        shares: u_1..u_C, proportions of the chunks that the method uses.
+        chunks: D_1..D_C.
+        stages: the parts of training; the last ends it.
+        best: see ``keep_best`` in the settings.
+
+    Raises:
+        ValueError: settings that do not fit the data (a chunk without examples) or the method.
+
+    Example: a loop of one's own, on batches that ``draw(dataset)`` makes, for a k of 2 or more:
+
+        seen, new = training.examples(1, k), training.examples(k, k)
+        training.parameter_step(k, draw(seen))
+        training.psi_step(k, draw(new))
+        print(training.log_marginal_likelihood(), training.evaluate(test))
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        dataset: Examples | Sequence[Examples],
+        settings: TrainingSettings,
+        identity: str = "",
+        evidence: Callable[[Training], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.method = build_method(settings.method, settings.method_options)
+        if not self.method.centralised:
+            raise ValueError(
+                f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
+            )
+        task = self.method.prepare(task)
+        proportions = self.method.proportions(settings.chunks)
+        data, self._bounds, self.shares = in_chunks(dataset, proportions, settings.seed)
+        self._data = data.to(settings.device, task.dtype)
+        partition = self.method.partition(task, self.shares, settings)
+        trained_on = self.shares if partition.chunks == len(self.shares) else (1.0,)
+        super().__init__(
+            task,
+            partition,
+            settings.optimiser,
+            settings.optimiser_psi,
+            seed=settings.seed,
+            device=settings.device,
+            weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
+        )
+        self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
+        examples = self._bounds[-1]
+        stages = self.method.stages(settings.iterations, examples, settings.batch_size)
+        self.stages = tuple(Stage(name, end) for name, end in stages.items())
+        self.best: Best | None = None
+        own = Training.log_marginal_likelihood if self.scores_chunks else None
+        self._evidence: Callable[[Training], float] | None = evidence or own
+        if settings.keep_best and self._evidence is None:
+            raise ValueError(
+                f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
+                f"set keep_best to false, give another evidence, or use partitioned networks on two chunks."
+            )
+        self._losses = [0.0, 0.0]  # sum over the iterations since the last report, and their number
+        self._index = 0  # steps within the iteration
+        shared = dataclasses.asdict(settings)
+        del shared["device"]
+        if settings.may_grow(self.stages):
+            del shared["iterations"]
+        shared["kinds"] = [type(settings.optimiser).__name__, type(settings.optimiser_psi).__name__]
+        shared["evidence"] = getattr(self._evidence, "__name__", None)
+        self.agreement = agreement(self.task, self.partition, shared, identity)
+
+    @property
+    def iteration(self) -> int:
+        """Completed iterations."""
+        return self.completed
+
+    @property
+    def total(self) -> int:
+        """Iterations of all stages."""
+        return self.stages[-1].end
+
+    @property
+    def chunks(self) -> tuple[Dataset, ...]:
+        """D_1..D_C."""
+        return tuple(self.examples(k, k) for k in range(1, len(self._bounds)))
+
+    @property
+    def learns_psi(self) -> bool:
+        """Whether the method trains any hyperparameter of the task."""
+        return bool(self._psi_mask.any())
+
+    @property
+    def scores_chunks(self) -> bool:
+        """Whether L_ML is defined: as many partitions as chunks, and more than one."""
+        return self.partition.chunks == len(self.shares) > 1
+
+    def steps_psi(self, iteration: int) -> bool:
+        """Whether psi is stepped in ``iteration`` (1..), by ``psi_every``."""
+        return self.learns_psi and iteration % self.settings.psi_every == 0
+
+    def examples(self, first: int, last: int) -> Dataset:
+        """The examples of chunks ``first..last``, numbered from 1.
+
+        Raises:
+            ValueError: there are no such chunks.
+        """
+        if not 1 <= first <= last < len(self._bounds):
+            raise ValueError(f"Chunks are numbered 1 to {len(self._bounds) - 1}, got {first} to {last}.")
+        places = slice(self._bounds[first - 1], self._bounds[last])
+        return Dataset(self._data.inputs[places], self._data.targets[places])
+
+    def step(self) -> float:
+        """One iteration, as the method has it; the loss of its parameter step in nats.
+
+        Raises:
+            TrainingError: the loss is not finite, or the method has diverged.
+        """
+        iteration, self._index = self.completed + 1, 0
+        rng = generator(self.seed, "iteration", iteration)
+        loss = math.nan
+        for step in self.method.steps(self, iteration, rng):
+            psi_only = step.job.partition is None
+            size = self.settings.psi_batch_size if psi_only else None
+            low, high = self._bounds[step.first - 1], self._bounds[step.last]
+            drawn = torch.from_numpy(rng.integers(low, high, size or self.settings.batch_size))
+            drawn = drawn.to(self._data.targets.device)
+            batch = Batch(self._data.inputs[drawn], self._data.targets[drawn])
+            found = self._run(step, batch, iteration)
+            loss = loss if psi_only else found
+        self.completed = iteration
+        self._losses[0] += loss
+        self._losses[1] += 1
+        return loss
+
+    def parameter_step(self, k: int, batch: Batch | Examples) -> float:
+        """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
+
+        Args:
+            k: 1..C; the batch must come from chunks 1..k.
+            batch: of any size, on any device.
+
+        Returns:
+            The mean negative log-likelihood of the batch before the step, nats.
+
+        Raises:
+            ValueError: there is no partition k, or no example.
+            TrainingError: see :meth:`step`.
+        """
+        if not 1 <= k <= self.partition.chunks:
+            raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
+        self._index = 0
+        step = Step(Job(subnetwork=k, partition=k), 1, k)
+        loss = self._run(step, self._batch(batch), self.completed + 1)
+        self.completed += 1
+        return loss
+
+    def psi_step(self, k: int, batch: Batch | Examples) -> float:
+        """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), for a loop of one's own.
+
+        Args:
+            k: 2..C; the batch must come from chunk k.
+            batch: of any size, on any device.
+
+        Returns:
+            The mean negative log-likelihood of the batch before the step, nats.
+
+        Raises:
+            ValueError: there is no chunk k that psi can be trained on, no psi to train, or no example.
+            TrainingError: see :meth:`step`.
+        """
+        if not self.learns_psi:
+            raise ValueError(f"The method {self.settings.method!r} trains no hyperparameter of this task.")
+        if len(self.shares) == 1:
+            raise ValueError(
+                f"psi_step() trains psi on a chunk that a network has not seen, but the method "
+                f"{self.settings.method!r} has one chunk here; call step() instead."
+            )
+        if not 2 <= k <= len(self.shares):
+            raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
+        unseen = min(k - 1, self.partition.chunks)
+        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._batch(batch), self.completed)
+
+    def log_marginal_likelihood(self) -> float:
+        """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
+
+        Raises:
+            ValueError: no chunk is scored by a network that has not seen it.
+        """
+        if not self.scores_chunks:
+            raise ValueError("L_ML needs partitions trained on two chunks or more; there is one network.")
+        total = 0.0
+        for k in range(2, len(self.shares) + 1):
+            scores = self.evaluate(self.examples(k, k), k - 1, dropout=True, purpose=f"L_ML {k}")
+            total -= scores["nll"] * (self._bounds[k] - self._bounds[k - 1])
+        return total
+
+    def run(
+        self,
+        every: int,
+        on_report: Callable[[TrainingReport], None],
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        """Train to the end, from wherever the state is.
+
+        Args:
+            every: iterations from one report to the next; stages' ends are reported besides.
+            on_report: called with each report.
+            on_step: called with the number of every completed iteration, after its report.
+
+        Raises:
+            ValueError: ``every`` is below 1.
+            TrainingError: see :meth:`step`.
+        """
+        if every < 1:
+            raise ValueError(f"Reports are at least one iteration apart, got {every}.")
+        ends = {end: name for name, end in self.stages}
+        start = time.perf_counter()
+        while self.completed < self.total:
+            self.step()
+            now = self.completed
+            if now % every == 0 or now in ends:
+                report = self._report(ends.get(now))
+                report.seconds = time.perf_counter() - start
+                on_report(report)
+                start = time.perf_counter()
+            if on_step is not None:
+                on_step(now)
+        if self.best is not None:
+            self.w.copy_(self.best.w)
+            self.psi.copy_(self.best.psi)
+
+    def state_dict(self) -> dict[str, Any]:
+        best = None if self.best is None else tuple(self.best)
+        return {**super().state_dict(), "losses": list(self._losses), "best": best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._losses = list(state["losses"])
+        self.best = None if state["best"] is None else Best(*state["best"])
+
+    def _report(self, stage: str | None) -> TrainingReport:
+        try:
+            lml = None if self._evidence is None else self._evidence(self)
+        except ValueError as error:
+            raise TrainingError(f"The evidence at iteration {self.completed} fails: {error}") from error
+        better = lml is not None and math.isfinite(lml) and (self.best is None or lml > self.best.lml)
+        if self.settings.keep_best and lml is not None and better:
+            self.best = Best(self.completed, lml, self.w.cpu().clone(), self.psi.cpu().clone())
+        loss, steps = self._losses
+        self._losses = [0.0, 0.0]
+        return TrainingReport(
+            iteration=self.completed,
+            seconds=0.0,
+            train_loss=loss / steps if steps else None,
+            psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
+            physical=self.task.physical(self.psi),
+            lml=lml,
+            stage=stage,
+        )
+
+    def _batch(self, given: Batch | Examples) -> Batch:
+        """A batch of the user's, where the model is."""
+        if isinstance(given, Batch):
+            batch = given
+        else:
+            dataset = as_dataset(given)
+            batch = Batch(dataset.inputs, dataset.targets)
+        if len(batch.inputs) == 0:
+            raise ValueError("The batch is empty; a step needs at least one example.")
+        weights = None if batch.weights is None else batch.weights.to(self.w.device)
+        return Batch(batch.inputs.to(self.w.device), batch.targets.to(self.w.device), weights)
+
+    def _run(self, step: Step, batch: Batch, iteration: int) -> float:
+        job = step.job
+        space = self.partition.space_of(job.subnetwork)
+        point = Point(space, self.partition.subnetwork(self.w, job.subnetwork))
+        key = NoiseKey(self.seed, "training", (iteration, self._index))
+        noise = Noise(key, self.w.device, self.task.dtype)
+        self._index += 1
+        try:
+            found = gradients(self.task, self.partition, self.method.loss, job, point, self.psi, batch, noise)
+            self._apply(step, found, iteration)
+        except IndexError as error:
+            raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error
+        return found.loss
+
+    def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
+        """Step w_j and psi.
+
+        Raises:
+            ValueError: a number is not finite, or the method has diverged.
+        """
+        if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
+            self.method.watch(self.task, self.psi)
+            raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")
+        if found.w is not None and step.job.partition is not None:
+            rate = self.settings.rate(iteration)
+            if step.learning_rate is not None:
+                rate = step.learning_rate / self.settings.optimiser.learning_rate
+            self.optimiser.step(step.job.partition - 1, found.w, rate)
+        if found.psi is not None:
+            self.optimiser_psi.step(0, found.psi * self._psi_mask)
+            self.method.watch(self.task, self.psi)

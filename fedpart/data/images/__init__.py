@@ -1,0 +1,1 @@
+"""Images in folders and zip files, decoded when they are needed."""

@@ -1,0 +1,1 @@
+"""Data sets that a configuration names."""

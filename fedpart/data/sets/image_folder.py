@@ -1,0 +1,85 @@
+"""Images sorted into a folder per class (torchvision's ImageFolder layout), in a folder or a zip file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fedpart.data.dataset import Splits
+from fedpart.data.images.image_source import LAYOUT, ImageSource, open_source
+from fedpart.data.images.images import Colour, ImageDataset
+from fedpart.data.sources import DATASETS
+from fedpart.data.splitting.hold_out import HoldOut, divide
+
+
+@DATASETS.register("image_folder")
+def load_image_folder(
+    data_dir: str | None = None,
+    *,
+    size: int | None = None,
+    colour: Colour = "rgb",
+    validation: float = 0.1,
+    test: float = 0.2,
+    hold_out: HoldOut = "random",
+    data_seed: int = 0,
+) -> Splits:
+    """A user's own images: ``train/CLASS/...`` and ``test/CLASS/...``, or ``CLASS/...`` alone.
+
+    Classes are the folders' names in alphabetical order; images may lie in folders below them. A folder
+    ``validation`` is taken as the validation set. What has no folder is held out from the training images:
+    the test set first, then the validation set. Images are decoded when they are needed.
+
+    Args:
+        data_dir: the folder or the zip file; folders above these that contain nothing else do not matter.
+        size, colour: see :func:`.pixels`; with no size all images must have the same.
+        validation, test: how many to hold out where there is no folder: a number, or a share below 1.
+        hold_out: which ones, see :func:`.divide`.
+        data_seed: of ``hold_out: random``.
+
+    Returns:
+        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n];
+        classes are called as their folders.
+
+    Raises:
+        FileNotFoundError: no ``data_dir``, or nothing is there.
+        ValueError: another layout, a class without training images, a folder of a part or a class without
+            readable ones, or see ``divide`` and ``pixels``.
+    """
+    if data_dir is None:
+        raise FileNotFoundError(
+            f"The data set 'image_folder' needs data_dir: a folder or zip file with {LAYOUT}."
+        )
+    source = open_source(data_dir)
+    parts = source.parts()
+    classes = sorted({label for label, _ in parts["train"]})
+    loaded = {}
+    for part, files in parts.items():
+        unknown = sorted({label for label, _ in files} - set(classes))
+        if unknown:
+            raise ValueError(
+                f"{source.root} has {part} images of the class {unknown[0]!r}, but no training images of it; "
+                f"add some, or remove the class."
+            )
+        targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
+        loaded[part] = _images(source, [name for _, name in files], targets, size, colour)
+    for number, (part, wanted) in enumerate((("test", test), ("validation", validation))):
+        if not parts[part]:
+            kept, out = divide(loaded["train"].targets, wanted, hold_out, data_seed, number)
+            loaded |= {part: loaded["train"].subset(out), "train": loaded["train"].subset(kept)}
+    return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
+
+
+def _images(
+    source: ImageSource, names: Sequence[str], targets: torch.Tensor, size: int | None, colour: Colour
+) -> Any:
+    from PIL import Image
+
+    def read(place: int) -> Any:
+        return Image.open(io.BytesIO(source.read(names[place])))
+
+    return ImageDataset(
+        read, targets, size=size, colour=colour, name=lambda place: source.place(names[place])
+    )

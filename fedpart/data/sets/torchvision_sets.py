@@ -1,0 +1,157 @@
+"""Image classification data sets of torchvision, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.data.dataset import Splits
+from fedpart.data.images.images import Colour, ImageDataset
+from fedpart.data.sets.download import download as download_files
+from fedpart.data.sources import DATASETS, Loader
+from fedpart.data.splitting.hold_out import HoldOut, divide
+from fedpart.registry import nearest
+
+NAMES = {
+    "fashion_mnist": "FashionMNIST",
+    "kmnist": "KMNIST",
+    "cifar100": "CIFAR100",
+    "svhn": "SVHN",
+}
+"""Data sets with a name of their own here; every other one is ``data: torchvision`` with its class's name."""
+
+
+@DATASETS.register("torchvision")
+def load_torchvision(
+    data_dir: str | None = None,
+    *,
+    name: str = "",
+    options: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    colour: Colour | None = None,
+    validation: float = 0.1,
+    hold_out: HoldOut = "last_of_class",
+    download: bool = True,
+    data_seed: int = 0,
+) -> Splits:
+    """Any image classification data set of ``torchvision.datasets`` that has training and test images.
+
+    Args:
+        data_dir: torchvision's ``root``: where the files are, or are to be.
+        name: of the class in ``torchvision.datasets``, e.g. ``EMNIST``.
+        options: further arguments of that class, e.g. ``{split: letters}``.
+        size, colour: see :func:`.pixels`; no colour: grey if the first image is.
+        validation, hold_out: how many of the training images form the validation set, and which; see
+            :func:`.divide`.
+        download: let torchvision fetch what is missing.
+        data_seed: of ``hold_out: random``.
+
+    Returns:
+        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
+
+    Raises:
+        FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
+        ValueError: an unknown name, or one of other data than labelled images in two parts.
+        ImportError: torchvision is not installed.
+    """
+    kind = _kind(name)
+    if data_dir is None:
+        raise FileNotFoundError(
+            f"{name} needs data_dir: the folder that contains torchvision's files, or an empty one to "
+            f"download into."
+        )
+    root = Path(data_dir).expanduser()
+    (train, names), (test, _) = (
+        _part(kind, name, root, which, dict(options or {}), download, size, colour)
+        for which in ("train", "test")
+    )
+    kept, out = divide(train.targets, validation, hold_out, data_seed)
+    classes = 1 + max(int(part.targets.max()) for part in (train, test))
+    names = names if len(names) == classes else ()
+    return Splits(train.subset(kept), train.subset(out), test, num_classes=classes, classes=names)
+
+
+for _name, _class in NAMES.items():
+    _load: Loader = partial(load_torchvision, name=_class)
+    DATASETS.register(_name)(_load)
+
+
+def _kind(name: str) -> Any:
+    try:
+        from torchvision import datasets
+    except ImportError as error:
+        raise ImportError(
+            f"{name or 'The data set'} is read with torchvision: pip install torchvision."
+        ) from error
+    if not name or name not in datasets.__all__:
+        raise ValueError(
+            f"torchvision has no data set {name!r}: {nearest(name, datasets.__all__)} Name one with "
+            f"data_options: {{name: ...}}."
+        )
+    return getattr(datasets, name)
+
+
+def _part(
+    kind: Any,
+    name: str,
+    root: Path,
+    which: str,
+    options: dict[str, Any],
+    download: bool,
+    size: int | None,
+    colour: Colour | None,
+) -> tuple[ImageDataset, tuple[str, ...]]:
+    """The images of a part, and what the source calls its classes, if it does."""
+    parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}
+    if "train" in parameters:  # EMNIST hands it on, and splits by something else
+        options["train"] = which == "train"
+    elif "split" in parameters:
+        options["split"] = which
+    else:
+        raise ValueError(
+            f"torchvision's {name} is not divided into training and test images; make an image_folder of it."
+        )
+    source = _open(kind, name, root, options, download and "download" in parameters)
+    if not len(source) or not hasattr(source[0][0], "convert"):
+        raise ValueError(f"torchvision's {name} does not hold labelled images.")
+    if colour is None:
+        colour = "grey" if source[0][0].mode == "L" else "rgb"
+
+    def label(place: int) -> str:
+        return f"{which} image {place} of {name}"
+
+    images = ImageDataset(
+        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label
+    )
+    names = getattr(source, "classes", ())
+    return images, tuple(names) if all(isinstance(name, str) for name in names) else ()
+
+
+def _open(kind: Any, name: str, root: Path, options: dict[str, Any], download: bool) -> Any:
+    try:
+        return kind(str(root), **options)
+    except (RuntimeError, FileNotFoundError) as error:
+        absence = f"{name} is not in {root}"
+        remedy = (
+            "set data_dir to the folder that contains torchvision's files, or run once where a network exists"
+        )
+        if not download:
+            raise FileNotFoundError(f"{absence}, and is not downloaded; {remedy}.") from error
+        folders = (root / name / "raw", root / name, root)
+        fetch = partial(kind, str(root), download=True, **options)
+        return download_files(fetch, name, folders, absence, remedy + ".")
+
+
+def _labels(source: Any) -> Tensor:
+    """[n] int64: as the data set holds them, or one by one."""
+    for attribute in ("targets", "labels", "_labels"):
+        found = getattr(source, attribute, None)
+        if found is not None and len(found) == len(source):
+            return torch.as_tensor(found, dtype=torch.int64)
+    return torch.tensor([int(source[place][1]) for place in range(len(source))], dtype=torch.int64)

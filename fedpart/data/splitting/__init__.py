@@ -1,0 +1,1 @@
+"""Splitting: subsets, chunks, held-out parts and shards of clients."""

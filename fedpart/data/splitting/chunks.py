@@ -1,0 +1,61 @@
+"""Chunks D_1..D_C of data in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.parameters.space import largest_remainders
+from fedpart.randomness.streams import generator
+
+
+def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:
+    """The chunks, if they are what is given; None for data that are still to be divided."""
+    if isinstance(given, (list, tuple)) and given and all(isinstance(c, (Dataset, tuple)) for c in given):
+        return [as_dataset(chunk) for chunk in given]
+    return None
+
+
+def in_chunks(
+    dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int
+) -> tuple[Dataset, list[int], tuple[float, ...]]:
+    """The examples in the order of their chunks, the C + 1 bounds of these, and their shares u_1..u_C.
+
+    Args:
+        dataset: n examples, divided at random by ``shares``; or the chunks themselves, whose sizes decide. A
+            single share takes all of them together. Each is a :class:`Dataset` or ``(inputs, targets)``.
+        shares: C proportions.
+        seed: of the division.
+
+    Raises:
+        ValueError: a chunk without examples, another number of chunks than of proportions, or no data.
+    """
+    chunks = given_chunks(dataset)
+    if chunks is None:
+        examples = as_dataset(dataset)  # type: ignore[arg-type]
+        counts = largest_remainders(len(examples), shares)
+        order = generator(seed, "chunks of examples").permutation(len(examples))
+        whole = examples.subset(order)
+    else:
+        if len(shares) not in (1, len(chunks)):
+            raise ValueError(
+                f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give one of each per "
+                f"chunk."
+            )
+        counts = [len(chunk) for chunk in chunks]
+        if len(shares) > 1:
+            shares = tuple(count / sum(counts) for count in counts)
+        else:
+            counts = [sum(counts)]
+        whole = Dataset(
+            torch.cat([chunk.inputs for chunk in chunks]), torch.cat([chunk.targets for chunk in chunks])
+        )
+    if 0 in counts:
+        raise ValueError(
+            f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples; give "
+            f"more data, fewer chunks, or a larger proportion."
+        )
+    return whole, [0, *np.cumsum(counts).tolist()], shares

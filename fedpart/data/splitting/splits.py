@@ -1,0 +1,223 @@
+"""Recipes that divide examples among clients.
+
+Every recipe is called as ``split(groups, clients, alpha, seed)`` and returns one sorted int64 array of
+example indices per client: together a partition of range(n), with at least one example each. ``groups`` are
+the labels, or for rotated data the angle bins.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from fedpart.randomness.streams import generator
+from fedpart.registry import Registry
+
+Ints = NDArray[np.int64]
+Shards = list[Ints]
+
+
+class Split(Protocol):
+    """``(groups [n], clients, alpha, seed) -> shards``, one array of indices per client."""
+
+    def __call__(self, groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards: ...
+
+
+SPLITS: Registry[Split] = Registry("split")
+
+
+@SPLITS.register("per_label")
+def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """For each label, proportions over the clients from a symmetric Dirichlet; shards of unequal size.
+
+    The recipe of Yurochkin et al. 2019 and of most later libraries. A label's n_l examples are dealt in
+    counts within one of n_l p_i that equal it on average (systematic sampling: one random offset per label).
+    A client that comes out empty takes one random example from the client that is then the largest.
+
+    Args:
+        groups: [n] integer labels or bins.
+        clients: number of shards, at most n.
+        alpha: concentration of the Dirichlet; small is skewed.
+        seed: the data seed.
+
+    Raises:
+        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
+    """
+    labels, sizes = _labels(groups, clients)
+    random = generator(seed, "split.per_label")
+    counts = np.empty((clients, len(sizes)), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        bounds = np.cumsum(_dirichlet(random, alpha, clients)) * size + random.random()
+        bounds[-1] = size
+        counts[:, label] = np.diff(np.minimum(np.floor(bounds), size), prepend=0)
+    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+
+
+@SPLITS.register("per_client")
+def dirichlet_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """For each client, a label mixture from Dirichlet(alpha, ..., alpha); equal sizes, to within one.
+
+    The recipe of Hsu et al. 2019, used by Reddi et al. 2020, with alpha per label as most libraries read it.
+    One client after the other draws its mixture and takes its examples from it without replacement; when a
+    label runs out, the mixture is renormalised over what is left.
+
+    Args:
+        groups: [n] integer labels or bins.
+        clients: number of shards, at most n; the first n mod clients of them hold one example more.
+        alpha: concentration of the Dirichlet; small is skewed.
+        seed: the data seed.
+
+    Raises:
+        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
+    """
+    labels, sizes = _labels(groups, clients)
+    return _per_client(labels, sizes, clients, alpha, seed)
+
+
+@SPLITS.register("per_client_total")
+def dirichlet_per_client_total(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """As ``dirichlet_per_client``, with alpha shared by the L labels: Dirichlet(alpha/L, ..., alpha/L).
+
+    The formula of Hsu et al. 2019 to the letter, Dirichlet(alpha p) with p uniform. More skewed: at alpha
+    0.1 and 1,250 MNIST points on 100 clients, three in four hold a single digit, as App. J.2 says of most
+    clients; of the other recipes' clients, fewer than one in five do.
+
+    Args:
+        groups: [n] integer labels or bins.
+        clients: number of shards, at most n; the first n mod clients of them hold one example more.
+        alpha: sum of the Dirichlet's parameters; small is skewed.
+        seed: the data seed.
+
+    Raises:
+        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
+    """
+    labels, sizes = _labels(groups, clients)
+    return _per_client(labels, sizes, clients, alpha / len(sizes), seed)
+
+
+@SPLITS.register("iid")
+def iid(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """Shuffled and dealt in shards of equal size, to within one; alpha and the groups' values are not used.
+
+    Raises:
+        ValueError: more clients than examples.
+    """
+    labels, _ = _labels(groups, clients)
+    order = generator(seed, "split.iid").permutation(len(labels))
+    return [np.sort(shard).astype(np.int64) for shard in np.array_split(order, clients)]
+
+
+def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = math.pi) -> Ints:
+    """Number of the equal bin over [-max_angle, max_angle] that each angle lies in (App. J.2: 10 bins).
+
+    Args:
+        angles: [n] radians.
+        bins: how many, at least 1; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with
+            w = 2 max_angle / bins.
+        max_angle: radians.
+
+    Returns:
+        [n] int64 in 0..bins-1, the groups for any of the recipes.
+
+    Raises:
+        ValueError: an angle is not finite or outside the range (to within rounding), ``bins`` is below 1,
+            or ``max_angle`` is not above 0.
+    """
+    values = np.asarray(angles, dtype=np.float64)
+    if bins < 1 or not max_angle > 0:
+        raise ValueError(f"bins must be 1 or more and max_angle above 0, got {bins} and {max_angle}.")
+    if values.size and not bool((np.abs(values) <= max_angle + 1e-5).all()):  # also false for NaN
+        raise ValueError(
+            f"Angles must be finite radians within +-{max_angle:.4f}; convert degrees with numpy.deg2rad."
+        )
+    numbers = np.floor((values + max_angle) / (2 * max_angle) * bins)
+    return np.clip(numbers, 0, bins - 1).astype(np.int64)
+
+
+def _labels(groups: ArrayLike | Tensor, clients: int) -> tuple[Ints, Ints]:
+    """Labels renumbered 0..L-1 ([n]), and how many examples each has ([L])."""
+    values = np.asarray(groups)
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(
+            f"A split needs one integer group per example, got {values.dtype} {list(values.shape)}; "
+            f"put angles into angle_bins first."
+        )
+    if not 1 <= clients <= len(values):
+        raise ValueError(
+            f"{clients} clients cannot share {len(values)} examples with at least one each; "
+            f"use between 1 and {len(values)} clients, or more points."
+        )
+    _, labels, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return labels.astype(np.int64), sizes.astype(np.int64)
+
+
+def _dirichlet(random: np.random.Generator, alpha: float, size: int) -> NDArray[np.float64]:
+    """One draw of a symmetric Dirichlet, [size]."""
+    if not 0 < alpha < math.inf:
+        raise ValueError(
+            f"alpha must be a finite number above 0, got {alpha}; 0.1 is strongly skewed, 100 almost even."
+        )
+    draw = random.dirichlet(np.full(size, alpha))
+    if not bool(np.isfinite(draw).all()):
+        raise ValueError(
+            f"alpha = {alpha} is beyond what a Dirichlet over {size} can be drawn with; use 0.001 to 1e6."
+        )
+    return draw
+
+
+def _per_client(labels: Ints, sizes: Ints, clients: int, alpha: float, seed: int) -> Shards:
+    random = generator(seed, "split.per_client")
+    left = sizes.copy()
+    counts = np.zeros((clients, len(sizes)), dtype=np.int64)
+    for client in range(clients):
+        mixture = _dirichlet(random, alpha, len(sizes))
+        wanted = len(labels) // clients + (client < len(labels) % clients)
+        while wanted:
+            # Drawing all at once and drawing again what was refused is drawing one by one, in distribution.
+            mixture = np.where(left > 0, mixture, 0.0)
+            total = mixture.sum()
+            share = mixture / total if total > 0 else left / left.sum()  # no label of its mixture is left
+            taken = np.minimum(random.multinomial(wanted, share), left)
+            counts[client] += taken
+            left -= taken
+            wanted -= int(taken.sum())
+    return _shards(_deal(labels, counts, random), clients)
+
+
+def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
+    """The client of every example [n], drawn to meet the counts of each label per client [clients, L]."""
+    owner = np.empty(len(labels), dtype=np.int64)
+    by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts.sum(0))[:-1])
+    for label, members in enumerate(by_label):
+        owner[random.permutation(members)] = np.repeat(np.arange(len(counts)), counts[:, label])
+    return owner
+
+
+def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> Ints:
+    """Give every empty client a random example of the then largest client (ties: lowest number)."""
+    sizes = np.bincount(owner, minlength=clients)
+    empty = np.flatnonzero(sizes == 0)
+    largest = [(-int(size), client) for client, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    gives: dict[int, int] = {}
+    for _ in empty:
+        size, donor = largest[0]
+        heapq.heapreplace(largest, (size + 1, donor))
+        gives[donor] = gives.get(donor, 0) + 1
+    if not gives:
+        return owner
+    shards = _shards(owner, clients)
+    given = [random.choice(shards[donor], count, replace=False) for donor, count in gives.items()]
+    owner[random.permutation(np.concatenate(given))] = empty
+    return owner
+
+
+def _shards(owner: Ints, clients: int) -> Shards:
+    """The sorted example indices of every client."""
+    order = np.argsort(owner, kind="stable").astype(np.int64)
+    return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])

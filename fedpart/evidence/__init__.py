@@ -1,0 +1,1 @@
+"""Evidence: other estimates of the log marginal likelihood, to compare L_ML with."""

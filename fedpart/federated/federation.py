@@ -1,0 +1,123 @@
+"""Federation: the state of a run on the server, and one round of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedpart.federated.privacy import Privacy
+from fedpart.federated.protocol import Protocol
+from fedpart.training.state import ModelState
+from fedpart.updates.refusal import tally
+from fedpart.updates.update import Update
+
+
+@dataclass
+class RoundReport:
+    """What is known of a finished round; bytes are summed over the cohort.
+
+    Attributes:
+        round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
+        train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
+        cohort: client numbers.
+        psi: raw values by name; physical: in units that a person reads.
+        skipped: clients without an update, with category and reason, see :class:`.Refusal`.
+        refused: how often each category occurred: of the skipped clients, and of messages that were left
+            out besides.
+        replies: how many updates were taken.
+        stepped: whether they were enough for a step.
+        epsilon: spent so far, at the settings' delta, of a run with privacy.
+        val_accuracy: fraction, on evaluation rounds of a classification; val_nll: nats per example.
+    """
+
+    round: int
+    seconds: float
+    train_loss: float | None
+    cohort: list[int]
+    upload_bytes: int
+    download_bytes: int
+    psi: dict[str, list[float]]
+    physical: dict[str, float]
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    replies: int = 0
+    stepped: bool = True
+    epsilon: float | None = None
+    val_accuracy: float | None = None
+    val_nll: float | None = None
+
+
+class Federation(ModelState):
+    """The state of a federated run.
+
+    Args:
+        protocol: the policies.
+
+    Attributes:
+        round: completed rounds; the rest is :class:`.ModelState`'s.
+        privacy: of its clients, if the settings have it.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        settings = protocol.settings
+        super().__init__(
+            protocol.task,
+            protocol.partition,
+            settings.server,
+            settings.server_psi,
+            seed=settings.seed,
+            device=settings.device,
+        )
+        self.protocol, self.agreement = protocol, protocol.agreement
+        self.privacy = None if settings.privacy is None else Privacy(protocol)
+        self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
+        self._stepped = True
+
+    @property
+    def round(self) -> int:
+        """Completed rounds."""
+        return self.completed
+
+    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+        """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
+        if self.privacy is not None:
+            return self.privacy.cohort(round, available)
+        return self.protocol.cohort(round, available)
+
+    def step(self, total: Update | None) -> None:
+        """Finish a round with the cohort's weighted sum; None stands for no update at all.
+
+        With fewer updates than ``min_replies`` w and psi stay as they are. With privacy the sum is
+        changed in place, and every round steps.
+        """
+        if self.privacy is not None:
+            total = self.privacy.release(total, self.round + 1)
+            self._stepped = True
+        else:
+            self._stepped = total is not None and total.clients >= self.protocol.settings.min_replies
+        if total is not None and self._stepped:
+            self.protocol.method.combine(self, total)
+        self.completed += 1
+
+    def report(self, seconds: float, cohort: list[int], total: Update | None, upload: int, download: int,
+               skipped: list[dict[str, Any]], refused: Sequence[str] = ()) -> RoundReport:  # fmt: skip
+        """The report of the round that :meth:`step` has just finished.
+
+        ``refused``: categories of messages that were left out, beside those of the skipped clients.
+        """
+        return RoundReport(
+            round=self.round,
+            seconds=seconds,
+            train_loss=None if total is None else total.loss / total.examples,
+            cohort=cohort,
+            upload_bytes=upload,
+            download_bytes=download,
+            psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
+            physical=self.task.physical(self.psi),
+            skipped=skipped,
+            refused=tally(skipped, refused),
+            replies=0 if total is None else total.clients,
+            stepped=self._stepped,
+            epsilon=None if self.privacy is None else self.privacy.epsilon(self.round),
+        )

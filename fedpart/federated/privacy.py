@@ -1,0 +1,107 @@
+"""Differential privacy of clients with partial uploads: cohorts, noise, and what they cost."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpart.federated.accountant import epsilon, renyi
+from fedpart.federated.protocol import Protocol
+from fedpart.randomness.streams import generator
+from fedpart.updates.update import Update
+
+_PSI = 0  # stands for psi among the partitions 1..C
+
+
+class Privacy:
+    """The Gaussian mechanism of a round, on everything that the round's clients have uploaded.
+
+    A client is in a round with probability ``q = cohort / clients``, on its own, and uploads parts, those of
+    w_1..w_C and psi that its chunk has, of L2 norms up to S_g. Every part's sum gets noise of standard
+    deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a client has: the sum
+    of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all parts together are one
+    Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected number of contributors,
+    which no client's answer changes, and released whether somebody contributed or not.
+
+    Args:
+        protocol: of the run, with ``privacy``; its method's plans depend on a client's chunk alone.
+
+    Raises:
+        ValueError: psi is learned, and no norm is set for it.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        settings = protocol.settings
+        if settings.privacy is None or settings.clip is None:
+            raise ValueError("There are no privacy settings in this run.")
+        self._settings, self._protocol = settings.privacy, protocol
+        self.rate = settings.cohort / settings.clients
+        contributors: dict[int, int] = {}
+        most, pending = 0, set(range(1, len(protocol.chunks) + 1))
+        for client in range(settings.clients):  # the first of every chunk
+            chunk = protocol.chunk(client)
+            if chunk not in pending:
+                continue
+            pending.remove(chunk)
+            jobs = protocol.plan(client, 1)
+            parts = {job.partition for job in jobs if job.partition is not None}
+            parts |= {_PSI} if any(job.psi for job in jobs) else set()
+            most = max(most, len(parts))
+            for part in parts:
+                contributors[part] = contributors.get(part, 0) + protocol.assignment.counts[chunk - 1]
+            if not pending:
+                break
+        if _PSI in contributors and settings.clip.psi is None:
+            raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
+        norms = (settings.clip.psi or 0.0, *settings.clip.norms(len(protocol.chunks)))
+        multiplier = self._settings.noise_multiplier * math.sqrt(most)
+        self.deviations = {part: multiplier * norms[part] for part in sorted(contributors)}
+        self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
+        self._divergence = renyi(self.rate, self._settings.noise_multiplier)
+
+    def cohort(self, round: int, available: Iterable[int] | None = None) -> list[int]:
+        """Clients of round ``round`` (1..), ascending: each with probability q, so their number varies."""
+        pool = sorted(set(range(self._protocol.settings.clients) if available is None else available))
+        drawn = self._uniform(pool[-1] + 1 if pool else 0, "cohort", round)
+        return [client for client in pool if drawn[client] < self.rate]
+
+    def release(self, total: Update | None, round: int) -> Update:
+        """The round's sum with noise and fixed weights, in place; None: nobody has contributed."""
+        total = Update(clients=0) if total is None else total
+        for part, deviation in self.deviations.items():
+            if part == _PSI:
+                mask = self._protocol.psi_mask
+                noise = self._noise(len(mask), "psi", round, deviation) * mask
+                total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))
+                total.psi_weight = self.weights[part]
+            else:
+                noise = self._noise(self._protocol.partition.sizes[part - 1], f"w_{part}", round, deviation)
+                held = total.deltas.get(part)
+                total.deltas[part] = noise if held is None else held.add_(noise.to(held.device))
+                total.weights[part] = self.weights[part]
+        return total
+
+    def epsilon(self, rounds: int) -> float:
+        """Epsilon at the settings' delta after ``rounds`` rounds."""
+        return epsilon(self._divergence, rounds, self._settings.delta)
+
+    def _noise(self, size: int, purpose: str, round: int, deviation: float) -> Tensor:
+        """``[size]`` normal numbers by Box and Muller's method."""
+        half = -(-size // 2)
+        uniform = self._uniform(2 * half, purpose, round)
+        radius, angle = np.sqrt(-2 * np.log1p(-uniform[:half])), 2 * math.pi * uniform[half:]
+        normal = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))[:size]
+        return torch.from_numpy(deviation * normal).to(self._protocol.task.dtype)
+
+    def _uniform(self, size: int, purpose: str, round: int) -> NDArray[np.float64]:
+        """``[size]`` numbers in [0, 1)."""
+        if self._settings.randomness == "seed":
+            return generator(self._protocol.settings.seed, f"privacy {purpose}", round).random(size)
+        words = np.frombuffer(os.urandom(8 * size), np.uint64)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,139 @@
+"""Protocol: what server and clients agree on before the first round, and never change."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpart.federated.assignment import ChunkAssignment
+from fedpart.methods.base import build_method
+from fedpart.parameters.partition import expected_upload_ratio
+from fedpart.randomness.streams import generator
+from fedpart.task.gradients import psi_mask
+from fedpart.task.jobs import Job
+from fedpart.task.task import Task
+from fedpart.training.agreement import agreement, difference
+from fedpart.training.safeguards import check_feedback
+from fedpart.training.settings import FederationSettings
+from fedpart.updates.update import Update, validate
+
+
+class Protocol:
+    """The policies of a run, functions of (task, settings): the same on the server and every client.
+
+    Args:
+        task: what is learned; the method may change it (FedAvg drops the augmentation).
+        settings: see :class:`.FederationSettings`.
+        identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
+
+    Attributes:
+        method, task, partition, assignment: built from the arguments.
+        psi_mask: ``[P]``, 1 where psi is learned.
+        agreement: everything that they must agree on, as plain data by name.
+        fingerprint: short hash of the agreement; uploads echo it.
+
+    Raises:
+        ValueError: see FederationSettings, Partition and ChunkAssignment; or safeguards that do not fit the
+            method.
+    """
+
+    def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
+        self.settings = settings
+        self.method = build_method(settings.method, settings.method_options)
+        check_feedback(settings, self.method)
+        self.task = self.method.prepare(task)
+        self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
+        self.chunks = self.method.proportions(settings.chunks)
+        self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
+        self.partition = self.method.partition(self.task, self.chunks, settings)
+        self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
+        self.expected_upload_ratio = expected_upload_ratio(
+            [count / settings.clients for count in self.assignment.counts],
+            [size / self.partition.space.size for size in self.partition.sizes],
+        )
+        shared = dataclasses.asdict(settings)
+        for rim in _RIM:
+            del shared[rim]
+        self.agreement = agreement(self.task, self.partition, shared, identity)
+        self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
+
+    def chunk(self, client: int) -> int:
+        """Chunk (1..C) of client ``client``; fixed for the run."""
+        return self.assignment[client]
+
+    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+        """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
+
+        Args:
+            round: the round.
+            available: client numbers to choose from; all N if not given. Fewer than the cohort: all of them.
+        """
+        rng = generator(self.settings.seed, "cohort", round)
+        if available is None:
+            return sorted(rng.choice(self.settings.clients, self.settings.cohort, replace=False).tolist())
+        pool = np.array(sorted(set(available)))
+        return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
+
+    def plan(self, client: int, round: int) -> list[Job]:
+        """What the client is asked to compute in this round."""
+        return self.method.plan(self, client, round)
+
+    def client_weight(self, examples: int) -> float:
+        """Weight of a client with that many examples in averages."""
+        return float(examples) if self.settings.weighting == "examples" else 1.0
+
+    def upload_numbers(self, jobs: Sequence[Job]) -> int:
+        """How many numbers the answer to ``jobs`` holds."""
+        weights = sum(self.partition.sizes[job.partition - 1] for job in jobs if job.partition)
+        return weights + (self.task.psi_space.size if any(job.psi for job in jobs) else 0)
+
+    def check(self, update: Update, jobs: Sequence[Job]) -> None:
+        """Refuse an update that does not answer ``jobs``.
+
+        Raises:
+            Refusal: see :func:`.validate`.
+        """
+        psi_size = self.task.psi_space.size if any(job.psi for job in jobs) else None
+        expected = [job.partition for job in jobs if job.partition is not None]
+        limit = self.settings.max_examples
+        validate(update, self.partition.sizes, expected, psi_size, self.task.dtype, limit)
+
+    def clip(self, update: Update) -> None:
+        """Scale down what is longer than the settings' norms, in place."""
+        if self._norms is not None and self.settings.clip is not None:
+            update.clip(self._norms, self.settings.clip.psi)
+
+    def accept(self, update: Update, jobs: Sequence[Job]) -> Update:
+        """A client's update, checked, as a term of the cohort's sum; see :meth:`term`.
+
+        Raises:
+            Refusal: see :meth:`check`.
+        """
+        self.check(update, jobs)
+        return self.term(update)
+
+    def term(self, update: Update) -> Update:
+        """A client's checked update as a term of the cohort's sum: clipped and weighted, in place.
+
+        What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+        """
+        if update.psi is not None:
+            update.psi.mul_(self.psi_mask.to(update.psi.device))
+        self.clip(update)
+        equal = self.settings.privacy is not None or self.settings.trim is not None
+        return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
+
+    def difference(self, agreement: dict[str, Any]) -> str:
+        """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
+        return difference(self.agreement, agreement)
+
+
+# Where and how carefully a run is computed, not what: the server may change it on resuming.
+_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout")

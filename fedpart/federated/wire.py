@@ -1,0 +1,215 @@
+"""Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
+
+Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
+Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
+gradient), each only if it was asked for; scalars ``examples`` and ``loss``; the header, echoed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpart.federated.protocol import Protocol
+from fedpart.task.jobs import Job
+from fedpart.updates.refusal import Refusal
+from fedpart.updates.update import Update
+
+VERSION = 1  # of this wire form; a side that does not speak it is refused
+HEADER = 1000  # characters of an array's header at most; ours have about 60
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an instruction says and its reply must echo.
+
+    Attributes:
+        version: of the wire form.
+        fingerprint: of the protocol: settings, shapes and assignment.
+        round: 1..; client: 0..N-1; chunk: 1..C.
+    """
+
+    version: int
+    fingerprint: str
+    round: int
+    client: int
+    chunk: int
+
+    @classmethod
+    def of(cls, protocol: Protocol, round: int, client: int) -> Header:
+        """The header that ``protocol`` gives to ``client`` in ``round``."""
+        return cls(VERSION, protocol.fingerprint, round, client, protocol.chunk(client))
+
+    @classmethod
+    def read(cls, scalars: Mapping[str, Any]) -> Header:
+        """The header among a message's scalars.
+
+        Raises:
+            Refusal: a field is missing or has another type.
+        """
+        for field in fields(cls):
+            kind = str if field.name == "fingerprint" else int
+            if type(scalars.get(field.name)) is not kind:
+                found = repr(scalars[field.name]) if field.name in scalars else "missing"
+                reason = f"the {field.name} in its header is {found}, not of type {kind.__name__}"
+                raise Refusal("malformed", reason)
+        return cls(**{field.name: scalars[field.name] for field in fields(cls)})
+
+    def scalars(self) -> dict[str, Any]:
+        """Inverse of :meth:`read`."""
+        return asdict(self)
+
+    def check(self, received: Header) -> None:
+        """Compare with the header that was received.
+
+        Raises:
+            Refusal: names the first field that differs.
+        """
+        for name, expected in asdict(self).items():
+            if (found := getattr(received, name)) != expected:
+                raise Refusal(name, f"its {name} is {found!r} where {expected!r} is expected")
+
+
+def encode_jobs(jobs: Iterable[Job]) -> str:
+    """Jobs as JSON."""
+    return json.dumps([job.to_dict() for job in jobs], separators=(",", ":"))
+
+
+def decode_jobs(text: Any) -> list[Job]:
+    """Inverse of :func:`encode_jobs`.
+
+    Raises:
+        ValueError: this is no list of jobs.
+    """
+    data = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+        raise ValueError(f"This is not a list of jobs: {text!r}.")
+    return [Job.from_dict(item) for item in data]
+
+
+def encode_state(w: torch.Tensor, psi: torch.Tensor) -> dict[str, NDArray[Any]]:
+    """The server's values for an instruction: ``w [size]``, ``psi [P]``."""
+    return {"w": w.detach().cpu().numpy(), "psi": psi.detach().cpu().numpy()}
+
+
+def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inverse of :func:`encode_state`; the arrays are not copied.
+
+    Raises:
+        ValueError: lengths or dtypes do not fit the protocol.
+    """
+    _check_arrays(arrays, {"w": protocol.partition.space.size, "psi": protocol.task.psi_space.size}, protocol)
+    return torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
+
+
+def encode_update(update: Update) -> dict[str, NDArray[Any]]:
+    """The arrays of a client's reply; its scalars are ``update.examples`` and ``update.loss``."""
+    arrays = {}
+    if update.deltas:
+        arrays["w"] = update.flat().cpu().numpy()
+    if update.psi is not None:
+        arrays["psi"] = update.psi.cpu().numpy()
+    return arrays
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """What ``numpy.save`` writes for ``array [n]``, in one copy where it makes several."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+    return b"".join((head.getvalue(), array.view(np.uint8).data))
+
+
+def decode_update(
+    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, Any], protocol: Protocol, jobs: Sequence[Job]
+) -> Update:
+    """A client's update, checked; it takes over the arrays, which must be the caller's own.
+
+    Args:
+        arrays, scalars: of the reply.
+        protocol: of the run.
+        jobs: that the client was sent.
+
+    Raises:
+        Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
+    """
+    _check_arrays(arrays, upload_sizes(protocol, jobs), protocol)
+    examples, loss = scalars.get("examples"), scalars.get("loss")
+    if type(examples) is not int or type(loss) is not float:
+        reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
+        raise Refusal("malformed", reason)
+    trained = sorted(job.partition for job in jobs if job.partition is not None)
+    sizes = [protocol.partition.sizes[j - 1] for j in trained]
+    parts = torch.split(torch.from_numpy(arrays["w"]), sizes) if trained else ()
+    update = Update(
+        deltas=dict(zip(trained, parts, strict=True)),
+        psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
+        examples=examples,
+        loss=loss,
+    )
+    protocol.check(update, jobs)
+    return update
+
+
+def upload_sizes(protocol: Protocol, jobs: Sequence[Job]) -> dict[str, int]:
+    """Names and lengths of the arrays in the answer to ``jobs``."""
+    trained = [job.partition for job in jobs if job.partition is not None]
+    sizes = {"w": sum(protocol.partition.sizes[j - 1] for j in trained)} if trained else {}
+    return {**sizes, "psi": protocol.task.psi_space.size} if any(job.psi for job in jobs) else sizes
+
+
+def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[Any]:
+    """An array ``[size]`` of the task's dtype in the form of :func:`npy_bytes`, copied.
+
+    What the data declare is compared with what is expected and with their length before memory is asked for.
+    Python objects, which would have to be unpickled, are refused as any other dtype.
+
+    Raises:
+        Refusal: the data are no such array.
+    """
+    stream = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("it is not of format 1.0")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
+    except Exception as error:  # whatever numpy makes of foreign bytes
+        raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
+    _check_array(name, shape, dtype, size, protocol)
+    there, wanted = len(data) - stream.tell(), size * dtype.itemsize
+    if there != wanted:
+        raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
+    return np.frombuffer(data, dtype, size, stream.tell()).copy()
+
+
+def _check_arrays(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], protocol: Protocol) -> None:
+    check_names(arrays, sizes)
+    for name, size in sizes.items():
+        _check_array(name, arrays[name].shape, arrays[name].dtype, size, protocol)
+
+
+def _check_array(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], size: int, protocol: Protocol
+) -> None:
+    if shape != (size,):
+        raise Refusal("size", f"{name} has shape {shape} where {(size,)} is expected")
+    wanted = np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
+    if dtype != wanted:
+        raise Refusal("dtype", f"{name} has dtype {dtype} where {wanted} is expected")
+
+
+def check_names(arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Refuse arrays by other names than those of ``sizes``.
+
+    Raises:
+        Refusal: names what is there.
+    """
+    if set(arrays) != set(sizes):
+        few = sorted(name[:40] for name in arrays)[:5]
+        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(sizes)} are expected"
+        raise Refusal("partitions", reason)

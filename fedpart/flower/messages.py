@@ -1,0 +1,80 @@
+"""A round's messages as the server sees them: instructions out, replies in."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.common.constant import SType
+
+from fedpart import Federation, Protocol
+from fedpart.federated.wire import (
+    Header,
+    check_names,
+    decode_update,
+    encode_jobs,
+    encode_state,
+    read_npy,
+    upload_sizes,
+)
+from fedpart.updates.refusal import Refusal, brief
+from fedpart.updates.update import Update
+
+NAMES = {  # codes of Flower's errors that come without a client's exception
+    1: "its ClientApp cannot be loaded",
+    3: "the message got lost",
+    4: "its reply got lost",
+    5: "its node is gone",
+    8: "its process died",
+}
+
+UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
+
+GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
+
+
+def state_record(federation: Federation) -> ArrayRecord:
+    """w and psi; one record is shared by all messages of a round."""
+    return ArrayRecord({k: Array(v) for k, v in encode_state(federation.w, federation.psi).items()})
+
+
+def instruction(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
+    """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
+    config = Header.of(protocol, round, client).scalars()
+    config["jobs"] = encode_jobs(protocol.plan(client, round))
+    content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
+    ttl = protocol.settings.round_timeout + GRACE
+    return Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(round))
+
+
+def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> Update:
+    """The update in the reply to :func:`instruction`, checked; the message stays as it is.
+
+    Raises:
+        Refusal: the reply does not fit what was asked for.
+    """
+    content = reply.content
+    for name, kind in (("config", ConfigRecord), ("metrics", MetricRecord), ("arrays", ArrayRecord)):
+        if not isinstance(content.get(name), kind):
+            raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
+    Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
+    jobs, received = protocol.plan(client, round), cast(ArrayRecord, content["arrays"])
+    sizes = upload_sizes(protocol, jobs)
+    check_names(received, sizes)
+    for name, array in received.items():
+        if array.stype != SType.NUMPY:
+            raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
+    arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
+    return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, jobs)
+
+
+def cause(error: Error) -> str:
+    """What went wrong at a client, in one line: the last meaningful one of a traceback, without colours."""
+    text = re.sub(r"(\x1b|\\x1b)\[[0-9;]*m", "", error.reason or "").replace("\\n", "\n")
+    lines = [line.strip() for line in text.splitlines() if line.strip(" >'\"")]
+    if not lines:
+        return NAMES.get(error.code, f"Flower's error code {error.code}")
+    last = re.sub(r"^<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>$", r"\1: \2", lines[-1])
+    wrappers = r"^(?:Exception \w+ occurred\. Message: |(?:\w+\.)*(?:ClientAppException|ClientError): )"
+    return brief(re.sub(wrappers, "", last).removesuffix("'>"))

@@ -1,0 +1,212 @@
+"""Which node is which client: node ids are Flower's and change, client numbers are ours and stay."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from logging import INFO, WARNING, getLogger
+from typing import NamedTuple, cast
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedpart.federated.wire import VERSION
+from fedpart.flower.messages import GRACE, cause
+from fedpart.updates.refusal import brief
+
+log = getLogger("flwr").log
+FIRST_POLL_SECONDS, POLL_SECONDS, PROGRESS_SECONDS = 0.02, 0.5, 10.0
+MOST_LATE = 10_000  # numbers of clients that join late; a byte each
+LOST = (3, 4, 5, 8)  # Flower's codes of answers that a node cannot be blamed for, see NAMES
+
+
+class NodesError(RuntimeError):
+    """The connected nodes are not the clients of the configuration; the message says what to change."""
+
+
+class RegistrationError(NodesError):
+    """A node says that it is another client than its key is registered for."""
+
+
+def node_name(client: int) -> str:
+    """The name under which the key of a client's SuperNode is registered."""
+    return f"client-{client}"
+
+
+_NODE_NAME = re.compile(r"client-\d+")
+
+
+class _Question(NamedTuple):
+    """To whom it went; the name its key is registered under; when it was asked."""
+
+    node: int
+    name: str
+    turn: int
+
+
+class Nodes:
+    """Asks every new node once which client it is, and remembers the answer.
+
+    Where SuperNodes have registered keys, a key registered under :func:`node_name` is that client's and no
+    other's: from the first such name on, a node that says otherwise is refused, and so is one without such a
+    name; the run goes on.
+
+    Args:
+        clients: N of the configuration.
+        wait: seconds to wait for clients that are missing.
+        lenient: go on without clients that are missing and nodes that do not belong to the run, instead of
+            ending the run.
+        late: take in clients that join late, with numbers of N or more, once one of the N is there: without
+            any, the nodes are those of another federation.
+    """
+
+    def __init__(self, clients: int, wait: float, lenient: bool, late: bool = False) -> None:
+        self.clients, self.wait, self.lenient, self.late = clients, wait, lenient, late
+        self._client_of: dict[int, int | None] = {}  # by node id; None: refused
+        self._node_of: dict[int, int] = {}  # by client number: its latest node
+        self._turn_of: dict[int, int] = {}  # by node id: when it was asked last
+        self._open: dict[str, _Question] = {}  # by the message's id
+        self._turn = 0
+        self._bound = False  # whether names bind
+        self._refusal = ""  # the last one
+
+    def present(self, grid: Grid) -> dict[int, int]:
+        """Node ids by client number, of the clients that are connected and have said who they are.
+
+        New nodes are asked, and not waited for: they are there once they have answered.
+
+        Raises:
+            NodesError: a node does not belong to the run.
+        """
+        names = {node.node_id: node.name for node in grid.get_nodes()}
+        online = names.keys()
+        if not self._bound and any(map(_NODE_NAME.fullmatch, names.values())):
+            self._bound = True
+            self._client_of.clear()  # those that have been taken in have no such name
+            self._node_of.clear()
+        asked = {question.node for question in self._open.values()}
+        unknown = sorted(online - self._client_of.keys() - asked)
+        self._ask(grid, {node: names[node] for node in unknown})
+        self._listen(grid)
+        if self._node_of.keys().isdisjoint(range(self.clients)):
+            return {}
+        return {client: node for client, node in sorted(self._node_of.items()) if node in online}
+
+    def wait_for(self, grid: Grid, wanted: Iterable[int] | None = None) -> dict[int, int]:
+        """As :meth:`present`, once all ``wanted`` clients are there; lenient: after ``wait`` seconds anyway.
+
+        Args:
+            grid: to ask.
+            wanted: client numbers; None: any one client.
+
+        Raises:
+            NodesError: they are not after ``wait`` seconds (lenient: none is), or a node does not belong to
+                the run.
+        """
+        clients, start = set(range(self.clients) if wanted is None else wanted), time.monotonic()
+        shown, pause = start, FIRST_POLL_SECONDS
+        while True:
+            nodes = self.present(grid)
+            if clients <= nodes.keys() or (wanted is None and nodes):
+                return nodes
+            now = time.monotonic()
+            if now - start >= self.wait:
+                if self.lenient and nodes:
+                    log(WARNING, "Going on with %s of %s clients", len(nodes), self.clients)
+                    return nodes
+                raise NodesError(self._missing(sorted(clients - nodes.keys()), len(nodes)))
+            if now - shown >= PROGRESS_SECONDS:
+                log(INFO, "Waiting for clients: %s of %s have answered", len(nodes), self.clients)
+                shown = now
+            time.sleep(pause)
+            pause = min(1.5 * pause, POLL_SECONDS)
+
+    def _missing(self, missing: list[int], connected: int) -> str:
+        names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        return (
+            f"After {self.wait:g} seconds (node_timeout) {connected} of the {self.clients} configured "
+            f"clients are connected (missing: {names}). {self._refusal}{self._switch()}"
+        )
+
+    def _switch(self) -> str:
+        return (
+            f"Start as many nodes as the configuration has clients: flwr run . --federation-config "
+            f"'num-supernodes={self.clients}', or SuperNodes with --node-config 'partition-id=0 "
+            f"num-partitions={self.clients}' and so on; or set clients to the number of nodes."
+        )
+
+    def _ask(self, grid: Grid, unknown: dict[int, str]) -> None:
+        """Ask nodes; by id, the names under which their keys are registered."""
+        if not unknown:
+            return
+        content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
+        questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
+        self._turn += 1
+        for id, (node, name) in zip(grid.push_messages(questions), unknown.items(), strict=False):
+            self._open[id] = _Question(node, name, self._turn)
+
+    def _listen(self, grid: Grid) -> None:
+        """Take in the answers that have come."""
+        if not self._open:
+            return
+        answers = [one for one in grid.pull_messages(list(self._open)) if _question(one) in self._open]
+        for answer in sorted(answers, key=lambda answer: self._open[_question(answer)].node):
+            node, name, turn = self._open.pop(_question(answer))
+            if answer.has_error() and answer.error.code in LOST:
+                log(WARNING, "Node %s has not answered: %s; it is asked again", node, cause(answer.error))
+                continue
+            try:
+                client = self._read(answer)
+                if self._bound and name != node_name(client):
+                    raise RegistrationError(
+                        f"It says that it is client {client}, but its key is registered as "
+                        f"{name!r}: start it with the partition-id of its key."
+                    )
+                other = self._node_of.get(client)
+                if other is not None and self._turn_of[other] == turn:  # they were there at the same time
+                    raise NodesError(
+                        f"Nodes {other} and {node} both say that they are client {client}; "
+                        f"give every node a partition-id of its own."
+                    )
+            except NodesError as error:
+                if not self.lenient and not isinstance(error, RegistrationError):
+                    raise
+                self._refusal = f"Refused: {str(error).removesuffix(self._switch()).strip()} "
+                log(WARNING, "Node %s is refused: %s", node, error)
+                self._client_of[node] = None
+                continue
+            if other is not None:
+                log(WARNING, "Client %s is now node %s, it was %s", client, node, other)
+            self._client_of[node], self._node_of[client], self._turn_of[node] = client, node, turn
+
+    def _read(self, answer: Message) -> int:
+        """The client number in the answer of a node."""
+        if answer.has_error():
+            raise NodesError(f"A node cannot say which client it is: {cause(answer.error)}")
+        config = cast(ConfigRecord, answer.content.get("config", ConfigRecord()))
+        version, client, clients = (config.get(key) for key in ("version", "client", "clients"))
+        if version != VERSION:
+            raise NodesError(
+                f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}; "
+                f"install the same version of fedpart on both."
+            )
+        if type(client) is not int or type(clients) is not int:
+            raise NodesError("A node answers without a number; install the same version of fedpart on both.")
+        if self.late and self.clients <= client < min(clients, self.clients + MOST_LATE):
+            return client  # it joins late, in a larger federation; the assignment keeps the chunks balanced
+        if clients != self.clients:
+            raise NodesError(
+                f"A node was started for {clients} clients, the configuration has {self.clients}. "
+                f"{self._switch()}"
+            )
+        if not 0 <= client < self.clients:
+            raise NodesError(
+                f"A node says that it is client {client}; clients are numbered 0 to {self.clients - 1}: "
+                f"correct its partition-id."
+            )
+        return client
+
+
+def _question(answer: Message) -> str:
+    return str(answer.metadata.reply_to_message_id)

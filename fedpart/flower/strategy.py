@@ -1,0 +1,217 @@
+"""FedPart: a Flower strategy for every fedpart method."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedpart import ClientError, Federation, RoundReport
+from fedpart.flower.incoming import Incoming
+from fedpart.flower.messages import UNREADABLE, cause, instruction, read_reply, state_record
+from fedpart.flower.nodes import Nodes
+from fedpart.flower.traffic import message_bytes
+from fedpart.updates.refusal import Refusal, skipped
+from fedpart.updates.trimmed import aggregate
+from fedpart.updates.update import Update
+
+log = getLogger("flwr").log
+REST_OF_REPLY = 2**20  # bytes, beyond its numbers; ours have about 2,000, and an error quotes a traceback
+
+
+class FedPart(Strategy):
+    """Federated learning with the method of a :class:`fedpart.Federation`: any of them, or your own.
+
+    The federation holds the state and knows the round. In a ServerApp's main::
+
+        FedPart(Federation(Protocol(task, settings))).run(grid, rounds=100)
+
+    Clients are drawn by number, never by node id, and updates are summed in a fixed order, so that the result
+    is the same to the bit whatever the runtime, the node ids and the order of replies.
+
+    Args:
+        federation: the state; continued from where it is.
+        on_round: called with the report of every round; bytes are those of the serialised messages.
+        late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
+
+    Raises (from :meth:`run` and :meth:`start`):
+        ClientError: a client failed, did not answer in time or sent an update that was refused, and the
+            settings say ``on_client_error: fail``; with ``skip`` the report lists it.
+        NodesError: too few nodes, or nodes that do not belong to the run.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        on_round: Callable[[RoundReport], None] | None = None,
+        late: bool = True,
+    ) -> None:
+        self.federation, self.on_round = federation, on_round
+        settings = federation.protocol.settings
+        self._skip = settings.on_client_error == "skip"
+        late = late and self._skip
+        self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
+        self._met_all = False
+        self._state: ArrayRecord | None = None
+        self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
+        self._started = 0.0
+
+    def run(self, grid: Grid, rounds: int) -> None:
+        """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
+
+        A client that has not answered after the settings' ``round_timeout`` is missing in that round; it is
+        drawn again in later ones like any other. A round begins when there are nodes to write to: those that
+        are missing are waited for before the first one, and later only if nobody is there.
+
+        Args:
+            grid: Flower's, or any other.
+            rounds: counted from the first of the federation.
+        """
+        missing = rounds - self.federation.round
+        if missing > 0:
+            timeout = self.federation.protocol.settings.round_timeout
+            self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
+
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
+        if "flwr.superlink.grid.http_grid" in sys.modules:  # as in ServerApps; importing it takes seconds
+            from fedpart.flower.workarounds.grid import GuardedGrid, HttpGrid
+
+            if isinstance(grid, HttpGrid):
+                grid = GuardedGrid(grid, self._largest_reply())
+        return super().start(grid, *args, **options)
+
+    def initial_arrays(self) -> ArrayRecord:
+        """w and psi of the federation, for :meth:`start`."""
+        if self._state is None:
+            self._state = state_record(self.federation)
+        return self._state
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Draw the cohort of the federation's next round, and write to it."""
+        if arrays is not self.initial_arrays():
+            raise ValueError(
+                "FedPart starts from the state of its federation; pass strategy.initial_arrays() to start(), "
+                "and load other values into the federation."
+            )
+        protocol, round = self.federation.protocol, self.federation.round + 1
+        everyone, nodes = range(protocol.settings.clients), dict[int, int]()
+        if not self._met_all:
+            nodes = self._nodes.wait_for(grid, everyone)
+            self._met_all = True
+        elif self._skip:
+            nodes = self._nodes.present(grid) or self._nodes.wait_for(grid)
+        lacking = self._skip and nodes.keys() != set(everyone)
+        cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
+        if not nodes:
+            nodes = self._nodes.wait_for(grid, cohort)
+        self._started = time.perf_counter()  # the round begins when there are nodes to write to
+        state = self.initial_arrays()
+        self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
+        return list(self._sent.values())
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the replies, sum them in the cohort's order as they come, and step the federation."""
+        federation, protocol = self.federation, self.federation.protocol
+        incoming = Incoming(replies, self._sent)
+        cohort, left_out = list(self._sent), []
+
+        def term(client: int) -> Update | None:
+            try:
+                return self._term(client, incoming.take(client))
+            except ClientError as error:
+                if not self._skip:
+                    raise
+                left_out.append(skipped(client, error))
+                return None
+
+        total = aggregate(cohort, term, protocol.settings.trim)
+        repeated = incoming.repeated()
+        self._refuse_repeated(repeated)
+        download = sum(message_bytes(message) for message in self._sent.values())
+        federation.step(total)
+        self._state = None
+        for one in left_out:
+            log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
+        seconds = time.perf_counter() - self._started
+        more = ["repeated"] * len(repeated) + ["late"] * incoming.late
+        report = federation.report(seconds, cohort, total, incoming.bytes, download, left_out, more)
+        if not report.stepped:
+            few = "Round %s has %s replies of the %s that it needs, and does not step."
+            log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
+        if self.on_round is not None:
+            self.on_round(report)
+        return self.initial_arrays(), _metrics(report)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Nothing: evaluation is central, by ``federation.evaluate``."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing."""
+        return None
+
+    def summary(self) -> None:
+        """Log what the run consists of."""
+        protocol, settings = self.federation.protocol, self.federation.protocol.settings
+        log(INFO, "\t├── Method: %s, chunks %s", settings.method, protocol.chunks)
+        log(INFO, "\t├── Clients: %s, %s per round", settings.clients, settings.cohort)
+        log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
+        log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
+
+    def _largest_reply(self) -> int:
+        """Bytes that a reply may have: w_1..w_C, psi, and whatever is said about them."""
+        w, psi = self.federation.w, self.federation.psi
+        return w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
+
+    def _refuse_repeated(self, clients: list[int]) -> None:
+        """Of clients that have answered again the first answers are in the sum, which is not used yet."""
+        for client in clients:
+            round = self.federation.round + 1
+            if not self._skip:
+                raise ClientError.refused(client, round, Refusal("repeated", "it came more than once"))
+            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
+
+    def _term(self, client: int, answer: Message | None) -> Update:
+        """The client's term of the sum, or a ClientError that names the client and the cause."""
+        protocol, round = self.federation.protocol, self.federation.round + 1
+        if answer is None:
+            error = ClientError(f"Client {client} did not answer in round {round} before the timeout.")
+            error.category = "no_answer"
+            raise error
+        if answer.has_error():
+            why = cause(answer.error)
+            if answer.error.code == UNREADABLE:
+                raise ClientError.refused(client, round, Refusal("malformed", why))
+            named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
+            raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
+        try:
+            return protocol.term(read_reply(protocol, round, client, answer))
+        except Refusal as error:
+            raise ClientError.refused(client, round, error) from error
+
+
+def _metrics(report: RoundReport) -> MetricRecord:
+    values: dict[str, Any] = {
+        "train-loss": report.train_loss,
+        "upload-bytes": report.upload_bytes,
+        "download-bytes": report.download_bytes,
+        "replies": report.replies,
+        "skipped": len(report.skipped),
+        "refused": sum(report.refused.values()),
+        "epsilon": report.epsilon,
+    }
+    return MetricRecord({name: value for name, value in values.items() if value is not None})

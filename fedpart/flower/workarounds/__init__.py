@@ -1,0 +1,1 @@
+"""Workarounds: what reaches into Flower's private modules, each with the fault that it mends."""

@@ -1,0 +1,62 @@
+"""An executor that stops in order: ``python -m fedpart.flower.workarounds.executor``.
+
+``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands SIGTERM on
+to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp has ended.
+When the process that has started it is gone (SIGHUP), it takes all of its session with it: ClientApps of a
+run that has ended may hang in Flower's own exit, and outlive their executor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+POLL_SECONDS = 0.2
+
+
+def tool(name: str) -> str:
+    """Path of a command that is installed beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+def main() -> None:
+    """Run ``flower-superexec`` with the arguments of this command; the exit status is its own, 128 more than
+    the signal's number if a signal has ended it."""
+    stopping: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGHUP, lambda number, frame: os.killpg(0, signal.SIGKILL))
+    child = subprocess.Popen([tool("flower-superexec"), *sys.argv[1:]])
+    told: set[int] = set()
+    while child.poll() is None:
+        time.sleep(POLL_SECONDS)
+        if stopping:
+            apps = children(child.pid)
+            for app in apps - told:
+                os.kill(app, signal.SIGTERM)
+            told |= apps
+            if not apps and child.pid not in told:
+                child.terminate()  # once: a second signal would cut its orderly end short
+                told.add(child.pid)
+    raise SystemExit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
+
+
+def children(parent: int) -> set[int]:
+    """Processes that ``parent`` has started and that have not ended (on Linux; elsewhere none are found)."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, its_parent = file.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(its_parent) == parent and state != "Z":
+            found.add(int(file.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    main()

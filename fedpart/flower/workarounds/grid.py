@@ -1,0 +1,185 @@
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, cast
+
+from flwr.app import Error, Message
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, ErrorCode
+from flwr.common.serde_utils import metadata_from_proto
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PushObjectRequest,
+    PushObjectResponse,
+)
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
+from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
+from flwr.superlink.grid.http_grid import HttpGrid
+
+from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
+
+PULL_SECONDS = 3.0  # from one look for replies to the next
+OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
+
+
+class _Unfinished(Exception):
+    """A part of the reply has not arrived at the SuperLink."""
+
+
+class _Calls:
+    """Calls of a SuperLink's Runtime API, of which one is answered otherwise.
+
+    Flower ends the run if the SuperLink has not stored a pushed object. It says so, too, of one that it had
+    stored before it was killed: at the second attempt nobody waits for the object. If it is missing
+    indeed, Flower gives its message up after three minutes, and it is sent once more.
+    """
+
+    def __init__(self, client: RuntimeHttpClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def PushObject(self, request: PushObjectRequest) -> PushObjectResponse:
+        self._client.PushObject(request)
+        return PushObjectResponse(stored=True)
+
+
+class GuardedGrid(HttpGrid):
+    """Flower's grid to a SuperLink, with another way of pulling messages.
+
+    Flower's own takes as many and as large objects as a reply announces, waits two hours for those that do
+    not come, and raises whatever their reading raises, which ends the run. Here a reply whose objects have
+    not all come is left for a later pull, and one that is too large or cannot be read becomes an error of
+    code ``UNREADABLE``. What a reply answers is what the SuperLink says, not what it says itself.
+
+    A message that gets lost, or whose reply does, is sent once more: a SuperNode gives a reply up of which a
+    SuperLink has taken a part when it ends. Clients compute the same again; both expire at the same moment.
+
+    Args:
+        grid: Flower's, whose connection it shares.
+        limit: bytes that a reply may have.
+    """
+
+    def __init__(self, grid: HttpGrid, limit: int) -> None:
+        self.__dict__ = grid.__dict__
+        self._limit = limit
+        self._unfinished: list[tuple[ProtoMessage, ObjectTree]] = []
+
+    @property
+    def _runtime_client(self) -> RuntimeHttpClient:
+        return cast(RuntimeHttpClient, _Calls(super()._runtime_client))
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Replies to messages, as far as they come within ``timeout`` seconds; None: all.
+
+        What answers a message that was sent once more is the reply to the first of the two.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        waiting, replies = self._push(messages), list[Message]()
+        first: dict[str, str] = {}
+        while waiting and time.monotonic() < deadline:
+            lost = {}
+            for reply in self.pull_messages(list(waiting)):
+                id = reply.metadata.reply_to_message_id
+                message = waiting.pop(id, None)
+                if message is not None and id not in first and _is_lost(reply):
+                    left = _seconds_left(message)
+                    if left > 0 and time.monotonic() < deadline:
+                        lost[id] = _anew(message, left)
+                        continue
+                reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
+                replies.append(reply)
+            if lost:
+                waiting |= self._push(lost.values())
+                first |= {message.metadata.message_id: id for id, message in lost.items()}
+            if waiting:
+                time.sleep(PULL_SECONDS)
+        return replies
+
+    def _push(self, messages: Iterable[Message]) -> dict[str, Message]:
+        """Messages by id, without those that the SuperLink does not take."""
+        sent = list(messages)
+        return {id: one for id, one in zip(self.push_messages(sent), sent, strict=False) if id is not None}
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that have arrived as a whole; an unfinished one that is not asked for again is given up."""
+        asked = set(message_ids)
+        waiting, self._unfinished = self._unfinished, []
+        begun = {reply.metadata.reply_to_message_id for reply, _ in waiting}
+        new = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=asked - begun))
+        arrived = zip(new.messages_list, new.message_object_trees, strict=True)
+        messages = []
+        for reply, tree in itertools.chain(waiting, arrived):
+            metadata = metadata_from_proto(reply.metadata)
+            try:
+                if metadata.reply_to_message_id not in asked:
+                    raise Unreadable("it answers nothing that was asked")
+                message = read_objects(metadata, self._pull_objects(tree), self._limit)
+            except _Unfinished:
+                self._unfinished.append((reply, tree))
+                continue
+            except Unreadable as error:
+                message = unreadable(metadata, error)
+            except ObjectPullError as error:
+                message = Message(metadata=metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
+            self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
+                ConfirmMessageReceivedRequest(
+                    node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id
+                )
+            )
+            messages.append(message)
+        return messages
+
+    def _pull_objects(self, tree: ObjectTree) -> dict[str, bytes]:
+        """Contents by id, as far as the limit allows; the root, which is sent last, is asked for first."""
+        most = OBJECTS + self._limit // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+        ids = [node.object_id for node in itertools.islice(iterate_object_tree(tree), most + 1)]
+        if len(ids) > most:
+            raise Unreadable(f"it consists of more than the {most} objects that a reply of this run may have")
+        pull = make_pull_object_fn_protobuf(self._runtime_client.PullObject, self.node, self.run.run_id)
+        sizes: list[int] = []
+
+        def pull_within_limit(object_id: str) -> bytes:
+            try:
+                content = pull(object_id)
+            except ObjectUnavailableError as error:
+                raise _Unfinished from error
+            sizes.append(len(content))
+            check_size(sum(sizes), self._limit)
+            return content
+
+        return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)
+
+
+def _is_lost(reply: Message) -> bool:
+    """Whether a reply stands for a message, or a reply, that was lost on its way."""
+    lost = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+    return reply.has_error() and reply.error.code in lost
+
+
+def _seconds_left(message: Message) -> float:
+    """Until it expires; Flower says of one that has expired that it was lost."""
+    return message.metadata.created_at + message.metadata.ttl - now().timestamp()
+
+
+def _anew(message: Message, ttl: float) -> Message:
+    """The same, to be sent as another one."""
+    metadata = message.metadata
+    return Message(
+        message.content,
+        metadata.dst_node_id,
+        metadata.message_type,
+        ttl=ttl,
+        group_id=metadata.group_id,
+    )

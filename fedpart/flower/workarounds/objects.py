@@ -1,0 +1,77 @@
+"""Replies from the objects that they travel as; of these the SuperLink has checked heads and hashes."""
+
+from __future__ import annotations
+
+import json
+
+from flwr.app import Array, ArrayRecord, Error, Message, Metadata
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from fedpart.flower.messages import UNREADABLE
+from fedpart.flower.traffic import message_bytes
+from fedpart.updates.refusal import brief
+
+
+class Unreadable(ValueError):
+    """Why a reply is not read; a clause."""
+
+
+def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> Message:
+    """A reply from the objects that it consists of; if that is impossible, an error of code ``UNREADABLE``.
+
+    Args:
+        metadata: of the reply, as the SuperLink knows it; its message id is that of the root.
+        contents: of all objects, by their ids; emptied.
+        limit: bytes that the reply may have.
+    """
+    try:
+        parts = len(contents)
+        check_size(_array_bytes(contents), limit)
+        message = inflate_object_from_contents(metadata.message_id, contents)
+        if not isinstance(message, Message):
+            raise ValueError(f"it is of type {type(message).__name__}")
+        if message.has_error():
+            return Message(metadata=metadata, error=message.error)
+        arrays = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
+        if len(message.content) + sum(map(len, arrays)) > parts:
+            raise ValueError("it has more names than parts")
+        reply = Message(metadata=metadata, content=message.content)
+        message_bytes(reply)  # raises where it has no serialised form
+        return reply
+    except Unreadable as error:
+        return unreadable(metadata, error)
+    except Exception as error:  # whatever Flower, json and protobuf make of foreign bytes
+        return unreadable(metadata, f"it cannot be read ({type(error).__name__}: {error})")
+
+
+def unreadable(metadata: Metadata, reason: object) -> Message:
+    """The error that stands for a reply that is not read."""
+    return Message(metadata=metadata, error=Error(UNREADABLE, brief(str(reason))))
+
+
+def check_size(size: int, limit: int) -> None:
+    """Refuse a reply of more bytes than the limit.
+
+    Raises:
+        Unreadable: it is too large.
+    """
+    if size > limit:
+        raise Unreadable(f"it is larger than the {limit} bytes that a reply of this run may have")
+
+
+def _array_bytes(contents: dict[str, bytes]) -> int:
+    """Length of all arrays, put together from their chunks, each of which may be there more than once."""
+    heads = {id: get_object_head_values_from_object_content(content) for id, content in contents.items()}
+    total = 0
+    for id, (kind, children, _) in heads.items():
+        if kind == Array.__qualname__:
+            if any(heads[child][0] != ArrayChunk.__qualname__ for child in children):
+                raise ValueError("an array consists of something else than chunks")
+            chunks = json.loads(get_object_body(contents[id], Array))["arraychunk_ids"]
+            total += sum(len(contents[children[chunk]]) for chunk in chunks)
+    return total

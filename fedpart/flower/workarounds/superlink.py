@@ -1,0 +1,110 @@
+"""The SuperLink, closed to all but the operator: ``python -m fedpart.flower.workarounds.superlink``.
+
+Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a run, which is
+code that ServerApp and clients execute. Here a call of the Control API needs the operator's token. The Fleet
+API (for SuperNodes) and the Runtime API (for the executor) have keys and secrets of Flower's own; what nodes
+push is checked besides, see :mod:`.fleet`. A SuperLink that is started again sends the
+messages once more that were on their way when it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import importlib
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fedpart.flower.environment  # noqa: F401
+
+# isort: split
+from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.supercore.auth.typing import AccountInfo
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+
+from fedpart.flower.workarounds.fleet import guard_instructions, guard_pushes
+
+REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
+_UNCONFIRMED = """
+    UPDATE {table} SET delivered_at = ''
+    WHERE delivered_at != '' AND delivered_at < ? AND message_id IN (SELECT object_id FROM objects)"""
+_UNANSWERED = " AND message_id NOT IN (SELECT reply_to_message_id FROM message_res)"
+
+
+class OperatorOnly(NoOpControlAuthnPlugin):
+    """Admits to the Control API who knows the token.
+
+    Args:
+        token: of the operator.
+    """
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token.encode()
+
+    def validate_tokens_in_metadata(
+        self, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> tuple[bool, AccountInfo | None]:
+        """Whether the token is there; the account is the one of Flower without accounts."""
+        given = dict(metadata).get(ACCESS_TOKEN_KEY, b"")
+        given = given.encode() if isinstance(given, str) else given
+        return (
+            super().validate_tokens_in_metadata([])
+            if hmac.compare_digest(given, self._token)
+            else (False, None)
+        )
+
+
+def redeliver(database: str | Path, before: datetime) -> int:
+    """Let messages and replies be fetched again whose receipt has not been confirmed; how many these are.
+
+    Flower notes that a message is delivered before its answer leaves, and sends it once only: a SuperLink
+    that ends in between loses it, and the round waits until it times out. A message has its objects here
+    until it is confirmed. Should a node have it all the same and reply twice, Flower refuses the second.
+
+    Args:
+        database: of the SuperLink.
+        before: only those that were delivered earlier than this.
+    """
+    when = (before.astimezone(UTC).isoformat(),)
+    with closing(sqlite3.connect(database, timeout=60.0)) as connection, connection:
+        messages = connection.execute(_UNCONFIRMED.format(table="message_ins") + _UNANSWERED, when)
+        replies = connection.execute(_UNCONFIRMED.format(table="message_res"), when)
+        return messages.rowcount + replies.rowcount
+
+
+def main() -> None:
+    """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--operator-token-file", type=Path, required=True)
+    parser.add_argument("--database")
+    known, rest = parser.parse_known_args()
+    token = known.operator_token_file.read_text().strip()
+    if not token:
+        parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
+    if known.database is not None:
+        rest += ["--database", known.database]
+        if Path(known.database).is_file():
+            again = threading.Timer(REDELIVERY_SECONDS, redeliver, (known.database, datetime.now(UTC)))
+            again.daemon = True
+            again.start()
+    sys.argv[1:] = rest
+    os.umask(0o077)  # its database holds uploads and the tokens of tasks
+    flower: Any = importlib.import_module(
+        "flwr.superlink.cli.flower_superlink"
+    )  # its package hides it by a function
+    flower.load_control_authn_plugin = lambda: OperatorOnly(token)
+    guard_pushes()
+    guard_instructions()
+    flower.flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

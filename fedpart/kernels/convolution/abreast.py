@@ -1,0 +1,243 @@
+"""The forward kernel of :mod:`fedpart.kernels.convolution.vectors`: sixteen images abreast, one in each lane.
+
+So no lane is idle, whatever the numbers of channels and filters. What is loaded of the images serves several
+filters, and four pixels are pooled before they leave the registers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fedpart.kernels.convolution.lanes import (
+    BITS32,
+    BITS64,
+    FLOAT,
+    FLOATS,
+    LANES,
+    at,
+    constant,
+    copy,
+    everywhere,
+    pooled,
+    put,
+    transpose16,
+    word,
+)
+from fedpart.kernels.convolution.products import Multiply
+from fedpart.kernels.door import Kernel, jit
+
+MOST = 6
+"""Filters of ``_pool_products``: four sums of each, four pixels and a weight fill 29 of 32 registers."""
+
+
+def _loop(builder: Any, count: Any, carried: list[tuple[Any, Any]], body: Any) -> list[Any]:
+    """Run ``body`` so many times, at least once.
+
+    Args:
+        count: 64 bits.
+        carried: pairs: a value before the loop, and its type.
+        body: of the values of this time; returns the values of the next.
+
+    Returns:
+        The values after the loop.
+    """
+    before, loop = builder.block, builder.append_basic_block("loop")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    time, *values = (builder.phi(kind) for kind in (BITS64, *(kind for _, kind in carried)))
+    found = body(list(values))
+    following = builder.add(time, ir.Constant(BITS64, 1))
+    last, end = builder.block, builder.append_basic_block("end")
+    starts = [ir.Constant(BITS64, 0), *(start for start, _ in carried)]
+    for phi, start, new in zip([time, *values], starts, [following, *found], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(new, last)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
+    builder.position_at_end(end)
+    return list(found)
+
+
+def _pool_products(
+    context: Any,
+    filters: Any,
+    halves: Any,
+    start: Any,
+    right: Any,
+    down: Any,
+    rows: Any,
+    steps: Any,
+    weight: Any,
+    apart: Any,
+    bias: Any,
+    out: Any,
+    where: Any,
+) -> Any:
+    """Convolve four pixels of sixteen images with some filters, pool and rectify them.
+
+    Args:
+        filters: a literal: how many, at most :data:`MOST`.
+        halves: a literal: 1 for words that are pairs of bfloat16, 0 for float32.
+        start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
+            pixels' are ``right`` and ``down`` bytes away.
+        rows, steps: numbers, at least 1: of the kernel's rows, which are ``down`` bytes away from each other
+            in the images, and of the words that one covers.
+        weight: words, by row, step and filter; its rows are ``apart``.
+        bias: float32, of each filter.
+        out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
+        where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
+    """
+    if not isinstance(filters, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
+        return None
+    number, half = filters.literal_value, bool(halves.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, _, start, right, down, rows, steps, weight, apart, bias, out, where = values
+        multiply = Multiply(builder, half)
+        zeros = [(constant(FLOAT, 0.0), FLOATS)] * (4 * number)
+
+        def step(values: list[Any]) -> list[Any]:
+            pixels, kernel, *sums = values
+            lower = builder.add(pixels, down)
+            four = [pixels, builder.add(pixels, right), lower, builder.add(lower, right)]
+            lanes = [multiply.vector(address) for address in four]
+            added = []
+            for n in range(number):
+                weight = multiply.everywhere(at(builder, kernel, 4 * n))
+                added += [multiply.add(sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)]
+            return [at(builder, pixels, 4 * LANES), at(builder, kernel, 4 * number), *added]
+
+        def row(values: list[Any]) -> list[Any]:
+            pixels, kernel, *sums = values
+            carried = [(pixels, BITS64), (kernel, BITS64), *((total, FLOATS) for total in sums)]
+            _, _, *sums = _loop(builder, steps, carried, step)
+            return [builder.add(pixels, down), builder.add(kernel, apart), *sums]
+
+        _, _, *sums = _loop(builder, rows, [(start, BITS64), (weight, BITS64), *zeros], row)
+        for n in range(number):
+            added = builder.bitcast(everywhere(builder, word(builder, at(builder, bias, 4 * n))), FLOATS)
+            largest, spot = pooled(builder, sums[4 * n : 4 * n + 4], added, BITS32)
+            put(builder, multiply.bits(largest), at(builder, out, 4 * LANES * n), BITS32)
+            put(builder, spot, at(builder, where, 4 * LANES * n), BITS32)
+        return context.get_dummy_value()
+
+    return types.void(filters, halves, *[types.intp] * 10), generate
+
+
+pool_products: Any = intrinsic(prefer_literal=True)(_pool_products)
+
+
+def filters_at_once(filters: int) -> int:
+    """How many are computed at a time: such that few are computed twice, to fill up."""
+    return min(filters, min((MOST, 5, 4), key=lambda many: -(-filters // many) * many))
+
+
+@jit
+def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines: Any, padded: Any) -> None:
+    """Write images abreast where there are zeros around them.
+
+    Args:
+        x: bits of images, ``[N * height, width * channels]``; first, lanes: from which image on, how many.
+        height: of the images; inside: bytes of a row's padding at the left.
+        lines: a row of sixteen images with padding, ``[16, more than 4 * words]`` bytes, written there.
+        padded: words, ``[planes, height + padding, words, 16]``, written there. The second plane, if there
+            is one, begins with half of the first word.
+    """
+    length, down, reach = x.shape[1] * x.itemsize, 64 * padded.shape[2], (padded.shape[1] - height) // 2
+    for y in range(height):
+        for lane in range(lanes):
+            row = (first + lane) * height + y
+            copy(x.ctypes.data + row * length, lines.ctypes.data + lane * lines.shape[1] + inside, length)
+        for plane in range(padded.shape[0]):
+            out = padded.ctypes.data + (plane * padded.shape[1] + reach + y) * down
+            for n in range(0, padded.shape[2], 16):
+                start = lines.ctypes.data + 2 * plane + 4 * n
+                transpose16(4, start, lines.shape[1], out + 64 * n, 64)
+
+
+@jit
+def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, rows: int, out: Any) -> None:
+    """Write a row of the result of every image.
+
+    Args:
+        size: a literal: of a number, bytes.
+        abreast: words, ``[numbers, 16]``, of which the lower parts are taken; lines: ``[16, numbers]``,
+            written.
+        first: the first image's row in ``out``; lanes: images; rows: from an image to the next.
+        out: ``[N * rows, fewer numbers]``, written there.
+    """
+    wide, length = lines.shape[1] * lines.itemsize, out.shape[1] * out.itemsize
+    for n in range(0, len(abreast), 16):
+        start = lines.ctypes.data + n * lines.itemsize
+        transpose16(size, abreast.ctypes.data + 64 * n, 64, start, wide)
+    for lane in range(lanes):
+        row = first + lane * rows
+        copy(lines.ctypes.data + lane * wide, out.ctypes.data + row * length, length)
+
+
+@cache
+def kernel(filters: int, halves: int) -> Kernel:
+    """``convolve_and_pool`` in bfloat16 (``halves``: 1) or float32 (0), so many filters at a time."""
+    size = 4 >> halves
+
+    def convolve_and_pool(
+        x: Any, height: int, width: int, weight: Any, begins: Any, bias: Any, out: Any, where: Any
+    ) -> None:
+        """``relu(max_pool2d(conv2d(x), 2))``.
+
+        Args:
+            x: bits of images, ``[N * height, width * channels]``.
+            height, width: of the images, even.
+            weight: words, ``[blocks, rows, steps, filters]``: of what the kernel's rows cover, word by word.
+            begins: the first filter of each block, ``[blocks]``.
+            bias: float32, of all filters.
+            out: bits, ``[N * height / 2, width / 2 * all filters]``, written.
+            where: which of the four was the first maximum, row by row, or NOWHERE; like ``out``, written.
+        """
+        channels, every = x.shape[1] // width, 2 * out.shape[1] // width
+        blocks, rows, steps, _ = weight.shape
+        reach, pixel = rows // 2, channels * size
+        words = ((width + 2 * reach) * pixel + 63) // 64 * 16
+        odd = pixel // 2 % 2  # pixels begin with a word, or with half of one
+        lines = np.zeros((16, 4 * words + 64), np.uint8)
+        padded = np.zeros((1 + odd, height + 2 * reach, words, 16), np.int32)
+        down = 64 * words
+        right = 16 * (pixel - 2 * odd) + odd * padded.shape[1] * down
+        numbers = (out.shape[1] + 15) // 16 * 16
+        found, spots = np.zeros((numbers, 16), np.int32), np.zeros((numbers, 16), np.int32)
+        found_lines, spots_lines = np.zeros((16, numbers), out.dtype), np.zeros((16, numbers), np.uint8)
+        for first in range(0, x.shape[0] // height, 16):
+            lanes = min(16, x.shape[0] // height - first)
+            _lay_abreast(x, first, lanes, height, reach * pixel, lines, padded)
+            for y in range(0, height, 2):
+                top, bottom = max(0, reach - 1 - y), min(rows, height + reach - y)  # the others are padding
+                for k in range(0, width, 2):
+                    left = max(0, reach - 1 - k) * pixel // 4
+                    end = min(steps, (min(rows, width + reach - k) * pixel + 3) // 4)
+                    start = padded.ctypes.data + (y + top) * down + 16 * k * pixel + 64 * left
+                    for block in range(blocks):
+                        place = k // 2 * every + begins[block]
+                        pool_products(
+                            filters,
+                            halves,
+                            start,
+                            right,
+                            down,
+                            bottom - top,
+                            end - left,
+                            weight.ctypes.data + 4 * filters * ((block * rows + top) * steps + left),
+                            4 * filters * steps,
+                            bias.ctypes.data + 4 * begins[block],
+                            found.ctypes.data + 64 * place,
+                            spots.ctypes.data + 64 * place,
+                        )
+                row = (first * height + y) // 2
+                _store_abreast(size, found, found_lines, row, lanes, height // 2, out)
+                _store_abreast(1, spots, spots_lines, row, lanes, height // 2, where)
+
+    return jit(convolve_and_pool)

@@ -1,0 +1,112 @@
+"""The kernels of :mod:`fedpart.layers.pooling`: plain loops, of which numba vectorises the inner ones.
+
+A row of the result is computed at a time, from four rows of as many numbers: the upper left of all four-fold
+pixels, the upper right, the lower left, the lower right. So the loops that compute are long, however few
+channels there are. Between these rows and the image, pixels are copied by words, and where their number is
+known when the loop is compiled, a copy takes a few instructions.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fedpart.kernels.door import Kernel, jit
+
+NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes no gradient
+
+
+@jit
+def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
+    """A row of ``pool`` that has something in it that is not a number: this wins, whatever its sign."""
+    zero = unsigned - unsigned
+    for k in range(len(out)):
+        a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
+        a = a & unsigned if a & unsigned > infinity else a
+        b = b & unsigned if b & unsigned > infinity else b
+        d = d & unsigned if d & unsigned > infinity else d
+        e = e & unsigned if e & unsigned > infinity else e
+        largest = max(max(a, b), max(d, e))
+        place = np.uint8(3)
+        place = np.uint8(2) if d == largest else place
+        place = np.uint8(1) if b == largest else place
+        place = np.uint8(0) if a == largest else place
+        where[k] = place if largest > zero else NOWHERE
+        out[k] = max(largest, zero)
+
+
+@cache
+def kernels(words: int) -> tuple[Kernel, Kernel]:
+    """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run."""
+
+    def pool(x: Any, any_words: int, out: Any, where: Any, unsigned: Any, infinity: Any, lowest: Any) -> None:
+        """Pool and rectify, for a result of ``[N, height, width, channels]``.
+
+        Args:
+            x: words of the images, ``[N * height, 4 * width * words]``.
+            any_words: of a pixel.
+            out: bits of the result, ``[N * height, width * channels]``, written.
+            where: which of the four was the first maximum, row by row; like ``out``, written.
+            unsigned, infinity, lowest: all bits but the sign; bits of infinity, and of minus infinity.
+        """
+        length = words if words else any_words
+        zero = unsigned - unsigned
+        width = x.shape[1] // (4 * length)
+        four = np.empty((4, out.shape[1]), out.dtype)
+        parts = four.view(x.dtype)
+        for row in range(x.shape[0]):
+            for i in range(2):
+                for j in range(width):
+                    here, there = 2 * (i * width + j) * length, j * length
+                    for k in range(length):
+                        parts[2 * i, there + k] = x[row, here + k]
+                    for k in range(length):
+                        parts[2 * i + 1, there + k] = x[row, here + length + k]
+            nan = False
+            for k in range(out.shape[1]):
+                a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
+                largest = max(max(a, b), max(d, e))
+                place = np.uint8(3)
+                place = np.uint8(2) if d == largest else place
+                place = np.uint8(1) if b == largest else place
+                place = np.uint8(0) if a == largest else place
+                where[row, k] = place if largest > zero else NOWHERE
+                out[row, k] = max(largest, zero)
+                # Of what is not a number the positive ones are the largest anyway.
+                nan |= (lowest < a) & (a < zero) | (lowest < b) & (b < zero)
+                nan |= (lowest < d) & (d < zero) | (lowest < e) & (e < zero)
+            if nan:
+                _with_nan(four, out[row], where[row], unsigned, infinity)
+
+    def send_back(gradient: Any, where: Any, any_words: int, out: Any) -> None:
+        """Send each gradient to where the maximum was, and zeros elsewhere.
+
+        Args:
+            gradient: bits, ``[N * height, width * channels]``.
+            where: of ``pool``.
+            any_words: of a pixel.
+            out: words, ``[N * height, 4 * width * words]``, written.
+        """
+        length = words if words else any_words
+        width = out.shape[1] // (4 * length)
+        four = np.empty((4, gradient.shape[1]), gradient.dtype)
+        parts = four.view(out.dtype)
+        for row in range(out.shape[0]):
+            for k in range(gradient.shape[1]):
+                value, place = gradient[row, k], where[row, k]
+                zero = value - value
+                four[0, k] = value if place == 0 else zero
+                four[1, k] = value if place == 1 else zero
+                four[2, k] = value if place == 2 else zero
+                four[3, k] = value if place == 3 else zero
+            for i in range(2):
+                for j in range(width):
+                    here, there = 2 * (i * width + j) * length, j * length
+                    for k in range(length):
+                        out[row, here + k] = parts[2 * i, there + k]
+                    for k in range(length):
+                        out[row, here + length + k] = parts[2 * i + 1, there + k]
+
+    return jit(pool), jit(send_back)

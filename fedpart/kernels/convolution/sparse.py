@@ -1,0 +1,184 @@
+"""The kernels of :mod:`fedpart.kernels.convolution.vectors`: sums over the pixels that pooling has kept.
+
+These are listed per image, and what belongs to a list is added up in registers. Rows of pixels may be
+stacked: they lie beside each other, as if they were channels of one. So little room is wasted where pixels
+begin with a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fedpart.kernels.convolution.lanes import add, copy, round16
+from fedpart.kernels.convolution.lists import list_by_filter, list_by_pixel
+from fedpart.kernels.convolution.padding import aligned
+from fedpart.kernels.convolution.products import add_products, products_at_once, slide_products
+from fedpart.kernels.door import Kernel, jit
+
+
+@cache
+def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halves: int) -> Kernel:
+    """The kernel for derivatives in weights and bias.
+
+    Args:
+        channels, size: of the convolution's kernel, which has as many rows as columns.
+        stacked: rows of pixels beside each other.
+        depth: numbers from such a pixel to the next.
+        halves: 1 for bfloat16, 0 for float32.
+    """
+    kind, itemsize, lanes = (np.int16, 2, 32) if halves else (np.int32, 4, 16)
+    vectors, reach, groups = -(-size * depth // lanes), size // 2, -(-size // stacked)
+    step, numbers = products_at_once(vectors, bool(halves)), lanes * vectors
+
+    def gradient_of_weights(
+        gradient: Any, where: Any, x: Any, height: int, width: int, weight: Any, bias: Any
+    ) -> None:
+        """Derivatives of ``relu(max_pool2d(conv2d(x), 2))`` in weights and bias, added to them.
+
+        Args:
+            gradient: bits, ``[N * height / 2, width / 2 * filters]``.
+            where: of ``pooling_kernels.pool``; like ``gradient``.
+            x: bits of images, ``[N * height, width * channels]``; height, width: theirs, even.
+            weight: float32, ``[groups, filters, numbers]``: of as many rows of the kernel as are stacked, of
+                ``size`` pixels; in the order of ``add_products``.
+            bias: float32, ``[filters]``.
+        """
+        filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
+        high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes
+        padded = aligned(high * down * itemsize // 2).view(kind)
+        length, lists = -(-(cells + step - 1) // 16) * 16, -(-filters // 16) * 16
+        begins, moved = np.full(length, -1, np.int32), np.zeros(16, np.int32)
+        for cell in range(cells):
+            y, k = divmod(cell, width // 2)
+            begins[cell] = 2 * itemsize * (y * down + k * depth)
+        for place in range(4):
+            moved[place] = itemsize * (place // 2 * down + place % 2 * depth)
+        values, spots = np.zeros(length * filters + 16, kind), np.zeros(length * filters + 16, np.uint8)
+        places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), kind)
+        counts, totals = np.zeros(lists, np.int64), np.zeros((lists, 16), np.float32)
+        for top in range(0, x.shape[0], height):
+            for y in range(high):
+                for i in range(max(0, reach - y), min(stacked, height + reach - y)):
+                    source = x.ctypes.data + itemsize * (top + y + i - reach) * width * channels
+                    out = padded.ctypes.data + itemsize * (y * down + reach * depth + i * channels)
+                    for k in range(width):
+                        copy(
+                            source + k * itemsize * channels, out + k * itemsize * depth, itemsize * channels
+                        )
+            _take(gradient, where, top // 2, cells * filters, values, spots)
+            counts[:] = 0
+            for d in range(0, filters, 16):
+                for cell in range(0, length, 16):
+                    list_by_filter(
+                        halves,
+                        values.ctypes.data + itemsize * (cell * filters + d),
+                        spots.ctypes.data + cell * filters + d,
+                        filters,
+                        begins.ctypes.data + 4 * cell,
+                        moved.ctypes.data,
+                        places.ctypes.data + 4 * d * length,
+                        factors.ctypes.data + itemsize * d * length,
+                        length,
+                        counts.ctypes.data + 8 * d,
+                        totals.ctypes.data + 64 * d,
+                    )
+            for d in range(filters):
+                for group in range(groups):
+                    add_products(
+                        vectors,
+                        halves,
+                        places.ctypes.data + 4 * d * length,
+                        factors.ctypes.data + itemsize * d * length,
+                        counts[d],
+                        padded.ctypes.data + itemsize * group * stacked * down,
+                        weight.ctypes.data + 4 * (group * filters + d) * numbers,
+                    )
+        for d in range(filters):
+            bias[d] += totals[d].sum()
+
+    return jit(gradient_of_weights)
+
+
+@cache
+def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halves: int) -> Kernel:
+    """The kernel for the derivative in images; arguments as above, ``depth`` being one of whole vectors."""
+    kind, itemsize, lanes = (np.int16, 2, 32) if halves else (np.int32, 4, 16)
+    vectors, reach, groups, step = depth // lanes, size // 2, -(-size // stacked), 1 + halves
+
+    def gradient_of_images(gradient: Any, where: Any, height: int, width: int, weight: Any, out: Any) -> None:
+        """The derivative in the images.
+
+        Args:
+            gradient, where, height, width: as in ``gradient_of_weights``.
+            weight: bits, ``[groups, filters, size * depth]``, such that ``slide_products`` gives their order.
+            out: bits, ``[N * height, width * channels]``, written.
+        """
+        filters, cells, wide = 2 * gradient.shape[1] // width, height // 2 * (width // 2), out.shape[1]
+        begins = np.full(-(-(filters + step - 1) // 16) * 16, -1, np.int32)
+        for d in range(filters):
+            begins[d] = itemsize * d * size * depth
+        length, lists = len(begins), 4 * cells
+        values, spots = np.zeros(cells * filters + length, kind), np.zeros(cells * filters + length, np.uint8)
+        places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), kind)
+        counts, found = np.zeros(lists, np.int64), np.zeros((height, wide + 16), np.float32)
+        sums = aligned(2 * (width + size - 1) * depth).view(np.float32)
+        bits = np.zeros(wide + 16, np.int16)
+        for top in range(0, out.shape[0], height):
+            _take(gradient, where, top // 2, cells * filters, values, spots)
+            counts[:] = 0
+            for cell in range(cells):
+                y, k = divmod(cell, width // 2)
+                pixel = 2 * (y * width + k)
+                for d in range(0, length, 16):
+                    list_by_pixel(
+                        halves,
+                        values.ctypes.data + itemsize * (cell * filters + d),
+                        spots.ctypes.data + cell * filters + d,
+                        begins.ctypes.data + 4 * d,
+                        places.ctypes.data + 4 * pixel * length,
+                        factors.ctypes.data + itemsize * pixel * length,
+                        length,
+                        counts.ctypes.data + 8 * pixel,
+                        width,
+                    )
+            found[:] = 0
+            for group in range(groups):
+                for y in range(height):
+                    slide_products(
+                        vectors,
+                        size,
+                        halves,
+                        places.ctypes.data + 4 * y * width * length,
+                        factors.ctypes.data + itemsize * y * width * length,
+                        length,
+                        counts.ctypes.data + 8 * y * width,
+                        width,
+                        weight.ctypes.data + itemsize * group * filters * size * depth,
+                        sums.ctypes.data,
+                    )
+                    first = y + group * stacked - reach
+                    for i in range(max(0, -first), min(stacked, size - group * stacked, height - first)):
+                        source = sums.ctypes.data + 4 * (reach * depth + i * channels)
+                        line = found.ctypes.data + 4 * (first + i) * found.shape[1]
+                        for k in range(width):
+                            add(channels, source + 4 * k * depth, line + 4 * k * channels)
+            for y in range(height):
+                line = found.ctypes.data + 4 * y * found.shape[1]
+                if halves:
+                    for n in range(0, wide, 16):
+                        round16(line + 4 * n, bits.ctypes.data + 2 * n)
+                    line = bits.ctypes.data
+                copy(line, out.ctypes.data + itemsize * (top + y) * wide, itemsize * wide)
+
+    return jit(gradient_of_images)
+
+
+@jit
+def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
+    """Copy so many gradients of an image, which begins in that row, to where there is room behind them."""
+    first = row * gradient.shape[1]
+    copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
+    copy(where.ctypes.data + first, spots.ctypes.data, size)

@@ -1,0 +1,42 @@
+"""Kernels that numba compiles, for what torch does in many passes over memory; numba need not be there."""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Kernel = Callable[..., Any]
+_ROOM = Path(__file__).parent
+
+
+@cache
+def load(module: str) -> Any:
+    """A module of kernels, imported when it is first needed, which takes a second; None without numba."""
+    return importlib.import_module(module) if importlib.util.find_spec("numba") else None
+
+
+def jit(function: Kernel) -> Kernel:
+    """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
+
+    It is made anew when one of the modules of kernels beside the function's own has changed, since
+    instructions may come from there.
+    """
+    import numba
+
+    function.__qualname__ += _version()  # a part of the file's name
+    compiled: Callable[..., Any] = numba.njit
+    try:
+        return compiled(function, cache=True, nogil=True)  # type: ignore[no-any-return]
+    except RuntimeError:  # no folder can be written
+        return compiled(function, nogil=True)  # type: ignore[no-any-return]
+
+
+@cache
+def _version() -> str:
+    """Of all modules in the room of kernels."""
+    read = b"".join(file.read_bytes() for file in sorted(_ROOM.rglob("*.py")))
+    return f"_{zlib.crc32(read):08x}"

@@ -1,0 +1,1 @@
+"""Randomness: every random number is a function of (seed, purpose, counters)."""

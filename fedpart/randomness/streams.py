@@ -1,0 +1,58 @@
+"""Randomness as a function: every stream is named by (seed, purpose, counters), none is carried along.
+
+A stream is a Philox counter-based generator (Salmon et al. 2011) whose key is the seed and a hash of the
+purpose, and whose counter starts at the given numbers. Nothing has to be stored to resume, and the order in
+which clients answer changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from fedpart.kernels.door import load
+
+_MASK = (1 << 64) - 1
+
+
+def generator(seed: int, purpose: str, *counter: int, section: int = 0) -> np.random.Generator:
+    """The random stream of ``(seed, purpose, *counter)``.
+
+    Args:
+        seed: any integer (taken modulo 2**64).
+        purpose: what the numbers are for, e.g. ``"cohort"``; different purposes are independent.
+        *counter: up to three non-negative integers, e.g. round, client, step.
+        section: where in the stream to begin, in steps of 2**35 single-precision numbers.
+    """
+    key, start = _state(seed, purpose, counter, section)
+    return np.random.Generator(np.random.Philox(key=key, counter=start))
+
+
+def sixteen_bits(out: Any, seed: int, purpose: str, *counter: int, section: int = 0) -> None:
+    """Fill ``out``, a flat array of int16, with bits of the stream: its words, least significant first.
+
+    Args:
+        out: contiguous.
+        seed, purpose, counter, section: see :func:`generator`.
+    """
+    kernels = load("fedpart.kernels.philox") if sys.byteorder == "little" else None
+    if kernels is not None:
+        kernels.sixteen_bits(out, *_state(seed, purpose, counter, section))
+    else:
+        stream = generator(seed, purpose, *counter, section=section)
+        words = stream.integers(2**64, size=-(-out.size // 4), dtype=np.uint64)
+        out[:] = words.astype("<u8", copy=False).view("<i2")[: out.size]
+
+
+def _state(seed: int, purpose: str, counter: tuple[int, ...], section: int) -> tuple[Any, Any]:
+    """Philox's key and counter."""
+    if len(counter) > 3:
+        raise ValueError(f"A random stream takes at most three counters, got {len(counter)}: {counter}.")
+    digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
+    key = np.array([seed & _MASK, int.from_bytes(digest, "little")], dtype=np.uint64)
+    # The lowest word counts the numbers drawn from the stream; the three above it name the stream.
+    start = np.array([section << 32, *counter, *([0] * (3 - len(counter)))], dtype=np.uint64)
+    return key, start

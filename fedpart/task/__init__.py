@@ -1,0 +1,1 @@
+"""Task: what is learned, as a function of (w, psi, batch, noise), and its gradients."""

@@ -1,0 +1,88 @@
+"""Which parameters of a task are hyperparameters (psi), and what they are called."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from fedpart.hyperparameters.base import HyperModule
+from fedpart.parameters.inspection import check_supported
+from fedpart.registry import nearest
+
+
+def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
+    """Transforms under the names of their classes: ``affine``, ``affine2``, ``color_shift``."""
+    names: dict[str, HyperModule] = {}
+    seen: Counter[str] = Counter()
+    for transform in transforms:
+        base = re.sub(r"(?<!^)(?=[A-Z])", "_", type(transform).__name__).lower().removesuffix("_augmentation")
+        seen[base] += 1
+        names[base if seen[base] == 1 else f"{base}{seen[base]}"] = transform
+    return names
+
+
+def check_transforms(named: Mapping[str, HyperModule], module: nn.Module) -> None:
+    """Refuse transforms whose psi could be taken for the module's, or that hold unsupported layers.
+
+    Raises:
+        ValueError: says which name or layer, and what to do.
+    """
+    inside = {name for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))}
+    for name, transform in named.items():
+        if not name.isidentifier() or hasattr(nn.ModuleDict, name) or name in inside:
+            raise ValueError(
+                f"A transform cannot be called {name!r}: names of transforms are identifiers that no part of "
+                f"the module bears; give transforms={{'name': ...}}."
+            )
+        check_supported(transform)
+
+
+def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Full names of all hyperparameters, in the model's order.
+
+    Args:
+        model: has the children ``transforms`` and ``module``.
+        patterns: names of parameters of ``module`` that are psi, with wildcards.
+
+    Raises:
+        ValueError: a name that matches nothing, or a transform with parameters that are not psi.
+    """
+    every = dict(model.named_parameters(remove_duplicate=False))  # a shared parameter under each of its names
+    parameters = [name for name, _ in model.named_parameters()]
+    psi = {
+        f"{path}.{name}"
+        for path, layer in model.named_modules()
+        if isinstance(layer, HyperModule)
+        for name in layer.hyperparameters
+    }
+    own = [name for name in every if name.startswith("module.")]
+    for pattern in patterns:
+        matched = fnmatch.filter(own, f"module.{pattern}")
+        if not matched:
+            raise ValueError(
+                f"No parameter of the module matches the hyperparameter {pattern!r}: "
+                f"{nearest(pattern, [short_name(name) for name in own])}"
+            )
+        psi.update(matched)
+    unknown = psi - set(every)
+    if unknown:
+        raise ValueError(
+            f"A module declares {short_name(min(unknown))!r} as hyperparameter but has no such parameter."
+        )
+    shared = {id(every[name]) for name in psi}
+    strays = [n for n in parameters if n.startswith("transforms.") and id(every[n]) not in shared]
+    if strays:
+        raise ValueError(
+            f"The transform's parameter {short_name(strays[0])!r} is not listed in its `hyperparameters`; "
+            f"list it there or register it as a buffer."
+        )
+    return tuple(name for name in parameters if id(every[name]) in shared)
+
+
+def short_name(path: str) -> str:
+    """The path without ``transforms.`` or ``module.``."""
+    return path.partition(".")[2]

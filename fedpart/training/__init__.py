@@ -1,0 +1,1 @@
+"""Training: what federated and centralised runs share: optimisers, state, checkpoints."""

@@ -1,0 +1,63 @@
+"""What decides a run's numbers, as plain data: server and clients compare it, and a run that resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.parameters.partition import Partition
+from fedpart.task.task import Task
+
+_LONG = ("network", "transforms", "shapes", "hash")
+
+
+def agreement(
+    task: Task, partition: Partition, settings: Mapping[str, Any], identity: str = ""
+) -> dict[str, Any]:
+    """Settings, task, partition and data as plain data that JSON takes.
+
+    Args:
+        task, partition: what is learned.
+        settings: by name, as plain data.
+        identity: text that stands for the data.
+    """
+    agreed = dict(settings)
+    agreed |= {name: getattr(task, name) for name in _TASK}
+    agreed["likelihood"] = task.likelihood_name
+    agreed["network"] = repr(task.module)
+    agreed["input transforms"] = repr(task.transforms)
+    agreed["hyperparameters"] = [(entry.name, list(entry.shape)) for entry in task.psi_space.entries]
+    agreed["parameters' shapes"] = [(entry.name, list(entry.shape)) for entry in partition.space.entries]
+    buffers = [*task.module.buffers(), *(b for t in task.transforms.values() for b in t.buffers())]
+    agreed["partition hash"] = _hash(partition.assignment)
+    agreed["default values hash"] = _hash(partition.default, *buffers)
+    agreed["initial psi hash"] = _hash(task.psi_space.initial())
+    agreed["data"] = identity
+    plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
+    return plain
+
+
+def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
+    found = []
+    for name, value in now.items():
+        before = then.get(name)
+        if before != value:
+            brief = max(len(repr(before)), len(repr(value))) <= 200 and not name.endswith(_LONG)
+            found.append(f"{name} was {before!r}, is {value!r}" if brief else f"the {name} differs")
+    return "; ".join(found)
+
+
+_TASK = ("samples", "average", "share_dropout_mask", "precision", "channels_last")
+
+
+def _hash(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

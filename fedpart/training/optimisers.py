@@ -1,0 +1,239 @@
+"""Optimisers of flat vectors: torch's own, with one independent state per partition (App. I.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.kernels.door import load
+
+_PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
+_LARGE = _PIECE  # numbers of a vector from which on compiled kernels are worth their import
+_COMPILED = (torch.float32, torch.float64)
+DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    """Settings of torch's SGD."""
+
+    learning_rate: float = 5e-2
+    momentum: float = 0.0
+
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay is part of the gradient."""
+        return torch.optim.SGD(
+            [parameter], lr=self.learning_rate, momentum=self.momentum, weight_decay=weight_decay
+        )
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Settings of torch's Adam, bias-corrected."""
+
+    learning_rate: float = 1e-3
+    eps: float = 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)
+
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay is part of the gradient."""
+        return torch.optim.Adam([parameter], **self._arguments(weight_decay))
+
+    def _arguments(self, weight_decay: float) -> dict[str, Any]:
+        return {
+            "lr": self.learning_rate,
+            "eps": self.eps,
+            "betas": self.betas,
+            "weight_decay": weight_decay,
+            "fused": True,  # one pass over the numbers
+        }
+
+
+@dataclass(frozen=True)
+class AdamWSettings(AdamSettings):
+    """Settings of torch's AdamW: Adam whose weight decay is apart from the gradient."""
+
+    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
+        """The optimiser of one parameter; the decay shrinks the parameter itself."""
+        return torch.optim.AdamW([parameter], **self._arguments(weight_decay))
+
+
+OptimiserSettings = SGDSettings | AdamSettings
+
+
+class SlicedOptimiser:
+    """An optimiser of slices of one flat vector; a slice that is not stepped keeps its state and step count.
+
+    Args:
+        vector: flat ``[N]``, updated in place.
+        slices: the parts with a state of their own.
+        settings: which optimiser.
+        weight_decays: one per slice; none if not given.
+    """
+
+    def __init__(
+        self,
+        vector: Tensor,
+        slices: Sequence[slice],
+        settings: OptimiserSettings,
+        weight_decays: Sequence[float] | None = None,
+    ) -> None:
+        self._parts = [vector[s] for s in slices]
+        decays = weight_decays or [0.0] * len(self._parts)
+        self._optimisers = [
+            settings.build(part, decay) for part, decay in zip(self._parts, decays, strict=True)
+        ]
+        self._learning_rate = settings.learning_rate
+
+    def step(self, index: int, gradient: Tensor | Sequence[Tensor], rate: float = 1.0) -> None:
+        """One step of slice ``index``.
+
+        Args:
+            index: of the slice.
+            gradient: along which to descend (for a server: minus the mean delta); flat, or in flat pieces.
+            rate: of the settings' learning rate, for this step.
+        """
+        part, optimiser = self._parts[index], self._optimisers[index]
+        optimiser.param_groups[0]["lr"] = self._learning_rate * rate
+        whole = gradient if isinstance(gradient, Tensor) else joined(gradient)
+        part.grad = whole.to(part.device)
+        optimiser.step()
+        part.grad = None
+
+    def state_dict(self) -> list[dict[str, Tensor]]:
+        """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped."""
+        return [
+            {key: value for key, value in optimiser.state.get(part, {}).items() if value is not None}
+            for part, optimiser in zip(self._parts, self._optimisers, strict=True)
+        ]
+
+    def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
+        """Inverse of :meth:`state_dict`."""
+        for part, optimiser, state in zip(self._parts, self._optimisers, states, strict=True):
+            optimiser.state.clear()
+            if state:
+                optimiser.state[part] = {
+                    key: value.to(part.device, copy=True) for key, value in state.items()
+                }
+
+
+class LocalSGD:
+    """SGD on a client: some steps from the server's values of a vector, anew in every round.
+
+    What is stepped is the change itself, which is small: a difference of final and first values would be
+    rounded as they are.
+
+    Args:
+        origin: ``[N]``, the server's values, never changed.
+        settings: of SGD.
+        weight_decay: of this vector.
+        steps: how many will follow.
+        final: whether ``values`` are of interest after the last of them.
+
+    Attributes:
+        values: ``[N]``, after the steps so far; ``origin`` where only one will follow, unless ``final``.
+    """
+
+    def __init__(
+        self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int, final: bool = False
+    ) -> None:
+        self.values, self._origin, self._decay = origin, origin, weight_decay
+        self._rate = settings.learning_rate
+        self._sgd: SlicedOptimiser | None = None
+        self._only: Sequence[Tensor] = ()  # gradient of the only step
+        if steps > 1 or final:
+            self._change = torch.zeros_like(origin)
+            self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
+
+    def step(self, gradient: Sequence[Tensor]) -> None:
+        """One step along flat pieces, ``[N]`` together, that are used up."""
+        if self._sgd is None:
+            self._only = gradient
+        else:
+            self._sgd.step(0, self._decayed(joined(gradient), self.values))
+            self.values = self._origin + self._change
+
+    def change(self, total: Tensor | None = None, weight: float = 1.0) -> Tensor:
+        """What all steps have added to the vector, times ``weight``. Call it once, at the end.
+
+        Args:
+            total: ``[N]``, to which the result is added in place; None: a new vector.
+            weight: of the result.
+        """
+        result = torch.empty_like(self._origin) if total is None else total
+        vectors, factor = ([self._change], 1.0) if self._sgd is not None else (self._only, -self._rate)
+        large = result.device.type == "cpu" and len(result) >= _LARGE
+        kernels = load("fedpart.kernels.scaling") if large and result.dtype in _COMPILED else None
+        done = 0
+        for vector in vectors:
+            here = slice(done, done + len(vector))
+            if self._sgd is None:  # torch's step, whose momentum begins with the second
+                self._decayed(vector, self._origin[here])
+            _scale(vector, factor, weight, result[here], total is not None, kernels)
+            done = here.stop
+        return result
+
+    def _decayed(self, gradient: Tensor, values: Tensor) -> Tensor:
+        return gradient.add_(values, alpha=self._decay) if self._decay else gradient
+
+
+def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool, kernels: Any) -> None:
+    """``vector`` times two numbers, to the bit as one product after the other; it may be used up.
+
+    Memory is what the step of a small shard waits for: a vector is read once where there is a compiled
+    kernel, and else taken in pieces that stay in the cache.
+
+    Args:
+        vector: ``[N]``.
+        first, second: the numbers.
+        result: ``[N]``, written.
+        add: to what it holds, or in place of it.
+        kernels: their module, if they can be used for ``result``.
+    """
+    if kernels is not None and vector.is_contiguous() and vector.dtype == result.dtype:
+        out = result.numpy()
+        number = out.dtype.type
+        kernel = kernels.add_scaled if add else kernels.scale
+        kernel(out, vector.detach().numpy(), number(first), number(second))
+        return
+    piece = _PIECE if vector.device.type == "cpu" else max(1, len(vector))
+    for part, here in zip(torch.split(vector, piece), torch.split(result, piece), strict=True):
+        for scalar in (first, second):
+            if scalar != 1:
+                part.mul_(scalar)
+        if add:
+            here.add_(part)
+        else:
+            here.copy_(part)
+
+
+def joined(pieces: Sequence[Tensor]) -> Tensor:
+    """Flat pieces as one vector."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+
+
+def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:
+    """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (I.1, open point 6).
+
+    Args:
+        weight_decay: in a network trained on all chunks.
+        shares: u_1..u_C of the data.
+        scaling: ``reciprocal`` of the share of chunks 1..k (I.1), ``square_root`` of that (I.4), or ``none``.
+
+    Returns:
+        C numbers.
+
+    Raises:
+        ValueError: a decay below 0, or an unknown scaling.
+    """
+    if not 0 <= weight_decay < math.inf:
+        raise ValueError(f"Weight decay is a number >= 0, got {weight_decay}.")
+    if scaling not in DECAY_POWERS:
+        raise ValueError(f"decay_scaling is one of {', '.join(DECAY_POWERS)}, got {scaling!r}.")
+    power = DECAY_POWERS[scaling]
+    return tuple(weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))

@@ -1,0 +1,271 @@
+"""ModelState: w and psi with their optimisers, evaluated and checkpointed; Result: what came out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.data.dataset import Dataset, check_labels
+from fedpart.parameters.partition import Partition
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.task import Task
+from fedpart.training.agreement import difference
+from fedpart.training.files import kept, previous_of, replace
+from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser
+
+
+class ModelState:
+    """What a federation (by rounds) and centralised training (by iterations) have in common.
+
+    Args:
+        task, partition: what is learned.
+        optimiser: of the weights, one state per partition.
+        optimiser_psi: of the hyperparameters.
+        seed: of the noise in evaluations.
+        device: where the model is computed.
+        weight_decays: one per partition.
+
+    Attributes:
+        completed: rounds or iterations.
+        w: ``[size]`` in partition order; psi: ``[P]``.
+        optimiser, optimiser_psi: see :class:`.SlicedOptimiser`.
+        agreement: what a checkpoint must agree on, as plain data by name.
+        repeatable: whether steps that are computed again are the same and cost nothing but time.
+    """
+
+    agreement: dict[str, Any]
+    repeatable = True
+
+    def __init__(
+        self,
+        task: Task,
+        partition: Partition,
+        optimiser: OptimiserSettings,
+        optimiser_psi: OptimiserSettings,
+        *,
+        seed: int,
+        device: str = "cpu",
+        weight_decays: Sequence[float] | None = None,
+    ) -> None:
+        self.task, self.partition, self.seed = task, partition, seed
+        self.completed = 0
+        self.w = partition.initial().to(device)
+        self.psi = task.psi_space.initial().to(device)
+        slices = [partition.slice(k) for k in range(1, partition.chunks + 1)]
+        self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays)
+        self.optimiser_psi = SlicedOptimiser(self.psi, [slice(0, len(self.psi))], optimiser_psi)
+
+    def subnetwork(self, k: int | None = None) -> Tensor:
+        """w_s^(k) in the module's own order; the full network if ``k`` is not given."""
+        return self.partition.subnetwork(self.w, self.partition.chunks if k is None else k)
+
+    def tensors(self, k: int | None = None) -> dict[str, Tensor]:
+        """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""
+        return self.partition.materialise(self.w, self.partition.chunks if k is None else k)
+
+    def psi_tensors(self) -> dict[str, Tensor]:
+        """psi by name."""
+        values = self.task.psi_space.tensors(self.psi).values()
+        return dict(zip(self.task.psi_names, values, strict=True))
+
+    def module(self) -> nn.Module:
+        """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
+
+        It does not contain the input transforms: average it over transformed inputs yourself, or use
+        :meth:`predict`.
+        """
+        module = copy.deepcopy(self.task.module)
+        values = {**self.tensors(), **self.psi_tensors()}
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(values[name])
+        return module.eval()
+
+    def predict(
+        self,
+        inputs: Tensor,
+        k: int | None = None,
+        *,
+        dropout: bool = False,
+        purpose: str = "evaluation",
+        samples: int | None = None,
+    ) -> Iterator[Tensor]:
+        """Outputs ``[b, ...]`` by batches, S samples averaged.
+
+        Args:
+            inputs: ``[n, ...]``.
+            k: subnetwork; the full network if not given.
+            dropout: whether stochastic layers are on; off at inference (App. J.2).
+            purpose: names the noise.
+            samples: at most so many instead of S.
+        """
+        named, task = self.tensors(k), self._evaluation_task(samples)
+        with torch.no_grad():
+            for index, x in enumerate(torch.split(inputs, self._evaluation_batch(task))):
+                noise = Noise(
+                    NoiseKey(self.seed, purpose, (index, self.completed)), self.w.device, self.task.dtype
+                )
+                yield task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
+
+    def evaluate(
+        self,
+        dataset: Dataset,
+        k: int | None = None,
+        *,
+        dropout: bool = False,
+        purpose: str = "evaluation",
+        samples: int | None = None,
+    ) -> dict[str, float]:
+        """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` of a classification.
+
+        Args:
+            dataset: at least one example.
+            k, dropout, purpose, samples: see :meth:`predict`.
+
+        Raises:
+            ValueError: the data set is empty, or a label lies outside the classes.
+        """
+        if len(dataset) == 0:
+            raise ValueError(
+                "There are no examples to evaluate on; give at least one, or no validation data."
+            )
+        nll, correct = 0.0, 0
+        classes = self.task.likelihood_name == "classification"
+        seen = 0
+        for out in self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples):
+            if classes and seen == 0:
+                check_labels(dataset, out.shape[1], "evaluation")
+            y = dataset.targets[seen : seen + len(out)].to(out.device)
+            seen += len(out)
+            nll += self.task.likelihood(out, y).sum().item()
+            correct += int((out.argmax(1) == y).sum()) if classes else 0
+        scores = {"nll": nll / len(dataset)}
+        return {**scores, "accuracy": correct / len(dataset)} if classes else scores
+
+    def _evaluation_task(self, samples: int | None) -> Task:
+        """The task, with fewer samples if so many are too many."""
+        if samples is None or samples >= self.task.samples:
+            return self.task
+        return self.task.replace(samples=samples)
+
+    def _evaluation_batch(self, task: Task) -> int:
+        """Examples per batch: on a CPU, activations of about 256 rows stay in its cache."""
+        rows = 256 if self.w.device.type == "cpu" else 8192
+        return max(1, rows // task.samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides what comes next, not copied."""
+        return {
+            "completed": self.completed,
+            "w": self.w,
+            "psi": self.psi,
+            "optimiser": self.optimiser.state_dict(),
+            "optimiser_psi": self.optimiser_psi.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`."""
+        self.completed = state["completed"]
+        self.w.copy_(state["w"])
+        self.psi.copy_(state["psi"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser_psi.load_state_dict(state["optimiser_psi"])
+
+    def save(self, path: str | Path) -> None:
+        """Write what decides what comes next, atomically; the checkpoint before it stays beside it.
+
+        Raises:
+            OSError: it cannot be written, for instance because the disk is full; the last one is as it was.
+        """
+        path, content = Path(path), {**self.state_dict(), "agreement": json.dumps(self.agreement)}
+        replace(path, lambda file: torch.save(content, file), previous_of(path))
+
+    def load(self, path: str | Path) -> None:
+        """Continue from a checkpoint of :meth:`save`; from the one before it, with a warning, if it is torn.
+
+        Raises:
+            ValueError: the files cannot be read, or belong to another configuration; the difference is named.
+        """
+        path, unreadable = Path(path), list[str]()
+        for file in (kept(path) or [path])[: 2 if self.repeatable else 1]:
+            try:
+                state = _read(file)
+                break
+            except Exception as error:  # a torn or foreign file raises anything
+                unreadable.append(f"The checkpoint {file} cannot be read ({error})")
+        else:
+            raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
+        if unreadable:
+            warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
+        differs = difference(self.agreement, state.pop("agreement"))
+        if differs:
+            raise ValueError(
+                f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
+                f"configuration it has, or start the run anew."
+            )
+        self.load_state_dict(state)
+
+    def resume(self, checkpoint: str | Path | None, resume: bool) -> Path | None:
+        """The checkpoint's path, ready to be written; its state is taken over if ``resume`` and it exists.
+
+        Raises:
+            ValueError: there is nothing to resume from, or a run to overwrite.
+        """
+        if checkpoint is None:
+            if resume:
+                raise ValueError(
+                    "There is nothing to resume from: give the checkpoint=... of the run as well."
+                )
+            return None
+        path = Path(checkpoint)
+        if kept(path) and not resume:
+            raise ValueError(
+                f"The checkpoint {path} exists already; pass resume=True to continue that run, or choose "
+                f"another file."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kept(path):
+            self.load(path)
+        return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint; whatever is wrong with it is raised."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return {**state, "agreement": json.loads(state["agreement"])}
+
+
+Report = TypeVar("Report")
+
+
+class Result(Generic[Report]):
+    """What a run has learned.
+
+    Attributes:
+        state: the final state: a :class:`.Federation` or
+            :class:`.Training`.
+        metrics: one report per round, or per evaluation of centralised training, of this call.
+    """
+
+    def __init__(self, state: ModelState, metrics: list[Report]) -> None:
+        self.state, self.metrics = state, metrics
+
+    @property
+    def psi(self) -> dict[str, float]:
+        """The hyperparameters found, in units that a person reads."""
+        return self.state.task.physical(self.state.psi)
+
+    def module(self) -> nn.Module:
+        """The trained network alone; see :meth:`ModelState.module`."""
+        return self.state.module()
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
+        return torch.cat(list(self.state.predict(x)))

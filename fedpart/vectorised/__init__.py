@@ -1,0 +1,1 @@
+"""Vectorised: several clients computed at a time, for a GPU; nothing else knows this room."""

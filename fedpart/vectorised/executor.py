@@ -1,0 +1,209 @@
+"""Vectorised execution: a cohort's jobs computed together, by kind, instead of client after client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.batches import count_held_out, local_batches
+from fedpart.engines.executor import ClientError, Executor, differentiated
+from fedpart.federated.protocol import Protocol
+from fedpart.methods.base import Method
+from fedpart.task.jobs import Job, reported
+from fedpart.updates.update import Update
+from fedpart.vectorised.stack import ClientJob, Stack
+from fedpart.vectorised.transfer import upload
+
+# Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
+ROWS_CPU, ROWS_GPU = 256, 8192
+# Numbers of the networks that are stacked at once; gradients, changes and copies take five times as many.
+NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
+
+
+class VectorisedExecutor:
+    """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
+
+    Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
+    with those of :class:`.Executor` to rounding. Batches are padded with examples of weight
+    0: a loss of your own heeds ``batch.weights``.
+
+    Args:
+        protocol: shared with the server.
+        rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory of
+            activations; a job of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`. That of
+            networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
+
+    Raises:
+        ValueError: fewer than one row, or a task in channels-last memory format, which vmap does not know.
+    """
+
+    def __init__(self, protocol: Protocol, rows: int | None = None) -> None:
+        if rows is not None and rows < 1:
+            raise ValueError(f"The number of rows computed at once is at least 1, got {rows}.")
+        if protocol.task.channels_last:
+            raise ValueError(
+                "Clients cannot be computed together in channels-last memory format; set channels_last to "
+                "false, or compute them one after another."
+            )
+        self.protocol = protocol
+        self.device = torch.device(protocol.settings.device)
+        on_cpu = self.device.type == "cpu"
+        self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
+        self._jobs = max(1, (NUMBERS_CPU if on_cpu else NUMBERS_GPU) // protocol.partition.space.size)
+        self._stack, self._executor = Stack(protocol), Executor(protocol)
+
+    def begin(self, round: int, w: torch.Tensor, psi: torch.Tensor) -> None:
+        """Take over the server's values: ``w [size]`` in partition order and ``psi [P]``."""
+        self.round = round
+        self._stack.begin(round, w, psi)
+        self._executor.begin(round, w, psi)
+
+    def run_cohort(
+        self, clients: Sequence[int], shards: Any, plans: Sequence[Sequence[Job]]
+    ) -> Iterator[Update | ClientError]:
+        """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
+
+        Clients are read and computed a few at a time, as many as rows and numbers allow.
+
+        Args:
+            clients: numbers.
+            shards: ``shards[client]`` is the client's data.
+            plans: the jobs of each of ``clients``.
+
+        Raises:
+            ValueError: the clients can be computed one after another but not together.
+        """
+        members: list[_Member | ClientError] = []
+        rows = count = 0
+        for client, jobs in zip(clients, plans, strict=True):
+            member = self._member(client, shards, jobs)
+            more = 0 if isinstance(member, ClientError) else member.width * self.protocol.task.samples
+            if rows + more > self.rows or count + len(jobs) > self._jobs:
+                yield from self._updates(members)
+                members, rows, count = [], 0, 0
+            members.append(member)
+            rows, count = rows + more, count + len(jobs)
+        yield from self._updates(members)
+
+    def _member(self, client: int, shards: Any, jobs: Sequence[Job]) -> _Member | ClientError:
+        try:
+            shard = shards[client]
+            steps = [local_batches(self.protocol, client, self.round, len(shard), job) for job in jobs]
+        except Exception as error:
+            failure = ClientError.of(client, self.round, error)
+            failure.__cause__ = error
+            return failure
+        asked = [differentiated(self.protocol, job) for job in jobs]
+        work = [ClientJob(client, job, batches) for job, batches in zip(asked, steps, strict=True)]
+        return _Member(client, shard, jobs, work)
+
+    def _updates(self, members: Sequence[_Member | ClientError]) -> Iterator[Update | ClientError]:
+        """The updates of ``members``: together, or else from the loop, whose errors name the client."""
+        whole = [member for member in members if isinstance(member, _Member) and member.width]
+        found: dict[int, Update | ClientError]
+        try:
+            found = self._together(whole) if whole else {}
+        except Exception as error:
+            found = {member.client: self._alone(member) for member in whole}
+            if not any(isinstance(update, ClientError) for update in found.values()):
+                reason = " ".join(str(error).split())
+                raise ValueError(
+                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); compute "
+                    f"them one after another, or fewer rows at once."
+                ) from error
+        for member in members:
+            if isinstance(member, ClientError):
+                yield member
+            else:
+                yield found.pop(member.client) if member.client in found else self._alone(member)
+
+    def _alone(self, member: _Member) -> Update | ClientError:
+        try:
+            return self._executor.run(member.client, member.shard, member.jobs)
+        except ClientError as error:
+            return error
+
+    def _together(self, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
+        """Updates by client, without those whose loss is not finite."""
+        shards = [member.shard for member in members]
+        inputs = upload(torch.cat([shard.inputs for shard in shards]), self.device)
+        targets = upload(torch.cat([shard.targets for shard in shards]), self.device)
+        share = self.protocol.method.held_out
+        examples = {one.client: len(one.shard) - count_held_out(share, len(one.shard)) for one in members}
+        updates = {client: Update(examples=count) for client, count in examples.items()}
+        computed, means = [], []
+        for stack in self._stacks(members):
+            outcome = self._stack.run(stack, inputs, targets)
+            for row, (client, job, _) in enumerate(stack):
+                if job.partition is not None:
+                    updates[client].deltas[job.partition] = outcome.deltas[row]
+                if outcome.psi is not None:
+                    updates[client].psi = outcome.psi[row]
+            computed += stack
+            means.append(outcome.losses)
+        losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
+        for (client, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
+            losses[client][job] = loss
+        for client, update in updates.items():
+            update.loss = losses[client][reported(losses[client])]
+        if share:
+            for member in members:
+                self._add_feedback(updates[member.client], member)
+        return {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
+
+    def _add_feedback(self, update: Update, member: _Member) -> None:
+        """What takes the place of psi's gradient where clients hold examples out."""
+        partition = self.protocol.partition
+        for job in member.jobs:
+            if job.psi:
+                k, j = job.subnetwork, job.partition
+                after, _ = self._executor.subnetwork(k)
+                if j is not None:
+                    after = partition.put(after, j, k, partition.take(after, j, k) + update.deltas[j])
+                shard = member.shard.to(self.device)
+                update.psi = self._executor.feedback(member.client, shard, job, after)
+
+    def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
+        """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""
+        kinds: dict[Job | tuple[bool, int], list[ClientJob]] = {}
+        offset = 0
+        for member in members:
+            for client, job, batches in member.work:
+                moved = ClientJob(client, job, [places + offset for places in batches])
+                kinds.setdefault(self._kind(job), []).append(moved)
+            offset += len(member.shard)
+        for jobs in kinds.values():
+            jobs.sort(key=lambda of: (-len(of.batches), -len(of.batches[0])))  # like to like: little padding
+            width = max(len(of.batches[0]) for of in jobs) * self.protocol.task.samples
+            count = min(self._jobs, max(1, self.rows // width))
+            for first in range(0, len(jobs), count):
+                yield sorted(jobs[first : first + count], key=_order)
+
+    def _kind(self, job: Job) -> Job | tuple[bool, int]:
+        """Equal for jobs that can be computed together: any that train networks of one size, unless the loss
+        tells them apart."""
+        apart = job.partition is None or type(self.protocol.method).loss is not Method.loss
+        return job if apart else (job.psi, self.protocol.partition.space_of(job.subnetwork).size)
+
+
+class _Member(NamedTuple):
+    """A client, its data, what it was asked for, and what is differentiated for that."""
+
+    client: int
+    shard: Dataset
+    jobs: Sequence[Job]
+    work: list[ClientJob]
+
+    @property
+    def width(self) -> int:
+        """Examples in the largest steps of its jobs, together."""
+        return sum(len(of.batches[0]) for of in self.work)
+
+
+def _order(work: ClientJob) -> tuple[int, int, int]:
+    """More steps first, then equal jobs together."""
+    return -len(work.batches), work.job.partition or 0, work.job.subnetwork

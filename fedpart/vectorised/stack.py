@@ -1,0 +1,204 @@
+"""Stack: jobs of several clients as one computation, their networks one on top of another (torch.func)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.federated.protocol import Protocol
+from fedpart.parameters.partition import Partition
+from fedpart.randomness.noise import NoiseKey
+from fedpart.task.gradients import stacked_gradients
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch
+from fedpart.training.optimisers import SGDSettings, SlicedOptimiser, weight_decays
+from fedpart.vectorised.stacked_noise import Draws, ShapeRecorder, stacked_draws
+from fedpart.vectorised.transfer import upload
+
+
+class ClientJob(NamedTuple):
+    """One job of one client.
+
+    ``batches``: where the examples of each local step lie in the stack's data, ``[b]`` int64 on the CPU.
+    """
+
+    client: int
+    job: Job
+    batches: list[Tensor]
+
+
+class Outcome(NamedTuple):
+    """What J jobs have found.
+
+    ``losses [J]``: means over the examples seen, in nats, float64; ``deltas``: J changes of w_j, or none
+    without training; ``psi [J, P]``: gradients, or None.
+    """
+
+    losses: Tensor
+    deltas: list[Tensor]
+    psi: Tensor | None
+
+
+class Stack:
+    """Computes jobs of one kind together, as :class:`.Executor` does one after another.
+
+    Args:
+        protocol: shared with the server.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.device = torch.device(protocol.settings.device)
+        self._psi_mask = protocol.psi_mask.to(self.device)
+        # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
+        self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
+        self._shapes: dict[tuple[Job, torch.Size], Draws] = {}
+        self._subnetworks: dict[int, Tensor] = {}
+
+    def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
+        """Take over the server's values: ``w [size]`` in partition order and ``psi [P]``."""
+        self.round, self.w, self.psi = round, w.to(self.device), psi.to(self.device)
+        self._subnetworks.clear()
+
+    def run(self, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor) -> Outcome:
+        """Execute ``jobs``.
+
+        Args:
+            jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
+                one size, and those that do not train use one subnetwork. Those of more steps come first, and
+                among these equal jobs are neighbours.
+            inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
+        """
+        task, objective = self.protocol.task, self.protocol.method.loss
+        job = jobs[0].job
+        space = self.protocol.partition.space_of(job.subnetwork)
+        examples = [sum(len(batch) for batch in of.batches) for of in jobs]
+        seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
+        losses, psi_sum = torch.zeros_like(seen), self.psi.new_zeros(len(jobs), len(self.psi))
+        psi = self._local_psi(jobs)
+        runs = [] if job.partition is None else self._runs(jobs)
+        for step in range(len(jobs[0].batches)):
+            live = [of for of in jobs if len(of.batches) > step]
+            moving = [run for run in runs if run.steps > step]
+            theta = torch.cat([r.theta() for r in moving]) if moving else self._subnetwork(job.subnetwork)
+            batch, sizes = self._batch(live, step, inputs, targets)
+            draws = self._draws(live, step, batch)
+            own = psi if psi.ndim == 1 else psi[: len(live)]
+            found = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
+            losses[: len(live)] += found.losses * sizes
+            if found.psi is not None:
+                psi_sum[: len(live)] += found.psi * sizes.unsqueeze(1)
+            if found.theta is not None:
+                gradients = torch.split(found.theta, [run.count for run in moving])
+                for run, gradient in zip(moving, gradients, strict=True):
+                    run.step(gradient)
+        psi_mean = psi_sum * self._psi_mask / seen.to(psi_sum.dtype).unsqueeze(1) if job.psi else None
+        return Outcome(losses / seen, [row.clone() for run in runs for row in run.deltas], psi_mean)
+
+    def _local_psi(self, jobs: Sequence[ClientJob]) -> Tensor:
+        """psi under which each job is computed, ``[J, P]``; ``[P]`` where it is the server's for all."""
+        protocol, local = self.protocol, self.protocol.method.local_psi
+        every = [local(protocol, self.psi, of.client, self.round) for of in jobs]
+        return self.psi if all(psi is self.psi for psi in every) else torch.stack(every)
+
+    def _runs(self, jobs: Sequence[ClientJob]) -> list[_Run]:
+        local = self.protocol.settings.local
+        sgd = SGDSettings(local.learning_rate, local.momentum)
+        decays = weight_decays(local.weight_decay, self.protocol.chunks, local.decay_scaling)
+        runs = []
+        for (job, steps), same in groupby(jobs, lambda of: (of.job, len(of.batches))):
+            start, decay = self._subnetwork(job.subnetwork), decays[(job.partition or 0) - 1]
+            runs.append(_Run(self.protocol.partition, job, start, len(list(same)), steps, sgd, decay))
+        return runs
+
+    def _subnetwork(self, k: int) -> Tensor:
+        """w_s^(k) at the server's values, ``[size]`` in the module's own order; built once per round."""
+        if k not in self._subnetworks:
+            self._subnetworks[k] = self.protocol.partition.subnetwork(self.w, k)
+        return self._subnetworks[k]
+
+    def _batch(
+        self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
+    ) -> tuple[Batch, Tensor]:
+        """The batches of one step, ``[J, b, ...]``, and their sizes ``[J]``; padding repeats an example."""
+        batches = [of.batches[step] for of in live]
+        sizes = torch.tensor([len(batch) for batch in batches])
+        width = int(sizes.max())
+        padded = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches])
+        places, weights = upload(padded, self.device), None
+        if int(sizes.min()) < width:
+            real = torch.arange(width) < sizes.unsqueeze(1)
+            weights = upload(real, self.device, self.protocol.task.dtype)
+        return Batch(inputs[places], targets[places], weights), upload(sizes, self.device)
+
+    def _draws(self, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
+        """The noise of one step, as every job draws it alone."""
+        keys, sizes = [], [len(of.batches[step]) for of in live]
+        for of in live:
+            purpose = "psi" if of.job.partition is None else f"train {of.job.partition}"
+            keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, self.round)))
+        first = {n: Batch(batch.inputs[0, :n], batch.targets[0, :n]) for n in set(sizes)}
+        shapes = {n: self._shapes_of(live[0].job, some) for n, some in first.items()}
+        own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
+        return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
+
+    def _shapes_of(self, job: Job, batch: Batch) -> Draws:
+        """Shapes of the draws of one job on one batch, found by a forward pass without gradients."""
+        key = job, batch.inputs.shape
+        if key not in self._shapes:
+            task, recorder = self.protocol.task, ShapeRecorder(self.device, self.protocol.task.dtype)
+            space = self.protocol.partition.space_of(job.subnetwork)
+            w = space.tensors(self._subnetwork(job.subnetwork))
+            with torch.no_grad():
+                self.protocol.method.loss(task, job, w, self.psi, batch, recorder)
+            self._shapes[key] = recorder.recorded
+        return self._shapes[key]
+
+
+class _Run:
+    """Neighbours in a stack that train one partition for as many steps.
+
+    Args:
+        partition: of the parameters.
+        job: which partition is trained, through which subnetwork.
+        start: ``[n]``, where all of them start.
+        count: jobs.
+        steps: of each.
+        sgd, decay: of local training.
+
+    Attributes:
+        deltas: change of w_j so far, ``[count, elements of w_j]``, not rounded to the precision of w_j.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        job: Job,
+        start: Tensor,
+        count: int,
+        steps: int,
+        sgd: SGDSettings,
+        decay: float,
+    ) -> None:
+        self.count, self.steps = count, steps
+        self._partition, self._decay = partition, decay
+        self._which = job.partition or 0, job.subnetwork
+        self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
+        self.deltas = self._w.new_zeros(count, len(self._w))
+        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], sgd, [decay])
+
+    def theta(self) -> Tensor:
+        """Their networks as they are now, ``[count, n]``."""
+        return self._partition.put(self._start, *self._which, self._w + self.deltas)
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along ``gradient [count, n]``; w_j alone moves."""
+        of_w_j = self._partition.take(gradient, *self._which)
+        if self._decay:  # the optimiser adds that of the deltas
+            of_w_j = of_w_j.add(self._w, alpha=self._decay)
+        self._sgd.step(0, of_w_j.reshape(-1))

@@ -1,0 +1,100 @@
+"""The noise of many jobs at once: what each would draw alone, one on top of another, for vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.vectorised.transfer import upload
+
+
+class Draw(NamedTuple):
+    """What a loss asks for: see :func:`fedpart.randomness.noise.uniform`."""
+
+    shape: tuple[int, ...]
+    coarse: bool
+
+
+Draws = Sequence[Draw]
+
+_PADDING = 0.5  # any number inside (0, 1)
+
+
+class ShapeRecorder(Noise):
+    """Noise that is no noise: it records the shapes that a loss asks for.
+
+    Args:
+        device, dtype: see :class:`.Noise`.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(NoiseKey(0, "shapes"), device, dtype)
+        self._recorded: dict[int, Draw] = {}
+
+    @property
+    def recorded(self) -> list[Draw]:
+        """Every draw, in their order; samples that share noise count once."""
+        return [self._recorded[draw] for draw in range(len(self._recorded))]
+
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """There are none."""
+
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+        self._recorded[self._draws] = Draw(shape, coarse)
+        return torch.full(shape, _PADDING, device=self.device, dtype=self.dtype)
+
+
+class GivenNoise(Noise):
+    """Noise whose numbers are there already: under vmap a stream cannot be drawn per job.
+
+    Args:
+        draws: the numbers of every draw, in their order.
+    """
+
+    def __init__(self, draws: Sequence[Tensor]) -> None:
+        super().__init__(NoiseKey(0, "given"))
+        self._given = draws
+
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """There are none."""
+
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+        draw = self._given[self._draws] if self._draws < len(self._given) else None
+        if draw is None or draw.shape != shape:
+            given = "none" if draw is None else tuple(draw.shape)
+            raise ValueError(f"the loss asks for noise of shape {shape}, where it was {given} before")
+        return draw
+
+
+def stacked_draws(
+    keys: Sequence[NoiseKey],
+    draws: Sequence[Draws],
+    padded: Draws,
+    device: torch.device,
+    dtype: torch.dtype,
+    threads: Executor | None = None,
+) -> tuple[Tensor, ...]:
+    """Every draw of all jobs, ``[jobs, *padded shape]`` each.
+
+    Args:
+        keys: of the jobs' streams.
+        draws: of each job; they are what the job draws when it is alone, to the bit.
+        padded: of the draws of the largest job, at least as large in every dimension.
+        device, dtype: see :class:`.Noise`.
+        threads: draw for several jobs at a time; the numbers are the same.
+    """
+    pinned = device.type == "cuda"
+    stacks = [torch.full((len(keys), *largest.shape), _PADDING, pin_memory=pinned) for largest in padded]
+
+    def draw(job: int) -> None:
+        noise = Noise(keys[job])
+        for stack, (shape, coarse) in zip(stacks, draws[job], strict=True):
+            stack[job][tuple(slice(length) for length in shape)] = noise.uniform(shape, coarse)
+
+    list((threads.map if threads else map)(draw, range(len(keys))))
+    return tuple(upload(stack, device, dtype) for stack in stacks)

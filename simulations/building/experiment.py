@@ -1,0 +1,149 @@
+"""From a configuration to everything a run needs: task, data, and what the kind of run adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import overload
+
+import torch
+
+from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
+from fedpart.centralised.fit import Training, TrainingSettings, check_psi
+from fedpart.data import SPLITS, angle_bins, check_shards, random_subset
+from fedpart.evidence.laplace import check_laplace, laplace_evidence
+from simulations.building.task import build_task, check_device, load_data
+from simulations.config.load import Config, ExperimentConfig, TrainingConfig
+
+
+class RunError(RuntimeError):
+    """An experiment cannot go on, for a reason outside of its clients; one sentence."""
+
+
+class DiskFull(RunError):
+    """There is no room for what the experiment has found."""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """What a federated configuration describes, built: the same bits in every process.
+
+    Attributes:
+        config: where it comes from.
+        task, settings, protocol: as server and clients share them.
+        shards: client i holds ``shards[i]``.
+        validation, test: held-out data; ``validation`` is complete if the last rounds need that.
+        num_classes: K.
+    """
+
+    config: ExperimentConfig
+    task: Task
+    settings: FederationSettings
+    protocol: Protocol
+    shards: Sequence[Dataset]
+    validation: Dataset
+    test: Dataset
+    num_classes: int
+
+    def start(self) -> Federation:
+        """The state before the first round."""
+        return Federation(self.protocol)
+
+    def validation_of(self, round: int) -> Dataset:
+        """What ``round`` is evaluated on: ``validation_points``, or everything in the last rounds."""
+        config = self.config
+        if round > config.rounds - config.full_validation_rounds:
+            return self.validation
+        return self._reduced_validation
+
+    @cached_property
+    def _reduced_validation(self) -> Dataset:
+        return random_subset(self.validation, self.config.validation_points, self.config.data_seed)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingExperiment:
+    """What a centralised configuration describes, built: the same bits in every process.
+
+    Attributes:
+        config: where it comes from.
+        task, settings: in the library's terms.
+        train: all training data, in the order in which chunks are drawn from them.
+        validation, test: held-out data.
+        num_classes: K.
+    """
+
+    config: TrainingConfig
+    task: Task
+    settings: TrainingSettings
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    num_classes: int
+
+    def start(self) -> Training:
+        """The state before the first iteration.
+
+        Raises:
+            ValueError: chunks, method or evidence do not fit the data or the task, or psi would never be
+                stepped.
+            ImportError: laplace-torch is wanted and not installed.
+        """
+        evidence = laplace_evidence if self.config.evidence == "laplace" else None
+        training = Training(self.task, self.train, self.settings, self.config.identity(), evidence)
+        if evidence is not None:
+            check_laplace(training)
+        check_psi(training)
+        return training
+
+
+@overload
+def build(config: ExperimentConfig) -> Experiment: ...
+@overload
+def build(config: TrainingConfig) -> TrainingExperiment: ...
+def build(config: Config) -> Experiment | TrainingExperiment:
+    """Load the data, build the model, and split or partition as the kind of run needs it.
+
+    Leaves torch's random state as it was.
+
+    Raises:
+        ValueError, TypeError, FileNotFoundError, ImportError: the data, the model or the settings do not fit;
+            the message is one sentence for the user.
+    """
+    check_device(config.device)
+    splits = load_data(config)
+    task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
+    held_out = {"validation": splits.validation, "test": splits.test, "num_classes": splits.num_classes}
+    settings = config.settings()
+    if isinstance(config, TrainingConfig):
+        return TrainingExperiment(config, task, settings, splits.train, **held_out)
+    shards = split_among_clients(config, splits.train)
+    if config.max_examples is None:
+        settings = replace(settings, max_examples=max(map(len, shards)))
+    protocol = Protocol(task, settings, identity=config.identity())
+    return Experiment(config, task, settings, protocol, shards, **held_out)
+
+
+def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
+    """One shard per client, by label or by angle bin.
+
+    Raises:
+        ValueError: the targets are not labels, or see ``check_shards``.
+    """
+    split = config.split
+    if split.by == "angle" and train.groups is not None:
+        groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
+    elif split.recipe == "iid" or not train.targets.is_floating_point():
+        groups = (
+            train.targets
+            if not train.targets.is_floating_point()
+            else torch.zeros(len(train), dtype=torch.int64)
+        )
+    else:
+        raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
+    shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
+    return [
+        train.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
+    ]

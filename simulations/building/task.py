@@ -1,0 +1,228 @@
+"""From a configuration to what every kind of experiment is built from: data and task."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from fedpart import AffineAugmentation, HyperModule, Task
+from fedpart.data import DATASETS, Dataset, Splits, load_splits, random_places, rotated
+from fedpart.hyperparameters import ConcreteMask, FixedMask
+from fedpart.models import MODELS
+from fedpart.randomness.streams import generator
+from fedpart.registry import Registry
+from fedpart.task.likelihood import LIKELIHOODS, Likelihood
+from fedpart.task.psi_names import named_transforms
+from simulations.config.errors import check_options
+from simulations.config.load import Config
+from simulations.config.sections import HyperparameterSection, MaskSection
+from simulations.folders.run_directory import STATE
+
+_TRANSFORMS: Registry[Any] = Registry("transform")
+_LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
+
+
+def load_data(config: Config, *, download: bool = True) -> Splits:
+    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
+
+    The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
+    nothing is fetched by a loader that takes that option.
+    """
+    if config.data_dir is None and config.data == "mnist":
+        raise FileNotFoundError(
+            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
+            "exists, an empty one to download into."
+        )
+    options = dict(config.data_options)
+    if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
+        options["download"] = False
+    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
+    points = {
+        "training": (splits.train, config.training_points),
+        "validation": (splits.validation, config.validation_points),
+        "test": (splits.test, config.test_points),
+    }
+    for name, (dataset, wanted) in points.items():
+        if wanted is not None and wanted > len(dataset):
+            raise ValueError(
+                f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
+                f"examples; use at most that many, or null for all."
+            )
+    whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
+    train, validation, test = (
+        _part(config, number, dataset, None if name == whole else wanted)
+        for number, (name, (dataset, wanted)) in enumerate(points.items())
+    )
+    return Splits(train, validation, test, splits.num_classes, splits.classes)
+
+
+def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
+    """The examples that are wanted, in memory; an image has the same angle whoever else is wanted."""
+    places = None if points is None else random_places(len(dataset), points, config.data_seed)
+    if config.rotated:
+        angle = math.radians(config.max_angle)
+        return rotated(
+            dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
+        )
+    chosen = dataset if places is None else dataset.subset(places)
+    return Dataset(chosen.inputs, chosen.targets, chosen.groups)
+
+
+def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
+    """The model with its hyperparameters; initial weights are a function of ``config.seed``."""
+    if config.precision == "auto":
+        raise ValueError(
+            "precision: auto is a choice of the machine that starts a run, but Flower's clients are on many; "
+            "give fp32 or bf16."
+        )
+    seed = int(generator(config.seed, "model.initial").integers(2**63))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = _build_model(config, num_classes, input_shape)
+        transforms = _build_transforms(config.hyperparameters, input_shape)
+    likelihood = config.likelihood
+    task = Task(
+        module,
+        transforms=transforms,
+        hyperparameters=config.hyperparameters.names,
+        likelihood=likelihood if likelihood in LIKELIHOODS else _LIKELIHOODS.resolve(likelihood),
+        samples=config.samples,
+        average=config.average,
+        share_dropout_mask=config.share_dropout_mask,
+        precision=config.precision,
+        channels_last=config.channels_last,
+    )
+    return task if config.psi_from is None else task.with_psi(saved_psi(config.psi_from, task))
+
+
+def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    builder = MODELS.resolve(config.model)
+    given = {"num_classes": num_classes, "input_shape": input_shape}
+    dropout = config.hyperparameters.dropout
+    wanted = (
+        {"dropout": None}
+        if dropout is None
+        else {"dropout": dropout.rate, "temperature": dropout.temperature}
+    )
+    parameters = inspect.signature(builder).parameters
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
+    defaults = HyperparameterSection.model_validate({}).dropout
+    if len(taken) < len(wanted) and dropout is not None and dropout != defaults:
+        raise ValueError(
+            f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
+            f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."
+        )
+    clash = sorted(taken.keys() & config.model_options.keys())
+    if clash:
+        raise ValueError(f"model_options.{clash[0]} is set by hyperparameters.dropout; set it there.")
+    check_options(builder, {**given, **config.model_options}, f"the model {config.model!r}")
+    module = builder(**given, **taken, **config.model_options)
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."
+        )
+    return module
+
+
+def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
+    found: list[tuple[str | None, HyperModule]] = []
+    if section.affine is not None:
+        if len(input_shape) != 3:
+            raise ValueError(
+                f"Affine augmentation takes images [channels, height, width], but the inputs are "
+                f"{list(input_shape)}; set hyperparameters.affine: null."
+            )
+        found.append((None, AffineAugmentation(**section.affine.model_dump())))
+    if section.mask is not None:
+        found.append(("mask", _build_mask(section.mask, input_shape)))
+    for entry in section.transforms:
+        build_one = _TRANSFORMS.resolve(entry.use)
+        check_options(build_one, entry.options, f"the transform {entry.use!r}")
+        transform = build_one(**entry.options)
+        if not isinstance(transform, HyperModule):
+            raise TypeError(
+                f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
+            )
+        found.append((entry.name, transform))
+    names = iter(named_transforms([transform for given, transform in found if given is None]))
+    transforms: dict[str, HyperModule] = {}
+    for given, transform in found:
+        name = next(names) if given is None else given
+        if name in transforms:
+            raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
+        transforms[name] = transform
+    return transforms
+
+
+def _build_mask(section: MaskSection, input_shape: tuple[int, ...]) -> HyperModule:
+    if len(input_shape) != 1:
+        raise ValueError(
+            f"A mask takes inputs [features], but the inputs are {list(input_shape)}; set "
+            f"hyperparameters.mask: null."
+        )
+    (features,) = input_shape
+    if section.kept is None:
+        return ConcreteMask(features, section.probability, section.temperature)
+    return FixedMask(features, section.kept)
+
+
+def saved_psi(folder: str | Path, task: Task) -> Tensor:
+    """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them.
+
+    Raises:
+        ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
+            those of ``task``.
+    """
+    file = Path(folder) / STATE
+    if not file.is_file():
+        raise ValueError(f"{folder} holds no finished run (there is no {STATE}); psi comes from one that is.")
+    try:
+        tensors = safetensors.torch.load_file(file)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
+    found = {name.removeprefix("psi/"): t for name, t in tensors.items() if name.startswith("psi/")}
+    psi = task.psi_space.initial()
+    wanted = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
+    for name in dict.fromkeys((*wanted, *found)):
+        here, there = (list(part[name].shape) if name in part else None for part in (wanted, found))
+        if here != there:
+            raise ValueError(
+                f"The psi of the run in {folder} does not fit: {name} is {_shape(there)} there and "
+                f"{_shape(here)} here; give both the same hyperparameters and model."
+            )
+        wanted[name].copy_(found[name])
+    return psi
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "missing" if shape is None else str(shape)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch cannot use, with a ValueError of one sentence."""
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, ...
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(f"The device {device!r} cannot be used ({reason}); set device: cpu.") from None
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Within this context torch computes on that many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,1 @@
+"""Command line: what fedpart's commands take, do and say."""

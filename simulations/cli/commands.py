@@ -1,0 +1,136 @@
+"""What the commands do, from what was typed to what is shown at the end."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from simulations.cli.guards import interruptible
+from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
+from simulations.folders.run_directory import read_summary
+from simulations.pictures.plots import plot_run
+from simulations.report.page import write_report
+from simulations.running.resume import resumed_config
+from simulations.running.retrain import retraining_config
+from simulations.running.runner import run_experiment
+from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.select import run_selection
+from simulations.terminal.panel import panel
+from simulations.terminal.progress import Progress
+
+_CONFIGS = "simulations/configs/"
+_EXAMPLES = {
+    "run": "quickstart.yaml",
+    "compare": "quickstart.yaml",
+    "train": "input_mask.yaml",
+    "select": "input_selection.yaml",
+}
+
+
+def run(
+    kind: type[Config], file: str | None, overrides: list[str], out: Path | None, resume: Path | None
+) -> None:
+    """Run one experiment of a kind, or continue one."""
+    if resume is not None:
+        if out is not None and out.resolve() != resume.resolve():
+            raise ConfigError(f"--resume {resume} continues in its own folder; leave --out {out} away.")
+        config, folder = resumed_config(resume, file, overrides, kind), resume
+        before = read_summary(resume, config)
+        if before is not None:
+            console = Console()
+            more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
+            done = f"The run in {resume} is already finished{more}."
+            console.print(done, soft_wrap=True, markup=False, highlight=False)
+            console.print(panel(before, folder, file))
+            return
+    else:
+        config = load_config(_named(file, kind.clock.command), overrides, kind)
+        folder = out or new_folder(Path(str(file)).stem, config)
+    _show(config, folder, file, resume is not None)
+
+
+def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
+    """Train a plain network with the hyperparameters of a finished run."""
+    config = retraining_config(found, overrides)
+    _show(config, out or new_folder(f"{found.resolve().name}-retrained", config))
+
+
+def compare(
+    files: list[str], overrides: list[str], names: list[str], seeds: int, jobs: int, out: Path | None
+) -> None:
+    """Run several methods, with one configuration or several."""
+    stems = [Path(_named(file, "compare")).stem for file in files or [None]]
+    twice = [stem for stem in stems if stems.count(stem) > 1]
+    if twice:
+        raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
+    folder = out or Path("runs") / "-".join(("compare", *(stems if len(stems) == 1 else _shared(files))))
+    loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
+    configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
+    console = Console()
+    with interruptible(f"the same command continues the comparison in {folder}", folder):
+        run_comparisons(configs, names, seeds, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def report(folder: Path, out: Path | None) -> None:
+    """Write the page about a comparison or a run."""
+    path = write_report(folder, out)
+    Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _shared(files: list[str]) -> list[str]:
+    """The name of the folder that all files lie in, if there is one."""
+    folders = {Path(file).resolve().parent for file in files}
+    return [folders.pop().name] if len(folders) == 1 else []
+
+
+def select(
+    file: str | None, overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
+) -> None:
+    """Train with several values of a key."""
+    folder = out or Path("runs") / f"select-{Path(_named(file, 'select')).stem}"
+    given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
+    chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
+    config = load_config(_named(file, "select"), [*overrides, *chosen], TrainingConfig)
+    console = Console()
+    with interruptible(f"the same command continues the selection in {folder}", folder):
+        run_selection(config, folder, jobs=jobs, progress=Progress(console), console=console)
+
+
+def bench(
+    workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
+) -> None:
+    """Time a round of each workload on each engine."""
+    try:
+        from benchmarks.rounds.bench import run
+    except ModuleNotFoundError:
+        raise ConfigError("fedpart bench compares with programs of a checkout; run it in one.") from None
+    run(workloads, engines, rounds, file, pfl_python)
+
+
+def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
+    """Run it with its progress, its pictures and the panel at the end."""
+    console = Console()
+    with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
+        summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
+        plot_run(folder)
+    console.print(panel(summary, folder, file))
+
+
+def _named(file: str | None, command: str) -> str:
+    if file is None:
+        example = _CONFIGS + _EXAMPLES[command]
+        raise ConfigError(f"Name a configuration, for instance fedpart {command} {example}.")
+    return file
+
+
+def new_folder(name: str, config: Config) -> Path:
+    """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
+    method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
+    first = Path("runs") / f"{name}-{method}-seed{config.seed}"
+    candidates = (
+        first.with_name(f"{first.name}-{number}") if number > 1 else first for number in itertools.count(1)
+    )
+    return next(folder for folder in candidates if not folder.exists())

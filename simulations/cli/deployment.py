@@ -1,0 +1,137 @@
+"""Commands of a deployment: ``fedpart up``, ``keys``, ``register``, ``submit``, ``status``, ``results``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli.experiments import Configs, Out, Resume, Sets, app, arguments
+from simulations.cli.guards import guarded
+
+_Address = Annotated[
+    str, typer.Option("--link", metavar="HOST:PORT", envvar="FEDPART_LINK", help="The SuperLink.")
+]
+_Keys = Annotated[
+    Path, typer.Option("--keys", envvar="FEDPART_KEYS", help="The operator's folder of the keys.")
+]
+_Run = Annotated[int | None, typer.Option("--run", help="The run's number; the latest if not given.")]
+
+
+@app.command()
+def up(
+    config: Configs = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="SuperNodes, one for each client; as the configuration says.")
+    ] = None,
+    settings: Sets = None,
+    out: Out = None,
+    resume: Resume = None,
+) -> None:
+    """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
+    file, overrides = arguments(config, settings)
+
+    def work() -> None:
+        from simulations.cli import deployment_commands as commands
+
+        commands.up(file, overrides, nodes, out, resume)
+
+    guarded(work, out or resume)
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Private folder for them; outside of any repository.")],
+    nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address by which SuperNodes reach the SuperLink.")
+    ] = None,
+    owner: Annotated[int | None, typer.Option(help="uid of the processes, if it is not yours.")] = None,
+) -> None:
+    """Make the certificates, keys and secrets of a federation; what is there already stays."""
+
+    def work() -> None:
+        from simulations.config.load import ConfigError
+        from simulations.deployment.keys import make_keys
+
+        try:
+            make_keys(folder, nodes, host or (), owner)
+        except OSError as error:
+            raise ConfigError(
+                f"The keys cannot be written to {folder}: {error.strerror or error}."
+            ) from error
+        typer.echo(f"Keys of {nodes} SuperNodes are in {folder}; each process gets its own folder of it.")
+
+    guarded(work, None)
+
+
+@app.command()
+def register(link: _Address, keys: _Keys) -> None:
+    """Register the SuperNodes' public keys with the SuperLink, each for its client, and no other keys."""
+
+    def work() -> None:
+        from simulations.deployment.control import Control
+
+        here, gone = Control(link, keys).register()
+        typer.echo(f"{here} keys are registered.")
+        if gone:
+            typer.echo(f"{gone} whose files are not in {keys} are not any more.")
+
+    guarded(work, None)
+
+
+@app.command()
+def submit(
+    link: _Address,
+    keys: _Keys,
+    config: Configs = None,
+    settings: Sets = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the results, on the machine of the ServerApp.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Such a folder, of a run to continue.")
+    ] = None,
+) -> None:
+    """Submit a run to a federation that is up, and print its number."""
+    file, overrides = arguments(config, settings)
+
+    def work() -> None:
+        from simulations.cli import deployment_commands as commands
+
+        commands.submit(link, keys, file, overrides, out, resume)
+
+    guarded(work, None)
+
+
+@app.command()
+def status(link: _Address, keys: _Keys) -> None:
+    """Show the SuperNodes and the runs of a federation."""
+
+    def work() -> None:
+        from simulations.cli import deployment_commands as commands
+
+        commands.status(link, keys)
+
+    guarded(work, None)
+
+
+@app.command()
+def results(
+    link: _Address,
+    keys: _Keys,
+    to: Annotated[
+        Path | None,
+        typer.Argument(help="Folder into which the run's folder is copied, where it can be read."),
+    ] = None,
+    run: _Run = None,
+) -> None:
+    """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
+
+    def work() -> None:
+        from simulations.cli import deployment_commands as commands
+
+        commands.results(link, keys, run, to)
+
+    guarded(work, to)

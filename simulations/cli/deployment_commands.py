@@ -1,0 +1,205 @@
+"""What the commands of a deployment do, from what was typed to what is shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fedpart.flower.nodes import node_name
+from fedpart.training.files import kept
+from simulations.building.experiment import RunError
+from simulations.cli.commands import new_folder
+from simulations.cli.guards import interruptible
+from simulations.config.file import read_yaml
+from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
+from simulations.deployment.control import Control, Run
+from simulations.deployment.up import run_deployed
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import (
+    CHECKPOINT,
+    holds_run,
+    read_summary,
+    refuse_existing,
+    saved_config,
+)
+from simulations.pictures.plots import plot_run
+from simulations.running.resume import continued_config, resumed_config
+from simulations.terminal.panel import panel
+
+
+def up(
+    file: str | None, overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
+) -> None:
+    """Run one experiment on processes of this machine, or continue one."""
+    from rich.console import Console
+
+    if nodes is not None:
+        overrides = [*overrides, f"clients={nodes}"]
+    config = _config(file, overrides, resume)
+    folder = resume or out or new_folder(Path(str(file)).stem, config)
+    if resume is None:
+        refuse_existing(folder)
+    with interruptible(f"continue with: fedpart up --resume {folder}", folder):
+        run_deployed(config, folder, resume=resume is not None, show=_show)
+    plot_run(folder)
+    summary = read_summary(folder, config)
+    if summary is None:
+        raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
+    Console().print(panel(summary, folder, file))
+
+
+def submit(
+    link: str, keys: Path, file: str | None, overrides: list[str], out: Path | None, resume: Path | None
+) -> None:
+    """Start a run on a federation."""
+    folder = resume or out
+    if folder is None or not folder.is_absolute():
+        raise ConfigError("Give --out, the absolute path of a folder on the machine of the ServerApp.")
+    config = _config(file, overrides, resume)
+    if resume is None and _readable(folder):
+        refuse_existing(folder)
+    control = Control(link, keys)
+    _check_registered(control.nodes().keys(), config.clients)
+    id = control.start(deployed_run_config(config, folder, resume is not None))
+    rounds = f"{config.rounds} round{'s' * (config.rounds != 1)}"
+    typer.echo(f"Run {id}: {config.clients} clients, {rounds}; results in {folder}.")
+
+
+def status(link: str, keys: Path) -> None:
+    """The SuperNodes and the runs."""
+    control = Control(link, keys)
+    for name, state in sorted(control.nodes().items(), key=lambda node: (len(node[0]), node[0])):
+        typer.echo(f"{name}: {state}")
+    for run in control.runs():
+        typer.echo(f"run {run.id}: {run.status}{', ' + run.details if run.details else ''}; {run.out}")
+
+
+def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
+    """Follow a run to its end, copy what it has left, and say what has become of it."""
+    control = Control(link, keys)
+    if id is None:
+        latest = control.runs()[:1]
+        if not latest:
+            raise ConfigError("There is no run yet; submit one with fedpart submit.")
+        id = latest[0].id
+    run = control.follow(id, _show)
+    failure = "" if run.completed else f"Run {run.id} has {run.outcome.rstrip('.')}; {_remedy(run)}."
+    if to is not None:
+        try:
+            copy = _fetch(run, to)
+            typer.echo(f"What there is of it is in {copy}." if failure else f"Results are in {copy}.")
+        except (ConfigError, RunError, OSError) as error:
+            if not failure:
+                raise
+            failure += f" It is not copied: {error}"
+    if failure:
+        raise RunError(failure)
+
+
+def _config(file: str | None, overrides: list[str], resume: Path | None) -> ExperimentConfig:
+    """The configuration to run; a client's error does not end a deployed run unless it says so."""
+    if resume is not None:
+        config = resumed_config(resume, file, overrides)
+    elif file is None:
+        raise ConfigError("Name a configuration, for instance simulations/configs/quickstart.yaml.")
+    else:
+        data: dict[str, Any] = {"on_client_error": "skip", **read_yaml(Path(file))}
+        config = with_overrides(data, overrides, file, ExperimentConfig)
+    if config.precision == "auto":
+        raise ConfigError(
+            "precision: auto is for one machine; give fp32 or bf16 for a federation of several."
+        )
+    return config
+
+
+def _check_registered(names: Collection[str], clients: int) -> None:
+    """A client without a registered key cannot come, and a run refuses nodes that count other clients.
+
+    Raises:
+        ConfigError: there are more clients than keys.
+    """
+    if not names:
+        raise ConfigError("No SuperNode is registered; register their keys with fedpart register.")
+    wanted = [node_name(client) for client in range(clients)]
+    missing = [name for name in wanted if name not in names]
+    if missing == wanted:
+        return  # a SuperLink that takes SuperNodes without keys
+    if missing:
+        raise ConfigError(
+            f"The configuration has {clients} clients, but no key is registered for {len(missing)} of them "
+            f"(such as {missing[0]}): add --set clients={clients - len(missing)}, or register their keys."
+        )
+    if len(names) > clients:
+        typer.echo(
+            f"{len(names)} SuperNodes are registered; the run takes {wanted[0]} to {wanted[-1]}, if they "
+            f"were started with num-partitions={clients}."
+        )
+
+
+def _readable(folder: Path) -> bool:
+    """Whether a run is there that can be read here; it may be on another machine, or another user's."""
+    try:
+        return holds_run(folder)
+    except OSError:
+        return False
+
+
+def _remedy(run: Run) -> str:
+    """What to do about a run that has failed."""
+    source = Path(run.out)
+    if _readable(source) and not kept(source / CHECKPOINT):
+        return "it has no checkpoint: submit it anew, with another --out"
+    return f"continue it with fedpart submit --resume {source}"
+
+
+def _fetch(run: Run, to: Path) -> Path:
+    """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
+
+    The copy belongs to whom ``to`` belongs to.
+
+    Raises:
+        ConfigError: another run is where the copy goes.
+        RunError: there is nothing to copy here.
+    """
+    source, copy = Path(run.out), to / Path(run.out).name
+    if not _readable(source):
+        raise RunError(
+            f"The results of run {run.id} cannot be read here; look into {source} where the ServerApp runs."
+        )
+    if copy.exists() and copy.samefile(source):
+        return copy
+    if holds_run(copy) and not _is_earlier(copy, source):
+        raise ConfigError(f"{copy} holds another run than run {run.id}; give another folder for the copy.")
+    to.mkdir(parents=True, exist_ok=True)
+    owner = to.stat()
+    for place, _, files in os.walk(source):
+        folder = copy / Path(place).relative_to(source)
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            shutil.copyfile(Path(place, file), folder / file)
+    try:
+        plot_run(copy, download=False)
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        typer.echo(f"A picture is missing, for the data cannot be read here ({str(error).rstrip('.')}).")
+    if os.geteuid() == 0:
+        for path in (copy, *copy.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    return copy
+
+
+def _is_earlier(copy: Path, source: Path) -> bool:
+    """Whether the run in ``copy`` is the one in ``source``, and no further."""
+    try:
+        continued_config(copy, saved_config(source))
+    except ConfigError:
+        return False
+    return read_summary(copy) is None or read_summary(source) is not None
+
+
+def _show(text: str) -> None:
+    typer.echo(text, nl=False)

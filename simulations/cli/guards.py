@@ -1,0 +1,85 @@
+"""Guards of the command line: expected errors become a sentence and an exit status."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+BAD_INPUT, FAILED = 2, 1
+
+
+@contextmanager
+def interruptible(remedy: str, folder: Path) -> Iterator[None]:
+    """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
+    from simulations.folders.run_directory import CONFIG
+    from simulations.running.runner import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        number, after = stop.signal_number, f" after {stop.after}"
+    except KeyboardInterrupt:
+        number, after = signal.SIGINT, ""
+    else:
+        return
+    begun = any(folder.glob(f"**/{CONFIG}"))  # what is there to continue
+    say(f"Stopped{after}; {remedy}" if begun else "Stopped before anything was run.", "yellow")
+    raise typer.Exit(128 + number)
+
+
+def guarded(work: Callable[[], Any], out: Path | None) -> None:
+    """Expected errors become a sentence and an exit status; a bug keeps its traceback.
+
+    Args:
+        work: what may fail.
+        out: the folder of results; None: one in ``runs/``.
+    """
+    from fedpart import ClientError, TrainingError
+    from simulations.building.experiment import RunError
+    from simulations.config.load import ConfigError
+
+    folder = out or Path("runs")
+    try:
+        work()
+    except (ClientError, RunError, TrainingError) as error:
+        fail(str(error), FAILED)
+    except ConfigError as error:
+        fail(str(error), BAD_INPUT)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and error.errno is None:
+            fail(str(error), BAD_INPUT)  # a sentence of ours
+        if not _concerns(error, folder):
+            raise
+        reason = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        fail(
+            f"The results cannot be kept in {folder} ({reason}); choose another folder with --out.", BAD_INPUT
+        )
+
+
+def _concerns(error: OSError, folder: Path) -> bool:
+    """Whether the operating system refused the folder, something in it or above it, or has no space left."""
+    if not isinstance(error.filename, (str, os.PathLike)):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    folder, place = folder.absolute(), Path(error.filename).absolute()
+    return place.is_relative_to(folder) or folder.is_relative_to(place)
+
+
+def say(text: str, style: str) -> None:
+    """A line on the standard error, in a colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(text, style=style), soft_wrap=True)
+
+
+def fail(text: str, status: int) -> NoReturn:
+    """End the command with a sentence and an exit status."""
+    say(text, "red")
+    raise typer.Exit(status)

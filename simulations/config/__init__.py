@@ -1,0 +1,1 @@
+"""Config: what a YAML file may say, and what is wrong with it."""

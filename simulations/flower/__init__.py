@@ -1,0 +1,1 @@
+"""Flower: an experiment from the run config of a Flower app."""

@@ -1,0 +1,60 @@
+"""Experiments from Flower's run config, which knows scalars only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simulations.building.experiment import Experiment, build
+from simulations.config.load import ExperimentConfig, load_config
+from simulations.flower.client_data import ClientExperiment, build_client
+
+APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
+
+
+def run_config_of(config: ExperimentConfig) -> dict[str, str]:
+    """The run config from which :func:`read_run_config` makes ``config`` again, in any process."""
+    return {"experiment": json.dumps(config.resolved())}
+
+
+def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> dict[str, str | bool]:
+    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine."""
+    return {**run_config_of(config), "out": str(out), "resume": resume}
+
+
+def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration that a run config stands for.
+
+    Args:
+        run_config: ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the
+            app, with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
+
+    Raises:
+        ConfigError: one sentence that says what does not fit.
+    """
+    if run_config.get("experiment"):
+        return ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
+    overrides = str(run_config.get("overrides", ""))
+    settings = overrides.split(";") if ";" in overrides else overrides.split()
+    return load_config(
+        APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
+    )
+
+
+def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:
+    """The experiment that a run config stands for, with its number of torch threads set in this process.
+
+    Where every message has a process of its own, with :func:`deployed_run_config`, a client's data are kept
+    on the disk, in Flower's home folder.
+    """
+    config = read_run_config(run_config)
+    torch.set_num_threads(config.threads)
+    if not {"experiment", "out"} <= run_config.keys():
+        return build(config)
+    from flwr.supercore.utils import get_flwr_home  # reads the environment; whoever is a client has it
+
+    return build_client(config, get_flwr_home() / "fedpart")

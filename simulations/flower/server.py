@@ -1,0 +1,85 @@
+"""The Flower ServerApp: what ``fedpart run`` does, over the grid that Flower gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from logging import INFO, getLogger
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedpart import Federation, RoundReport
+from fedpart.flower.strategy import FedPart
+from simulations.flower.config import read_run_config
+from simulations.running.resume import continued_config
+from simulations.running.runner import run_experiment
+from simulations.terminal.progress import Progress
+
+app = ServerApp()
+log = getLogger("flwr").log
+
+
+class GridEngine:
+    """Runs rounds over a grid.
+
+    Args:
+        federation: the state.
+        grid: that Flower gives to the ServerApp; how many processes are behind it is not known.
+    """
+
+    workers = None
+
+    def __init__(self, federation: Federation, grid: Grid) -> None:
+        self.federation, self.grid = federation, grid
+
+    def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
+        """Run until ``rounds`` rounds are complete; :class:`.FedPart` says what it raises.
+
+        Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
+        """
+        FedPart(self.federation, on_round=on_round, late=False).run(self.grid, rounds)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """A run as the run config says.
+
+    Its keys: ``config``, a YAML file, absolute or in the app; ``overrides``, ``key=value`` settings separated
+    by semicolons or spaces; or ``experiment``, all of it, see
+    :func:`.run_config_of`; ``out``, the absolute path of a folder for the results;
+    empty: they are logged; ``resume``, whether to continue the run that is there.
+
+    Raises:
+        ValueError: a key does not fit, or the configuration is not that of the run to continue.
+        ClientError, NodesError: see :class:`.FedPart`; Flower marks the run as failed.
+    """
+    config = read_run_config(context.run_config)
+    out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
+    if resume and not out:
+        raise ValueError("resume continues the run in a folder; give its absolute path as out.")
+    with _folder(out) as folder:
+        if resume:
+            config = continued_config(folder, config)
+        summary: dict[str, Any] = run_experiment(
+            config.model_copy(update={"engine": "flower"}),
+            folder,
+            resume=resume,
+            engine=lambda experiment, federation: nullcontext(GridEngine(federation, grid)),
+            progress=Progress(),
+        )
+    log(INFO, "Summary:")
+    for name, value in summary.items():
+        log(INFO, "\t%s: %s", name, value)
+
+
+def _folder(out: str) -> AbstractContextManager[str]:
+    """The folder of results: the one that was asked for, or one that is thrown away."""
+    if not out:
+        return tempfile.TemporaryDirectory()
+    if not Path(out).is_absolute():
+        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
+    return nullcontext(out)

@@ -1,0 +1,64 @@
+"""The lines of metrics.jsonl."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedpart import RoundReport
+from fedpart.centralised.fit import TrainingReport
+
+Report = RoundReport | TrainingReport
+
+
+def metrics_line(report: Report) -> dict[str, Any]:
+    """A report as a line of ``metrics.jsonl``; the same run gives the same line, ``seconds`` apart.
+
+    Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
+    (nats), ``upload_bytes, download_bytes`` (summed over the cohort), ``cohort`` (client numbers),
+    ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
+    and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
+    (whether they were enough) and, with privacy, ``epsilon`` (spent so far). Of centralised training, where a
+    report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
+    ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
+
+    Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
+    ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example).
+    """
+    line: dict[str, Any]
+    if isinstance(report, RoundReport):
+        line = {
+            "round": report.round,
+            "seconds": round(report.seconds, 4),
+            "train_loss": report.train_loss,
+            "upload_bytes": report.upload_bytes,
+            "download_bytes": report.download_bytes,
+            "cohort": report.cohort,
+            "skipped": report.skipped,
+            "refused": report.refused,
+            "replies": report.replies,
+            "stepped": report.stepped,
+        }
+        if report.epsilon is not None:
+            line["epsilon"] = report.epsilon
+    else:
+        line = {
+            "iteration": report.iteration,
+            "seconds": round(report.seconds, 4),
+            "train_loss": report.train_loss,
+            "lml": report.lml,
+        }
+    line["psi"] = {"raw": report.psi, "physical": report.physical}
+    if report.val_nll is not None:
+        line |= {"val_accuracy": report.val_accuracy, "val_nll": report.val_nll}
+    plain: dict[str, Any] = finite(line)
+    return plain
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null in their place."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,273 @@
+"""RunDirectory: the folder that a run leaves behind, complete and readable at every moment."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import safetensors.torch
+import torch
+import yaml
+
+from fedpart.training.files import kept, previous_of, replace
+from fedpart.training.state import ModelState
+from simulations.config.file import read_yaml
+from simulations.config.load import Config, ConfigError, ExperimentConfig, kind_of
+from simulations.folders.metrics import Report, finite, metrics_line
+from simulations.folders.run_images import Images, write_images
+
+CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
+    "config.yaml",
+    "metrics.jsonl",
+    "summary.json",
+    "state.safetensors",
+    "checkpoint.pt",
+)
+
+
+class RunDirectory:
+    """The files of one run.
+
+    - ``config.yaml``: the resolved configuration; ``images.json``: which images of the user's it is made of;
+    - ``metrics.jsonl``: a line per round, or per report of centralised training, see
+      :func:`.metrics_line`;
+    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
+      as ``checkpoint.previous.pt``;
+    - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
+
+    While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
+
+    Raises (all methods that write):
+        DiskFull: what was saved before is whole.
+    """
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config = path, config
+        self._lock = _lock(path)
+        self._metrics: IO[str] | None = None
+
+    @classmethod
+    def create(cls, path: str | Path, config: Config, images: Images | None = None) -> RunDirectory:
+        """Start a run in a folder that is new, or has no run in it; with ``images`` if they are its data.
+
+        Raises:
+            FileExistsError: a run is there already.
+        """
+        path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise FileExistsError(f"{path} is a file; choose a folder with --out.")
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path, config)
+        try:
+            refuse_existing(path)
+            write_images(path, images)
+            run._write_config()
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @classmethod
+    def reopen(cls, path: str | Path, config: Config) -> RunDirectory:
+        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
+        saved_config(path)  # refuses what is no run
+        return cls(Path(path), config)
+
+    @property
+    def checkpoint(self) -> Path:
+        """File of the checkpoint."""
+        return self.path / CHECKPOINT
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is one, or the one before it."""
+        return bool(kept(self.checkpoint))
+
+    def rewind(self, until: int) -> list[dict[str, Any]]:
+        """Drop the metrics of what comes after ``until``, for it will be run again; the lines that stay.
+
+        What ``config.yaml`` says is what is run from here on.
+
+        Raises:
+            ValueError: lines are missing.
+        """
+        clock = self.config.clock
+        lines = [line for line in read_metrics(self.path) if line[clock.name] <= until]
+        wanted = self.config.recorded(until)
+        if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
+            raise ValueError(
+                f"{self.path / METRICS} does not hold the {clock.total} 1 to {until} that the checkpoint has "
+                f"behind it; start the run anew with --out."
+            )
+        if isinstance(self.config, ExperimentConfig):  # a shorter run evaluated its last round, out of turn
+            for line in lines:
+                if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
+                    line.pop("val_accuracy", None)
+                    line.pop("val_nll", None)
+        self.close_metrics()
+        content = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        with self._room():
+            _replace(self.path / METRICS, content.encode())
+            if self.config != saved_config(self.path):
+                self._write_config()
+        return lines
+
+    def record(self, report: Report, **more: Any) -> dict[str, Any]:
+        """Append a report to ``metrics.jsonl``, and what else is known at it; what was written."""
+        line = metrics_line(report) | finite(more)
+        with self._room():
+            if self._metrics is None:
+                self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
+            self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            self._metrics.flush()
+        return line
+
+    def save(self, state: ModelState) -> None:
+        """Write the checkpoint; the metrics of what is behind it are on the disk before it is."""
+        with self._room():
+            if self._metrics is not None:
+                os.fsync(self._metrics.fileno())
+            state.save(self.checkpoint)
+
+    def finish(self, state: ModelState, summary: dict[str, Any]) -> None:
+        """Write ``state.safetensors`` (``w/<name>``, ``psi/<name>``, float32), then ``summary.json``."""
+        tensors = {f"w/{name}": tensor for name, tensor in state.tensors().items()}
+        tensors |= {f"psi/{name}": tensor for name, tensor in state.psi_tensors().items()}
+        plain = {k: t.detach().to("cpu", torch.float32, copy=True).contiguous() for k, t in tensors.items()}
+        text = json.dumps(finite(summary), indent=2, allow_nan=False) + "\n"
+        with self._room():
+            _replace(self.path / STATE, safetensors.torch.save(plain))
+            _replace(self.path / SUMMARY, text.encode())
+
+    def close_metrics(self) -> None:
+        """Close ``metrics.jsonl``."""
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def close(self) -> None:
+        """Close the files and let other processes in."""
+        self.close_metrics()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """A full disk becomes one sentence; a line that was not written is given up."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            metrics, self._metrics = self._metrics, None
+            if metrics is not None:
+                with suppress(OSError):
+                    metrics.close()
+            from simulations.building.experiment import DiskFull  # which is built on top of this module
+
+            raise DiskFull(
+                f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
+                f"room, and continue the run with --resume {self.path}."
+            ) from error
+
+    def _write_config(self) -> None:
+        text = yaml.safe_dump(self.config.resolved(), sort_keys=False, width=110, default_flow_style=None)
+        _replace(self.path / CONFIG, text.encode())
+
+
+def holds_run(path: str | Path) -> bool:
+    """Whether the folder has any file of a run in it."""
+    names = (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT, previous_of(Path(CHECKPOINT)).name)
+    return any((Path(path) / name).exists() for name in names)
+
+
+def refuse_existing(path: str | Path) -> None:
+    """Never write into a folder that holds a run.
+
+    Raises:
+        FileExistsError: it does.
+    """
+    if holds_run(path):
+        raise FileExistsError(
+            f"{path} already holds a run; continue it with --resume {path}, or choose another folder "
+            f"with --out."
+        )
+
+
+def saved_config(path: str | Path) -> Config:
+    """The configuration of the run in a folder, of whatever kind that is.
+
+    Raises:
+        ConfigError: no run is there, or its configuration does not fit this version.
+    """
+    file = Path(path) / CONFIG
+    if not file.is_file():
+        raise ConfigError(f"{path} holds no run (there is no {CONFIG}); start one there with --out {path}.")
+    data = read_yaml(file)
+    return kind_of(data).from_dict(data, str(file))
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out.
+
+    Raises:
+        ConfigError: another line is damaged.
+    """
+    file = Path(path) / METRICS
+    if not file.exists():
+        return []
+    lines = file.read_bytes().split(b"\n")[:-1]  # what follows the last newline is empty, or torn
+    remedy = f"delete {path} and run it again"
+    return [_object(line, f"Line {number} of {file}", remedy) for number, line in enumerate(lines, start=1)]
+
+
+def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
+    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
+
+    A run that is being extended keeps the summary of its earlier end until it is through.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    file = Path(path) / SUMMARY
+    if not file.exists():
+        return None
+    summary = _object(file.read_bytes(), str(file), "delete it and continue the run")
+    return summary if config is None or summary.get(config.clock.total, 0) >= config.length else None
+
+
+def _object(text: bytes, source: str, remedy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{source} is damaged (it holds no JSON object); {remedy}.")
+    return found
+
+
+def _replace(path: Path, content: bytes) -> None:
+    replace(path, lambda file: file.write(content))
+
+
+def _lock(path: Path) -> int | None:
+    """Keep other processes out of the folder until closed, or until this process dies."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FileExistsError(
+            f"Another process is running in {path}; wait for it, or choose another folder."
+        ) from None
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -1,0 +1,102 @@
+"""Which images a run is made of: written down when it starts, compared when it goes on or counts as done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpart.data import image_listing, listing_digest
+from fedpart.training.files import replace
+from simulations.config.load import Config, ConfigError
+
+IMAGES = "images.json"
+
+Images = dict[str, dict[str, Any]]
+"""``{"images": number, "digest": of names and sizes}`` by class."""
+
+
+def listed_images(config: Config) -> Images | None:
+    """The images that a configuration names, now; None: its data have a name that says what they are.
+
+    Raises:
+        FileNotFoundError, ValueError: they cannot be listed.
+    """
+    if config.data != "image_folder" or config.data_dir is None:
+        return None
+    return {
+        label: {"images": len(files), "digest": listing_digest(files)}
+        for label, files in image_listing(config.data_dir).items()
+    }
+
+
+class KnownImages:
+    """What several configurations are made of, each folder listed once; None where it cannot be listed."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str | None], Images | None] = {}
+
+    def of(self, config: Config) -> Images | None:
+        """As :func:`listed_images`, for runs that are done and need their data no more."""
+        key = config.data, config.data_dir
+        if key not in self._found:
+            try:
+                self._found[key] = listed_images(config)
+            except (OSError, ValueError):
+                self._found[key] = None
+        return self._found[key]
+
+
+def write_images(folder: Path, images: Images | None) -> None:
+    """Write ``images.json``, if there is anything to write."""
+    if images is not None:
+        content = json.dumps(images, indent=2, ensure_ascii=False) + "\n"
+        replace(folder / IMAGES, lambda file: file.write(content.encode()))
+
+
+def changed_images(folder: Path, now: Images | None) -> list[str]:
+    """How the images differ from those that a run started with: ``owl: 15 images there, 5 here``.
+
+    Empty if they do not, or if it is not known: a run of an earlier version has not written it.
+
+    Raises:
+        ConfigError: ``images.json`` is damaged.
+    """
+    file = folder / IMAGES
+    if now is None or not file.is_file():
+        return []
+    try:
+        then: Images = json.loads(file.read_text(encoding="utf-8"))
+        before = {label: (entry["images"], entry["digest"]) for label, entry in then.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} cannot be read; delete {folder} and run it anew.") from error
+    after = {label: (entry["images"], entry["digest"]) for label, entry in now.items()}
+    found = []
+    for label in sorted(before.keys() | after.keys()):
+        (there, old), (here, new) = (images.get(label, (0, "")) for images in (before, after))
+        if there != here:
+            found.append(f"{label}: {there or 'no'} images there, {here or 'none'} here")
+        elif old != new:
+            found.append(f"{label}: images of other names or sizes")
+    return found
+
+
+def refuse_changed_images(folder: str | Path, now: Images | None) -> None:
+    """Refuse to continue the run in ``folder`` on other images than it started with.
+
+    Raises:
+        ConfigError: they are others; the message names the classes.
+    """
+    found = changed_images(Path(folder), now)
+    if found:
+        raise ConfigError(
+            f"The images are not those that the run in {folder} started with ({in_short(found)}); bring them "
+            f"back, or start a new run with --out."
+        )
+
+
+def in_short(differing: Sequence[str]) -> str:
+    """The first three of some differences, and how many more there are."""
+    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+    return f"{', '.join(differing[:3])}{more}"

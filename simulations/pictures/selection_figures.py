@@ -1,0 +1,118 @@
+"""The picture of a selection: evidence, accuracy and log-likelihood against the value (Figure 2a)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simulations.config.score import Score
+from simulations.pictures.figures import COLOURS, EVIDENCE, canvas, draw_band, dress, legend_above, marks
+from simulations.results.curves import Band
+from simulations.results.selection import Column, Selection, ValueScores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Panels: what is drawn, with its label and the factor to the unit.
+_PANELS = (
+    (("lml",), "{evidence} [nats]", 1.0),
+    (("train_accuracy", "test_accuracy"), "accuracy [%]", 100.0),
+    (("train_log_likelihood", "test_log_likelihood"), "log-likelihood\n[nats per example]", 1.0),
+)
+_TITLES = {
+    "partitioned": "Partitioned networks",
+    "separate": "Separate networks",
+    "laplace": "Plain networks",
+}
+_DECADES = 30.0  # largest over smallest value from which an axis is logarithmic
+_LONGEST, _LINE = 24, 45  # characters of a value that are shown; of all values that fit side by side
+
+
+def plot_selection(selection: Selection, out: Path) -> Path | None:
+    """Draw ``select.png`` into ``out``; None if there is nothing to draw."""
+    if not any(row.lml is not None for column in selection.columns for row in column.rows):
+        return None
+    path = out / "select.png"
+    selection_figure(selection).savefig(path, format="png")
+    return path
+
+
+def selection_figure(selection: Selection) -> Figure:
+    """A column of panels per way of scoring: means over seeds, with the standard error as a shade."""
+    seeds = max(len(row.seeds) for column in selection.columns for row in column.rows)
+    spread = f"mean \N{PLUS-MINUS SIGN} standard error over {seeds} seeds" if seeds > 1 else "one seed"
+    columns = len(selection.columns)
+    figure, axes = canvas(f"Model selection, {spread}", len(_PANELS) * columns, columns)
+    for place, column in enumerate(selection.columns):
+        rows = [row for row in column.rows if row.lml is not None]
+        if not rows:
+            continue
+        if _numbers(rows):
+            rows.sort(key=lambda row: row.value)
+        for line, (names, label, factor) in enumerate(_PANELS):
+            ax = axes[line * columns + place]
+            last = line == len(_PANELS) - 1
+            title = _TITLES.get(column.name, column.name) if line == 0 else ""
+            label = label.format(evidence=EVIDENCE[column.evidence])
+            dress(ax, label, selection.key if last else "", title)
+            _panel(ax, column, rows, names, factor)
+    return figure
+
+
+def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, ...], factor: float) -> None:
+    x = _places(rows)
+    for i, name in enumerate(names):
+        scores = [getattr(row, name) for row in rows]
+        if any(score is None for score in scores):
+            continue
+        colour = COLOURS[2] if name == "lml" else COLOURS[1 - i]
+        style = {"ls": "--"} if name.startswith("train") else {}
+        label = name.partition("_")[0] if len(names) > 1 else None
+        draw_band(ax, _band(x, scores, factor), colour, label=label, **style, **marks(i, len(x)))
+    best = x[[row.value for row in rows].index(column.best)]
+    ax.axvline(
+        best, color="0.4", lw=1.2, ls=":", label=f"best: {_text(column.best)}" if names == ("lml",) else None
+    )
+    legend_above(ax, *ax.get_legend_handles_labels())
+    _ticks(ax, x, rows)
+
+
+def _places(rows: list[ValueScores]) -> np.ndarray:
+    """Where values stand on the x axis: numbers where they are, others side by side."""
+    return np.array([row.value for row in rows] if _numbers(rows) else range(len(rows)), dtype=float)
+
+
+def _numbers(rows: list[ValueScores]) -> bool:
+    return all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
+    """A tick for each value, unless there are too many; numbers over decades on a logarithmic axis."""
+    places = x
+    if _numbers(rows) and min(x) > 0 and max(x) > _DECADES * min(x):
+        ax.set_xscale("log")
+        ax.minorticks_off()
+        places = np.log(x)
+    texts = [_text(row.value) for row in rows]
+    room = np.ptp(places) / _LINE * max(map(len, texts))
+    if _numbers(rows) and len(x) > 1 and min(np.diff(np.sort(places))) < room:
+        return
+    ax.set_xticks(x, texts)
+    if not _numbers(rows) and len(rows) * max(map(len, texts)) > _LINE:
+        ax.tick_params(axis="x", labelrotation=20)
+        for text in ax.get_xticklabels():
+            text.set_horizontalalignment("right")
+
+
+def _band(x: np.ndarray, scores: list[Score], factor: float) -> Band:
+    errors = [score.error for score in scores]
+    error = None if any(e is None for e in errors) else factor * np.array(errors, dtype=float)
+    return Band(x, factor * np.array([score.mean for score in scores]), error)

@@ -1,0 +1,1 @@
+"""Ray: clients on Ray actors, on one machine or a cluster."""

@@ -1,0 +1,87 @@
+"""RayEngine: rounds of a federation by the Flower strategy and the Flower client app, on Ray actors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import fedpart.flower.environment  # noqa: F401
+
+# isort: split
+from flwr.clientapp import ClientApp
+
+from fedpart import Federation, RoundReport
+from fedpart.flower.nodes import NodesError
+from fedpart.flower.strategy import FedPart
+from simulations.building.experiment import Experiment, RunError
+from simulations.flower.config import run_config_of
+from simulations.ray.grid import RayGrid
+
+
+class RayEngine:
+    """Runs rounds on Ray; use it as a context manager.
+
+    Args:
+        experiment: with ``config``, from which every actor builds the experiment anew.
+        federation: the state; continued from where it is.
+        workers: actors; None: one per CPU core.
+        address: of a Ray cluster, on whose machines fedpart must be installed; None: this machine.
+
+    Raises (on entering it):
+        RunError: there is no cluster at that address.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        self.federation, self._address = federation, address
+        settings = federation.protocol.settings
+        self._start = lambda: RayGrid(
+            _load,
+            settings.clients,
+            run_config_of(experiment.config),
+            workers=workers,
+            address=address,
+            gpu=settings.device.startswith("cuda"),
+        )
+
+    def __enter__(self) -> RayEngine:
+        logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
+        try:
+            self.grid = self._start()
+            self.workers = self.grid.workers
+        except OSError as error:
+            if self._address is None:
+                raise
+            raise RunError(
+                f"There is no Ray cluster to join at {self._address!r} ({error}); start one with `ray start "
+                f"--head`, or leave ray_address out."
+            ) from error
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.grid.close()
+
+    def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
+        """Run until ``rounds`` rounds are complete.
+
+        Raises:
+            ClientError: a client failed, and the settings say ``fail``.
+            RunError: the actors are not the configuration's clients.
+        """
+        try:
+            FedPart(self.federation, on_round=on_round).run(self.grid, rounds)
+        except NodesError as error:
+            raise RunError(str(error)) from error
+
+
+def _load() -> ClientApp:
+    """The client app; called in every actor."""
+    from simulations.flower.client import app
+
+    return app

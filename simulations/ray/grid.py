@@ -1,0 +1,274 @@
+"""RayGrid: Flower's Grid over Ray actors in which the ClientApp runs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+import fedpart.flower.environment  # noqa: F401
+
+# isort: split
+import cloudpickle
+import ray
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from simulations.ray.actor import FIRST_NODE, Actor, error_reply, unpack
+from simulations.ray.cluster import join
+from simulations.ray.slot import make_slots
+
+RUN_ID = 1
+WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
+DEATHS = 3  # a message that kills its actor this often becomes an error
+
+
+def claim_identity(run_id: int = RUN_ID) -> None:
+    """Let this process create messages outside Flower's own runtimes (a private interface of Flower)."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SUPERLINK_NODE_ID
+
+
+class _Task:
+    """A message on its way: without its arrays, which travel once for all messages that share them."""
+
+    def __init__(self, message: Message, arrays: dict[str, Any], pushed: bool) -> None:
+        self.message, self.arrays = message, arrays  # arrays: by record name, references into Ray's store
+        self.pushed = pushed  # nobody may ever ask for the reply: no actor waits until it is taken
+        self.id: str = message.metadata.message_id
+        self.deaths = 0
+
+
+class _Actor:
+    """An actor, and the calls for it: their messages that it has not answered yet. The first call is sent."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self.calls: deque[deque[_Task]] = deque()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
+        self.handle = self._start()
+        self.replies: Any = None  # to the call that is sent: references, as they come
+
+    def send(self) -> None:
+        """Send the first call, unless it is sent."""
+        if self.calls and self.replies is None:
+            messages, arrays = zip(*((task.message, task.arrays) for task in self.calls[0]), strict=True)
+            waiting, slots = (None, ()) if self.calls[0][0].pushed else (WAITING, self.slots)
+            options = {"num_returns": "streaming", "_generator_backpressure_num_objects": waiting}
+            method = self.handle.answer.options(**options)
+            self.replies = method.remote(messages, arrays, [slot.address for slot in slots])
+
+    def next(self) -> Message:
+        """The next reply to the call that is sent."""
+        reply = unpack(ray.get(next(self.replies)), self.slots[0] if self.slots else None)
+        self.slots.rotate(-1)
+        return reply
+
+    def pop(self) -> _Task:
+        """The message that is answered next; its call is over with the last one."""
+        task = self.calls[0].popleft()
+        if not self.calls[0]:
+            self.calls.popleft()
+            self.replies = None
+        return task
+
+    def stop(self) -> None:
+        """Give up the call that is sent, once the client that runs is done."""
+        if self.replies is not None:  # it could be sent
+            ray.cancel(self.replies)
+        self.replies = None
+
+    def replace(self) -> None:
+        """Another process, with slots of its own: the former may still write to those that it has."""
+        ray.kill(self.handle)
+        self._begin()
+
+
+class RayGrid(Grid):
+    """A Grid whose nodes 0..N-1 share a few Ray actors; use it as a context manager.
+
+    It waits for results without polling, sends an actor all its messages in one call, puts arrays that
+    messages share into Ray's store once, and replaces an actor that dies, whose messages then run again.
+    However many messages :meth:`send_and_receive` sends, few replies are there while one such stream is read
+    at a time: an actor goes on when those before have been taken.
+    Context.state is not kept.
+
+    Args:
+        load: returns the ClientApp; called once in every actor.
+        clients: N; client i is the node with partition-id i.
+        run_config: of every node's context.
+        workers: actors, if the cluster has as many CPU cores; None: one per core.
+        address: of a Ray cluster; None: start one here, unless this process is connected already.
+        gpu: let the actors share the cluster's GPUs.
+
+    Raises:
+        OSError: there is no cluster at ``address``.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], ClientApp],
+        clients: int,
+        run_config: Mapping[str, Any] | None = None,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        gpu: bool = False,
+    ) -> None:
+        claim_identity()
+        self._run, self._clients = Run.create_empty(RUN_ID), clients
+        self._owns_ray = not ray.is_initialized()
+        if self._owns_ray:
+            join(address, workers)
+        resources = ray.cluster_resources()
+        cores = int(resources.get("CPU", 1))
+        self.workers = max(1, min(workers or cores, cores, clients))
+        remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(Actor)
+        arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
+        self._actors = [_Actor(lambda: remote.remote(*arguments)) for _ in range(self.workers)]
+        self._replies: dict[str, Message] = {}
+
+    def __enter__(self) -> RayGrid:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the actors, and Ray if this grid has started it."""
+        for actor in self._actors:
+            ray.kill(actor.handle)
+        self._actors = []
+        if self._owns_ray:
+            ray.shutdown()
+
+    def set_run(self, run: Run) -> None:
+        """Set the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A new message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Ids of all nodes."""
+        return [FIRST_NODE + client for client in range(self._clients)]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send messages; returns their ids."""
+        tasks = self._tasks(messages, pushed=True)
+        self._send(tasks)
+        return [task.id for task in tasks]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that are there."""
+        now = time.monotonic()
+        for actor in self._actors:
+            while self._receive(actor, now):
+                pass
+        return [self._replies.pop(i) for i in message_ids if i in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Send messages; the replies in the order of the messages, each as soon as it is its turn.
+
+        The messages go out when the first reply is asked for. What is missing after ``timeout`` seconds is
+        given up.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return self._stream(self._tasks(messages, pushed=False), deadline)
+
+    def _stream(self, tasks: list[_Task], deadline: float | None) -> Iterator[Message]:
+        try:
+            for task, actor in self._send(tasks):
+                while task.id not in self._replies and self._receive(actor, deadline):
+                    pass
+                if task.id in self._replies:
+                    yield self._replies.pop(task.id)
+        finally:  # whoever takes the replies may stop before the last one
+            late = deadline is not None and time.monotonic() >= deadline
+            self._drop(tasks, _Actor.replace if late else _Actor.stop)
+
+    def _tasks(self, messages: Iterable[Message], pushed: bool) -> list[_Task]:
+        stored: dict[int, Any] = {}  # references by identity of the record
+
+        def store(record: ArrayRecord) -> Any:
+            if id(record) not in stored:
+                stored[id(record)] = ray.put(record)
+            return stored[id(record)]
+
+        tasks = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(uuid4())
+            arrays = {name: store(r) for name, r in message.content.items() if isinstance(r, ArrayRecord)}
+            rest = RecordDict({name: r for name, r in message.content.items() if name not in arrays})
+            tasks.append(_Task(Message(metadata=message.metadata, content=rest), arrays, pushed))
+        return tasks
+
+    def _send(self, tasks: list[_Task]) -> list[tuple[_Task, _Actor]]:
+        """Deal messages out, one call per actor, beginning with those that have least to do."""
+        actors = sorted(self._actors, key=lambda actor: sum(map(len, actor.calls)))
+        for first, actor in enumerate(actors[: len(tasks)]):
+            actor.calls.append(deque(tasks[first :: len(actors)]))
+            actor.send()
+        return list(zip(tasks, itertools.cycle(actors)))
+
+    def _receive(self, actor: _Actor, deadline: float | None) -> bool:
+        """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
+        rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if actor.replies is None or not ray.wait([actor.replies], timeout=rest)[0]:
+            return False
+        task = actor.calls[0][0]
+        try:
+            reply = actor.next()
+        except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled; it ends the call
+            reply = error_reply(task.message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            actor.replies = None
+        except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
+            actor.replace()
+            task.deaths += 1
+            if task.deaths < DEATHS:
+                actor.calls.appendleft(deque([actor.pop()]))  # alone, which shows whether it is to blame
+                actor.send()
+                return True
+            why = f"its process died {DEATHS} times ({str(error).splitlines()[0]})"
+            reply = error_reply(task.message, ErrorCode.CLIENT_APP_CRASHED, why)
+        actor.pop()
+        actor.send()
+        reply.metadata.__dict__["_message_id"] = str(uuid4())
+        self._replies[task.id] = reply
+        return True
+
+    def _drop(self, tasks: Iterable[_Task], end: Callable[[_Actor], None]) -> None:
+        """Forget messages; ``end`` is called of actors that have a call with some of them."""
+        dropped = {task.id for task in tasks}
+        for actor in self._actors:
+            if actor.calls and actor.calls[0][0].id in dropped:
+                end(actor)
+            actor.calls = deque(call for call in actor.calls if call[0].id not in dropped)
+            actor.send()
+        for one in dropped:
+            self._replies.pop(one, None)

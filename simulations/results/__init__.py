@@ -1,0 +1,1 @@
+"""Results: numbers read from run folders, and their tables."""

@@ -1,0 +1,244 @@
+"""Comparison: what was found out about several methods, as a table for terminal, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from simulations.config.published import Published
+from simulations.config.score import Score
+from simulations.results.curves import byte_text
+from simulations.results.psi_parts import PsiParts, Quantity
+from simulations.results.scores import MethodScores
+from simulations.results.tables import (
+    COLUMNS,
+    DIFFERENCE,
+    EQUAL_UPLOAD,
+    HELD_OUT,
+    LF,
+    counted,
+    markdown_table,
+    terminal_row,
+    terminal_table,
+    write_csv,
+)
+
+DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
+CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
+LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
+AGAINST = (
+    "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
+    "in standard errors of the difference"
+)
+
+
+def caption_of(paper: bool) -> str:
+    """What the numbers of a table are; ``paper``: with a column of differences from the paper's."""
+    return "; ".join((CAPTION, *([AGAINST] if paper else []), LAST_TEN))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that ended with an error: the sentence for people, the traceback for developers."""
+
+    method: str
+    seed: int
+    error: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``fedpart compare`` found.
+
+    Attributes:
+        rows: one per method, in the order asked for.
+        failures: cells without a result.
+        notes: sentences about what makes the rows less comparable than they look.
+        metric: ``val_accuracy``, or ``val_nll`` where there is no accuracy.
+        rounds, seeds: of every method, as asked for.
+        config: the configuration that all cells share.
+        published: the paper's numbers for the same cell; None if the configuration names none.
+    """
+
+    rows: list[MethodScores]
+    failures: list[Failure]
+    notes: list[str]
+    metric: str
+    rounds: int
+    seeds: list[int]
+    config: dict[str, Any]
+    published: Published | None = None
+
+    @property
+    def caption(self) -> str:
+        """What the numbers of the table are."""
+        return caption_of(paper=self.published is not None)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences: the notes, and how the paper's runs were of another length."""
+        if self.published is None or self.published.rounds == self.rounds:
+            return self.notes
+        rounds = f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
+        return [*self.notes, rounds]
+
+    def title(self) -> str:
+        """What the rows have in common."""
+        counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
+        shared = "data and clients" if self.notes else "data, clients and cohorts"
+        return f"{counts}; the same {shared}"
+
+    def cells(self, paper: bool = False) -> tuple[list[str], list[list[str]]]:
+        """The table for people: headings, and a row of texts per method; a text may have several lines.
+
+        Args:
+            paper: with the columns for the paper's numbers even if there are none.
+        """
+        accuracy = self.metric == "val_accuracy"
+        what, unit = ("accuracy", "[%]") if accuracy else ("loss", "[nats]")
+        factor, digits = (100.0, 2) if accuracy else (1.0, 4)
+        paper = paper or self.published is not None
+        head = ["method", f"validation\n{what} {unit}"]
+        head += [f"paper\n{what} {unit}", DIFFERENCE] if paper else []
+        head += [EQUAL_UPLOAD[unit], f"test\n{what} {unit}", HELD_OUT, "upload [%\nof FedAvg]"]
+        head += ["upload", "download", "seconds", "learned"]
+        rows = []
+        for row in self.rows:
+            missing = len(row.seeds) < len(self.seeds)
+            theirs, difference = self.theirs(row.method), self.difference(row)
+            texts = [
+                f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
+                _shown(row.validation, lambda score: score.text(factor, digits)),
+            ]
+            if paper:
+                texts += [
+                    _shown(theirs, lambda score: score.text(100, 1)),
+                    DASH if difference is None else f"{difference:+.1f}",
+                ]
+            texts += [
+                _shown(row.equal_upload, lambda score: score.text(factor, digits)),
+                _shown(row.test, lambda score: score.text(factor, digits)),
+                _shown(row.held_out, lambda score: f"{100 * score.mean:.1f}"),
+                _shown(row.upload_ratio, lambda score: f"{100 * score.mean:.1f}"),
+                _shown(row.upload_bytes, lambda score: byte_text(score.mean)),
+                _shown(row.download_bytes, lambda score: byte_text(score.mean)),
+                _shown(row.seconds, lambda score: f"{score.mean:.1f}"),
+                "\n".join(_learned(row)) or DASH,
+            ]
+            rows.append(texts)
+        return head, rows
+
+    def theirs(self, method: str) -> Score | None:
+        """What the paper reports for a method, a fraction."""
+        if self.published is None or self.metric != "val_accuracy":
+            return None
+        return self.published.accuracy.get(method)
+
+    def difference(self, row: MethodScores) -> float | None:
+        """A row's distance from the paper, see :meth:`.Score.difference`."""
+        theirs = self.theirs(row.method)
+        return None if row.validation is None or theirs is None else row.validation.difference(theirs)
+
+    def table(self) -> RenderableType:
+        """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
+        head, rows = self.cells()
+        table = terminal_table(head, self.title(), self.caption)
+        for row in rows:
+            table.add_row(*map(Text, terminal_row(head, row)))
+        learned = [
+            f"{row[0].replace(LF, ' ')} learned: {row[-1].replace(LF, '; ')}"
+            for row in rows
+            if row[-1] != DASH
+        ]
+        held_out = [
+            f"{row.method} held out {100 * row.held_out.mean:.1f}% of the clients' examples."
+            for row in self.rows
+            if row.held_out is not None and row.held_out.mean > 0
+        ]
+        return Group(table, *map(Text, [*learned, *held_out]))
+
+    def markdown(self, pictures: Sequence[Path] = ()) -> str:
+        """A page with the table, what failed, and the pictures (in the page's folder)."""
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
+        lines += markdown_table(*self.cells())
+        for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
+            lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
+        for picture in pictures:
+            lines += ["", f"![{picture.stem.replace('_', ' against ')}]({picture.name})"]
+        return "\n".join(lines) + "\n"
+
+    def failed(self) -> list[str]:
+        """A sentence per cause, naming its cells."""
+        causes: dict[str, list[str]] = {}
+        for failure in self.failures:
+            causes.setdefault(failure.error, []).append(f"{failure.method} seed {failure.seed}")
+        return [f"{', '.join(cells)}: {error}" for error, cells in causes.items()]
+
+    def write(self, out: Path, pictures: Sequence[Path] = ()) -> None:
+        """Write ``comparison.md``, and ``comparison.csv`` and ``.json`` with fractions and bytes."""
+        (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
+        text = json.dumps(asdict(self), indent=2, allow_nan=False, ensure_ascii=False)
+        (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
+        write_csv(out / "comparison.csv", self.flat())
+
+    def flat(self) -> list[dict[str, Any]]:
+        """A row of numbers per method, by column: fractions, bytes, seconds, psi in physical units."""
+        return [self._flat(row) for row in self.rows]
+
+    def _flat(self, row: MethodScores) -> dict[str, Any]:
+        scores = {
+            f"{self.metric}_last10": row.validation,
+            **({"paper": self.theirs(row.method)} if self.published is not None else {}),
+            f"{self.metric}_last10 at equal upload": row.equal_upload,
+            self.metric.replace("val_", "test_"): row.test,
+            "held_out_share": row.held_out,
+            "upload_ratio": row.upload_ratio,
+            "upload_bytes": row.upload_bytes,
+            "download_bytes": row.download_bytes,
+            "seconds": row.seconds,
+            **row.psi,
+        }
+        flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
+        if self.published is not None:
+            difference = self.difference(row)
+            flat["difference from paper [standard errors]"] = "" if difference is None else difference
+        for key, score in scores.items():
+            flat[key] = "" if score is None else score.mean
+            flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
+        for key, values in row.chosen.items():
+            flat[key] = "; ".join(_single(values))
+        return flat
+
+
+def _shown(score: Score | None, text: Callable[[Score], str]) -> str:
+    return DASH if score is None else text(score)
+
+
+def _learned(row: MethodScores) -> list[str]:
+    """Rotation range and dropout rates; where there are neither, the first three others."""
+    psi, parts = row.psi, PsiParts.of(row.psi)
+    lines = []
+    for names in parts.angles:
+        low, high = (psi[name].mean for name in names)  # sorted in every run
+        lines.append(f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}")
+    if parts.rates:
+        lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
+    grid = {f"dropout of {Quantity.parse(name).module}": _single(own) for name, own in row.chosen.items()}
+    if len({tuple(values) for values in grid.values()}) == 1:
+        grid = {"dropout": next(iter(grid.values()))}
+    for name, values in grid.items():
+        lines.append(f"{name} {', '.join(values)} % (chosen{', by seed' if len(values) > 1 else ''})")
+    return lines or [f"{name} {score.mean:.4g}" for name, score in list(psi.items())[:3]]
+
+
+def _single(values: Sequence[float]) -> list[str]:
+    """A text per seed, or one if the seeds agree."""
+    texts = [f"{value:.4g}" for value in values]
+    return texts if len(set(texts)) > 1 else texts[:1]

@@ -1,0 +1,203 @@
+"""Curves: what a finished run recorded, read back from its folder as arrays over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations.config.file import ConfigError
+from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
+from simulations.results.psi_parts import PsiParts
+
+Array = NDArray[np.float64]
+LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
+TRAFFIC = {  # what a curve may be drawn against, besides rounds
+    "bytes": ("upload_bytes", "download_bytes"),
+    "upload": ("upload_bytes",),
+    "download": ("download_bytes",),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run as its folder tells it.
+
+    Attributes:
+        folder: where it lies.
+        metrics: the lines of metrics.jsonl, one per round or per report of centralised training, ascending.
+        summary: summary.json; empty if the run is not finished.
+    """
+
+    folder: Path
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Read a run folder.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+            ConfigError: a file is damaged, or the metrics end before the run does.
+        """
+        folder = Path(folder)
+        if not (folder / CONFIG).is_file():
+            raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
+        run = cls(folder, read_metrics(folder), read_summary(folder) or {})
+        if run.summary and not (run.metrics and run.metrics[-1][run.clock] >= run.summary[f"{run.clock}s"]):
+            raise ConfigError(
+                f"{folder / METRICS} ends before the finished run does; delete {folder} and run it again."
+            )
+        return run
+
+    @property
+    def clock(self) -> str:
+        """What the run counts: ``round`` or ``iteration``."""
+        return "iteration" if self.metrics and "iteration" in self.metrics[0] else "round"
+
+    @property
+    def evidence(self) -> str:
+        """Which estimate of the evidence its ``lml`` is: a key of :data:`.NAMES`."""
+        return str(getattr(saved_config(self.folder), "evidence", "lml"))
+
+    def counts(self, length: int | None = None) -> Array:
+        """The clock at the lines of the metrics, or the first ``length`` of them."""
+        return np.array([line[self.clock] for line in self.metrics[:length]], dtype=float)
+
+    def curve(self, key: str) -> tuple[Array, Array]:
+        """Clock ``[n]`` and values ``[n]`` of a metric, where it was recorded."""
+        points = [(line[self.clock], line[key]) for line in self.metrics if line.get(key) is not None]
+        counts, values = zip(*points, strict=True) if points else ((), ())
+        return np.array(counts, dtype=float), np.array(values, dtype=float)
+
+    def traffic(self, kind: str = "bytes") -> Array:
+        """Cumulative bytes of the cohorts after each round, ``[rounds]``; kinds are those of TRAFFIC."""
+        return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
+
+    def total(self, key: str) -> float:
+        """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
+        return float(sum(line[key] for line in self.metrics))
+
+    def alike(self) -> int:
+        """How many lines of the metrics, from the first on, were evaluated on the same validation data.
+
+        All of them, unless ``full_validation_rounds`` has the last ones evaluated on more. (If the run was
+        prolonged, those that were last before are counted in.)
+        """
+        config = saved_config(self.folder)
+        whole = getattr(config, "full_validation_rounds", 0) if config.validation_points else 0
+        return max(len(self.metrics) - whole, 0) or len(self.metrics)
+
+    def last10(self, key: str, upload: float | None = None) -> float | None:
+        """Mean of the last :data:`LAST` evaluations of a metric; None if there were none.
+
+        Args:
+            key: the metric.
+            upload: bytes; of the evaluations when no more than these had been sent, those on other validation
+                data left out (:meth:`alike`). None: of all.
+        """
+        counts, values = self.curve(key)
+        if upload is not None:
+            lines = self.alike()
+            values = values[np.isin(counts, self.counts(lines)[self.traffic("upload")[:lines] <= upload])]
+        return float(moving_average(values)[-1]) if len(values) else None
+
+    def physical(self) -> dict[str, Array]:
+        """psi in physical units, by name: ``[rounds]`` each.
+
+        The ends of a learned range may swap places (it is sampled as ``min + (max - min) u``); here the lower
+        one is ``min``.
+        """
+        lines = [line["psi"]["physical"] for line in self.metrics]
+        names = lines[-1] if lines else ()
+        found = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
+        parts = PsiParts.of(found)
+        for low, high in (*parts.angles, *parts.ranges):
+            found[low], found[high] = np.sort([found[low], found[high]], axis=0)
+        return found
+
+    def learned(self) -> dict[str, Array]:
+        """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
+        return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
+
+
+def moving_average(values: Array) -> Array:
+    """Means of each value and of those before it, :data:`LAST` at most: ``[n]`` of ``[n]`` (App. J.3)."""
+    return np.array([values[max(0, end - LAST) : end].mean() for end in range(1, len(values) + 1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Mean and standard error over seeds along x.
+
+    Attributes:
+        x, mean: ``[n]``.
+        error: ``[n]``, or None with one seed.
+    """
+
+    x: Array
+    mean: Array
+    error: Array | None
+
+
+def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
+    """Average curves ``[n]``, one per seed; the standard error is std(ddof=1) / sqrt(seeds)."""
+    values = np.stack(y)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    return Band(np.stack(x).mean(axis=0), values.mean(axis=0), error)
+
+
+def metric(runs: Mapping[str, Sequence[Run]]) -> str:
+    """What measures the runs: ``val_accuracy``, or ``val_nll`` where no run has an accuracy."""
+    every = [run for own in runs.values() for run in own]
+    accuracy, nll = (any(len(run.curve(key)[0]) for run in every) for key in ("val_accuracy", "val_nll"))
+    return "val_nll" if nll and not accuracy else "val_accuracy"
+
+
+def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
+    """The moving average of a metric over seeds, at the rounds that all runs evaluated.
+
+    Args:
+        runs: one per seed, each averaged along its own evaluations.
+        key: the metric.
+        against: ``rounds``, or a kind of TRAFFIC.
+    """
+    common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
+    xs, ys = [], []
+    for run in runs:
+        rounds, values = run.curve(key)
+        ys.append(moving_average(values)[np.isin(rounds, common)])
+        place = run.counts() if against == "rounds" else run.traffic(against)
+        places = dict(zip(run.counts(), place, strict=True))
+        xs.append(np.array([places[r] for r in common], dtype=float))
+    return band(xs, ys)
+
+
+def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
+    """Psi over seeds against the clock, by name; a number counts as learned if any seed changed it."""
+    physical = [run.physical() for run in runs]
+    learned = {name for run in runs for name in run.learned()}
+    length = min(len(run.metrics) for run in runs)
+    counts = [run.counts(length) for run in runs]
+    names = [name for name in physical[0] if name in learned]
+    return {name: band(counts, [values[name][:length] for values in physical]) for name in names}
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """Bytes per unit and the unit's name (decimal: 1 MB is 10^6 bytes) in which ``largest`` reads well."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= scale:
+            return scale, unit
+    return 1.0, "B"
+
+
+def byte_text(count: float) -> str:
+    """``7.39 MB``: three digits."""
+    scale, unit = byte_unit(count)
+    number = count / scale
+    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"

@@ -1,0 +1,108 @@
+"""Scores: a method's numbers over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulations.config.score import Score
+from simulations.results.curves import Run
+from simulations.results.psi_parts import chosen
+
+SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """One row: a method over its seeds.
+
+    Attributes:
+        method, seeds: what was run.
+        validation: mean of the last ten evaluations of the comparison's metric, a fraction or nats.
+        equal_upload: the same when the run had sent no more than the method that sends least at the same
+            seed (but for a thousandth), all on the same validation data; None while a method's run at one of
+            the seeds is missing.
+        test: after the last round, in the same unit.
+        held_out: share of the clients' examples that they never train on, because the method scores by them.
+        upload_ratio: upload as a fraction of FedAvg's at the same seed, or if that was not run, of the full
+            models that it would have sent.
+        upload_bytes, download_bytes: of all clients in a whole run.
+        seconds: of a run.
+        psi: learned hyperparameters after the last round, in physical units, by name.
+        chosen: those that were chosen from a grid, each seed's by itself: their mean need not be in it.
+    """
+
+    method: str
+    seeds: list[int]
+    validation: Score | None
+    equal_upload: Score | None
+    test: Score | None
+    held_out: Score | None
+    upload_ratio: Score | None
+    upload_bytes: Score | None
+    download_bytes: Score | None
+    seconds: Score | None
+    psi: dict[str, Score]
+    chosen: dict[str, list[float]]
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        runs: Sequence[Run],
+        metric: str,
+        fedavg: Sequence[Run] = (),
+        least: Mapping[int, float] | None = None,
+    ) -> MethodScores:
+        """Summarise a method's finished runs.
+
+        Args:
+            method: its name.
+            runs: one per seed.
+            metric: ``val_accuracy`` or ``val_nll``.
+            fedavg: FedAvg's runs, to compare the upload with.
+            least: see :func:`least_upload`.
+        """
+        baseline = {run.summary["seed"]: run.total("upload_bytes") for run in fedavg}
+        ratios = [
+            run.total("upload_bytes") / baseline[run.summary["seed"]]
+            if run.summary["seed"] in baseline
+            else run.summary["upload_ratio"]
+            for run in runs
+        ]
+        test = metric.replace("val_", "test_")
+        final = [{name: values[-1] for name, values in run.physical().items()} for run in runs]
+        learned = {name for run in runs for name in run.learned()}
+        grid = chosen(final[0] if final else ())
+        names = [name for name in (final[0] if final else ()) if name in learned and name not in grid]
+        psi = {name: Score.of(values[name] for values in final) for name in names}
+        return cls(
+            method=method,
+            seeds=[run.summary["seed"] for run in runs],
+            validation=Score.of(run.last10(metric) for run in runs),
+            equal_upload=Score.of(_within(run, metric, least or {}) for run in runs),
+            test=Score.of(run.summary.get(test) for run in runs),
+            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
+            upload_ratio=Score.of(ratios),
+            upload_bytes=Score.of(run.total("upload_bytes") for run in runs),
+            download_bytes=Score.of(run.total("download_bytes") for run in runs),
+            seconds=Score.of(run.summary["seconds"] for run in runs),
+            psi={name: score for name, score in psi.items() if score is not None},
+            chosen={name: [float(values[name]) for values in final] for name in grid},
+        )
+
+
+def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
+    """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished.
+
+    Rounds that are evaluated on other validation data do not count, see :meth:`Run.alike`.
+    """
+    found: dict[int, list[float]] = {}
+    for run in (run for own in runs.values() for run in own):
+        found.setdefault(run.summary["seed"], []).append(run.traffic("upload")[run.alike() - 1])
+    return {seed: min(sent) for seed, sent in found.items() if len(sent) == len(runs)}
+
+
+def _within(run: Run, metric: str, least: Mapping[int, float]) -> float | None:
+    seed = run.summary["seed"]
+    return run.last10(metric, SLACK * least[seed]) if seed in least else None

@@ -1,0 +1,255 @@
+"""Selection: what was found out about the values of a key, for the terminal, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simulations.config.evidence import NAMES
+from simulations.config.load import TrainingConfig
+from simulations.config.score import Score
+from simulations.folders.metrics import finite
+from simulations.results.comparison import CAPTION
+from simulations.running.summary import git_commit, versions
+
+# What is kept of each run: name here -> key in its summary.json and the factor of that.
+_MEASURES = {
+    "lml": ("lml", 1.0),
+    "train_accuracy": ("train_accuracy", 1.0),
+    "test_accuracy": ("test_accuracy", 1.0),
+    "train_log_likelihood": ("train_nll", -1.0),
+    "test_log_likelihood": ("test_nll", -1.0),
+    "seconds": ("seconds", 1.0),
+}
+
+
+@dataclass(frozen=True)
+class ValueScores:
+    """One value over the repetitions.
+
+    Attributes:
+        value: of the key.
+        seeds: those that the scores are over: every value that has evidence at all has it there, for means
+            over other data are no comparison.
+        lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
+        lml_per_seed: of all seeds that have it.
+    """
+
+    value: Any
+    seeds: list[int]
+    lml: Score | None
+    train_accuracy: Score | None
+    test_accuracy: Score | None
+    train_log_likelihood: Score | None
+    test_log_likelihood: Score | None
+    seconds: Score | None
+    lml_per_seed: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A way to train and to score models, with all values.
+
+    Attributes:
+        name: of the method, or ``laplace``: plain networks.
+        evidence: which estimate ``lml`` is: a key of :data:`.NAMES`.
+        rows: one per value.
+        best: the value with the largest mean evidence; None without any.
+        best_per_seed: the same for each seed that has all values.
+        rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
+            log-likelihood; None where it is not defined.
+    """
+
+    name: str
+    evidence: str
+    rows: list[ValueScores]
+    best: Any
+    best_per_seed: dict[int, Any]
+    rank_correlation: dict[str, float | None]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        evidence: str,
+        config: TrainingConfig,
+        runs: Mapping[str, Sequence[dict[str, Any]]],
+    ) -> Column:
+        """Summarise finished runs.
+
+        Args:
+            name, evidence: of the column.
+            config: whose ``select`` section has the values.
+            runs: summaries by value, in the order of the values.
+        """
+        assert config.select is not None
+        found = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
+        shared = set.intersection(*(set(own) for own in found if own)) if any(found) else set()
+        rows = [_row(value, own, shared) for value, own in zip(config.select.values, found, strict=True)]
+        scored = [row for row in rows if row.lml is not None]
+        seeds = range(config.seed, config.seed + config.select.seeds)
+        complete = [seed for seed in seeds if all(seed in row.lml_per_seed for row in rows)]
+        return cls(
+            name=name,
+            evidence=evidence,
+            rows=rows,
+            best=max(scored, key=lambda row: row.lml.mean).value if scored else None,
+            best_per_seed={
+                seed: max(rows, key=lambda row: row.lml_per_seed[seed]).value for seed in complete
+            },
+            rank_correlation={
+                key: _rank_correlation(scored, key) for key in ("test_accuracy", "test_log_likelihood")
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What ``fedpart select`` found.
+
+    Attributes:
+        key: of the configuration.
+        columns: networks of the configuration, and the plain ones if Laplace was asked for.
+        failures: names of runs without a result, with the reason.
+        config: with its ``select`` section.
+    """
+
+    key: str
+    columns: list[Column]
+    failures: list[tuple[str, str]]
+    config: TrainingConfig
+
+    def table(self) -> RenderableType:
+        """For the terminal, 80 columns wide."""
+        return Group(*(self._table(column) for column in self.columns))
+
+    def _table(self, column: Column) -> RenderableType:
+        what = NAMES[column.evidence]
+        spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
+        title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
+        table = Table(title=title, title_style="bold", caption=caption)
+        table.box, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
+        score = what.replace(" ", "\n")
+        heads = (f"{score}\n[nats]", "train\nacc. [%]", "test\nacc. [%]", "train log-\nlik. [nats]")
+        for head in ("value", *heads, "test log-\nlik. [nats]"):
+            table.add_column(Text(head), justify="right")
+        for row in column.rows:
+            best = row.value == column.best
+            cells = [
+                f"{row.value}{' *' if best else ''}",
+                _text(row.lml, 1.0, 1),
+                _text(row.train_accuracy, 100.0, 1),
+                _text(row.test_accuracy, 100.0, 1),
+                _text(row.train_log_likelihood, 1.0, 3),
+                _text(row.test_log_likelihood, 1.0, 3),
+            ]
+            table.add_row(*map(Text, cells), style="bold" if best else "")
+        if column.best is None:
+            return Group(table, Text(f"no {what} on a seed that all values have"), Text(""))
+        lines = [f"* {what} is largest at {column.best}"]
+        if len(column.best_per_seed) > 1:
+            agree = sum(value == column.best for value in column.best_per_seed.values())
+            lines[0] += f", and on {agree} of {len(column.best_per_seed)} seeds"
+        if any(len(row.lml_per_seed) > len(row.seeds) for row in column.rows):
+            seeds = max(len(row.seeds) for row in column.rows)
+            lines.append(
+                f"all numbers are of the {seeds} seed{'s' * (seeds > 1)} that every value with a result has"
+            )
+        found = {
+            key.replace("_", " ").replace("log ", "log-"): value
+            for key, value in column.rank_correlation.items()
+        }
+        ranks = [f"{value:.2f} with {key}" for key, value in found.items() if value is not None]
+        if ranks:
+            lines.append(f"rank correlation of {what} over values: {', '.join(ranks)}")
+        return Group(table, *map(Text, lines), Text(""))
+
+    def summary(self) -> dict[str, Any]:
+        """What ``summary.json`` holds: ``best_k`` and the rest of the first column at the top."""
+        first, *others = map(_plain, self.columns)
+        assert self.config.select is not None
+        return {
+            "key": self.key,
+            "values": self.config.select.values,
+            "seeds": list(range(self.config.seed, self.config.seed + self.config.select.seeds)),
+            **first,
+            **{column.name: plain for column, plain in zip(self.columns[1:], others, strict=True)},
+            "failures": [{"run": name, "error": error} for name, error in self.failures],
+            "config": self.config.resolved(),
+            "config_hash": self.config.hash(),
+            "versions": versions(),
+            "git_commit": git_commit(),
+        }
+
+    def write(self, out: Path) -> None:
+        """Write ``summary.json`` and ``select.csv``."""
+        text = json.dumps(finite(self.summary()), indent=2, allow_nan=False, ensure_ascii=False)
+        (out / "summary.json").write_text(text + "\n", encoding="utf-8")
+        flat = [_flat(column.name, row) for column in self.columns for row in column.rows]
+        with (out / "select.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(flat)
+
+
+def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
+    runs = [run for seed, run in found.items() if seed in shared]
+    scores = {
+        name: Score.of(None if run[key] is None else factor * run[key] for run in runs)
+        for name, (key, factor) in _MEASURES.items()
+    }
+    per_seed = {seed: run["lml"] for seed, run in found.items()}
+    return ValueScores(value=value, seeds=[run["seed"] for run in runs], lml_per_seed=per_seed, **scores)
+
+
+def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:
+    pairs = [(row.lml.mean, getattr(row, key).mean) for row in rows if getattr(row, key) is not None]
+    if len({lml for lml, _ in pairs}) < 2 or len({score for _, score in pairs}) < 2:
+        return None
+    return float(np.corrcoef([_ranks(values) for values in zip(*pairs, strict=True)])[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Places in ascending order; those of equal values are their mean."""
+    ordered = np.sort(values)
+    return [float(np.flatnonzero(ordered == value).mean()) for value in values]
+
+
+def _plain(column: Column) -> dict[str, Any]:
+    return {
+        "evidence": column.evidence,
+        "best_k": column.best,
+        "best_per_seed": {str(seed): value for seed, value in column.best_per_seed.items()},
+        "rank_correlation": column.rank_correlation,
+        "rows": [
+            asdict(row) | {"lml_per_seed": {str(seed): lml for seed, lml in row.lml_per_seed.items()}}
+            for row in column.rows
+        ],
+    }
+
+
+def _flat(name: str, row: ValueScores) -> dict[str, Any]:
+    flat: dict[str, Any] = {"method": name, "value": row.value, "seeds": len(row.seeds)}
+    for key in _MEASURES:
+        score = getattr(row, key)
+        flat[key] = "" if score is None else score.mean
+        flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
+    return flat
+
+
+def _text(score: Score | None, factor: float, digits: int) -> str:
+    if score is None:
+        return "\N{EM DASH}"
+    if score.error is None:
+        return f"{factor * score.mean:.{digits}f}"
+    return score.text(factor, digits)

@@ -1,0 +1,1 @@
+"""Running: one experiment from its configuration to its summary."""

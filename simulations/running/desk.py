@@ -1,0 +1,124 @@
+"""Desk: where the reports of a run go, and where signals to it arrive."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from fedpart import Dataset
+from fedpart.training.state import ModelState
+from simulations.building.experiment import RunError
+from simulations.config.load import Config, ConfigError
+from simulations.folders.metrics import Report
+from simulations.folders.run_directory import RunDirectory
+from simulations.terminal.progress import Progress
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM stopped the run; a checkpoint is saved.
+
+    Attributes:
+        signal_number: which signal.
+        after: the last completed step, e.g. ``round 3``.
+    """
+
+    def __init__(self, signal_number: int, after: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after {after}")
+        self.signal_number, self.after = signal_number, after
+
+
+class Desk:
+    """Where reports go: to the folder, the checkpoint and the screen; and where signals arrive.
+
+    Attributes:
+        stopped: the number of the signal that came, if one did.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunDirectory,
+        lines: list[dict[str, Any]],
+        progress: Progress,
+        state: ModelState,
+    ) -> None:
+        self.config, self.run, self.lines, self.progress, self.state = config, run, lines, progress, state
+        self.stopped: list[int] = []
+        self._saved = state.completed if run.has_checkpoint else 0
+        self._unseen: Report | None = None
+
+    def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
+        """Add the scores on held-out data to a report, and their time; with at most so many samples."""
+        if not len(validation):
+            return
+        start = time.perf_counter()
+        with one_sentence(RunError, (ValueError,)):
+            scores = self.state.evaluate(validation, samples=samples)
+        report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
+        report.seconds += time.perf_counter() - start
+
+    def record(self, report: Report, **more: Any) -> None:
+        """Write a report's line; it is shown once the checkpoint that is due is there."""
+        self.lines.append(self.run.record(report, **more))
+        self._unseen = report
+
+    def completed(self, last: bool) -> None:
+        """After every step of the clock: the checkpoint that is due, and the end if a signal came.
+
+        Raises:
+            Interrupted: one did.
+        """
+        count = self.state.completed
+        if count % self.config.checkpoint_every == 0 or last:
+            self.save()
+        self.progress.completed(count)
+        if self._unseen is not None:
+            self.progress.report(self._unseen)
+            self._unseen = None
+        if self.stopped and not last:
+            self.save()
+            raise Interrupted(self.stopped[0], f"{self.config.clock.name} {count}")
+
+    def save(self) -> None:
+        """Save what has not been saved."""
+        if self._saved < self.state.completed:
+            self.run.save(self.state)
+            self._saved = self.state.completed
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Let SIGINT and SIGTERM end the run after the step in progress; a second one ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.stopped:
+                signal.signal(number, signal.SIG_DFL)
+                raise KeyboardInterrupt
+            self.stopped.append(number)
+            self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def one_sentence(
+    becomes: type[Exception] = ConfigError,
+    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
+) -> Iterator[None]:
+    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
+    try:
+        yield
+    except expected as error:
+        raise becomes(str(error) or type(error).__name__) from error

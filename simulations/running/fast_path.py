@@ -1,0 +1,102 @@
+"""precision: auto: the precision and memory format in which this machine computes a step fastest."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from fedpart import Batch, Partition, Task
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.gradients import Point, gradients
+from fedpart.task.jobs import Job
+from simulations.building.task import build_task, load_data, torch_threads
+from simulations.config.load import AnyConfig, Config, ExperimentConfig
+from simulations.folders.run_directory import CONFIG, saved_config
+from simulations.running.desk import one_sentence
+from simulations.terminal.progress import Progress
+
+REPEATS = 5
+GAIN = 0.9  # of the seconds of fp32: what is not faster than that is not worth its digits
+
+
+class Choice(NamedTuple):
+    """A way to compute, and how long a step takes it."""
+
+    precision: str
+    channels_last: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        form = ", channels last" if self.channels_last else ""
+        return f"{self.precision}{form}: {1000 * self.seconds:.1f} ms"
+
+
+def settled(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
+    """``config`` with a choice in place of ``precision: auto``.
+
+    Args:
+        config: of one run or several.
+        folder: where they go; runs that are there already decide for those that are added.
+        progress: is told what was measured.
+
+    Raises:
+        ConfigError: the data or the model do not fit; one sentence.
+    """
+    if config.precision != "auto":
+        return config
+    for file in sorted(Path(folder).glob(f"**/{CONFIG}")):
+        earlier = saved_config(file.parent)
+        return _with(config, earlier.precision, earlier.channels_last)
+    with one_sentence():
+        measured = measure(config)
+    if progress is not None:
+        progress.note(f"A step takes, in {'; '.join(map(str, measured))}. The first is used.")
+    return _with(config, measured[0].precision, measured[0].channels_last)
+
+
+def measure(config: Config) -> list[Choice]:
+    """Seconds of a training step of ``config`` in every way that it allows, the best first."""
+    formats = [False] if getattr(config, "execution", "loop") == "vectorised" else [False, True]
+    splits = load_data(config)
+    rows = config.local.batch_size if isinstance(config, ExperimentConfig) else config.batch_size
+    if isinstance(config, ExperimentConfig):
+        rows = min(rows, max(1, len(splits.train) // config.clients))
+    batch = Batch(splits.train.inputs[:rows].to(config.device), splits.train.targets[:rows].to(config.device))
+    shape = tuple(splits.train.inputs.shape[1:])
+    found = []
+    with torch_threads(config.threads):
+        for precision, channels_last in itertools.product(("fp32", "bf16"), formats):
+            way = _with(config, precision, channels_last)
+            task = way.build_method().prepare(build_task(way, splits.num_classes, shape))
+            found.append(Choice(precision, channels_last, _seconds(task, batch, config.device)))
+    exact = found[: len(formats)]  # fp32, which others have to beat clearly
+    return sorted(found, key=lambda choice: choice.seconds * (1 if choice in exact else 1 / GAIN))
+
+
+def _seconds(task: Task, batch: Batch, device: str) -> float:
+    """Of a step of the full network: its loss and gradient, the fastest of some."""
+    partition = Partition(task.parameter_space(1), (1.0,))
+    point = Point(partition.space, partition.initial().to(device))
+    psi, times = task.psi_space.initial().to(device), []
+    for repeat in range(1 + REPEATS):
+        noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
+        start = time.perf_counter()
+        gradients(task, partition, _loss, Job(1, 1), point, psi, batch, noise)
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def _loss(
+    task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+) -> Tensor:
+    return task.loss(w, psi, batch, noise)
+
+
+def _with(config: AnyConfig, precision: str, channels_last: bool) -> AnyConfig:
+    changed = {"precision": precision, "channels_last": channels_last}
+    return type(config).from_dict(config.resolved() | changed)

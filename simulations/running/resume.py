@@ -1,0 +1,83 @@
+"""What a resumed run may change: nothing that decides its numbers, except that it may go on for longer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.folders.run_directory import CONFIG, saved_config
+from simulations.running.fast_path import settled
+
+
+def resumed_config(
+    folder: str | Path, file: str | None, overrides: list[str], kind: type[AnyConfig] = ExperimentConfig
+) -> AnyConfig:
+    """The configuration to continue the run in ``folder`` with.
+
+    Args:
+        folder: of the run.
+        file: a configuration given besides, or None: the run's own.
+        overrides: ``key=value`` settings.
+        kind: of the run, federated or centralised.
+
+    Raises:
+        ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
+            of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
+    """
+    _saved(folder, kind)  # refuses what is no run of that kind before the file is read
+    wanted = settled(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
+    return continued_config(folder, wanted, {override.partition("=")[0].strip() for override in overrides})
+
+
+def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:
+    """The configuration with which the run in ``folder`` goes on if ``wanted`` is asked for.
+
+    Args:
+        folder: of the run.
+        wanted: of the same kind, with a choice in place of ``precision: auto``.
+        given: keys that the user has named, which may change the ``rim``.
+
+    Raises:
+        ConfigError: as :func:`resumed_config`.
+    """
+    saved, kind = _saved(folder, type(wanted)), type(wanted)
+    then, now = _flat(saved.resolved()), _flat(wanted.resolved())
+    total = saved.clock.total
+    changes: dict[str, Any] = {}
+    for key in sorted(then.keys() | now.keys()):
+        if then.get(key) == now.get(key):
+            continue
+        if key.partition(".")[0] in saved.rim:
+            if key in given and "." not in key:  # a file's value is not a wish to change it
+                changes[key] = now[key]
+        elif key == total and now[key] > then[key] and saved.may_grow:
+            changes[key] = now[key]
+        else:
+            may = f"(only {total} may grow)" if saved.may_grow else f"(its {total} are part of its schedule)"
+            raise ConfigError(
+                f"The run in {folder} has {key} = {then.get(key)!r}, not {now.get(key)!r}; resume it as it "
+                f"is {may}, or start a new run with --out."
+            )
+    return kind.from_dict({**saved.resolved(), **changes})
+
+
+def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
+    saved = saved_config(folder)
+    if not isinstance(saved, kind):
+        raise ConfigError(
+            f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
+            f"--resume {folder}."
+        )
+    return saved
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -1,0 +1,187 @@
+"""run_experiment: one run from its configuration to its folder, federated on either engine or centralised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
+from fedpart.engines import LocalEngine
+from simulations.building.experiment import Experiment, RunError, TrainingExperiment, build
+from simulations.building.task import torch_threads
+from simulations.config.load import Config, ConfigError
+from simulations.folders.run_directory import RunDirectory, read_summary, refuse_existing
+from simulations.folders.run_images import listed_images, refuse_changed_images
+from simulations.running.desk import Desk, Interrupted, one_sentence
+from simulations.running.fast_path import settled
+from simulations.running.summary import summarise
+from simulations.running.training_summary import summarise_training
+from simulations.terminal.progress import Progress
+
+__all__ = ["Interrupted", "run_experiment"]
+
+
+class Engine(Protocol):
+    """What executes rounds until ``rounds`` are complete, and reports each.
+
+    Attributes:
+        workers: processes that run clients at the same time; None: not known here.
+    """
+
+    workers: int | None
+
+    def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None: ...
+
+
+MakeEngine = Callable[[Experiment, Federation], AbstractContextManager[Engine]]
+
+
+def run_experiment(
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    engine: MakeEngine | None = None,
+) -> dict[str, Any]:
+    """Run an experiment and write its folder; the summary.
+
+    The seconds in ``metrics.jsonl`` and in the summary's sum are those of training and of the evaluation that
+    goes with a line; checkpoints and the final test are not in them.
+
+    Args:
+        config: what to run, federated or centralised.
+        out: the run's folder.
+        resume: continue the run that is in ``out``, from its last checkpoint (or from the start, if it was
+            stopped before the first); the final weights are bit-identical to an undisturbed run's. A finished
+            run with nothing left to do is not touched.
+        progress: shows the run; None shows nothing.
+        engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
+
+    Raises:
+        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
+            changed; one sentence.
+        FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
+        ClientError: a client failed; the message names it.
+        TrainingError: centralised training failed, for instance because its loss was not finite.
+        RunError: the held-out data do not fit the model, the engine's nodes are not the clients, or not one
+            round has taken an update.
+        Interrupted: SIGINT or SIGTERM came; the run can be resumed.
+    """
+    if resume:
+        summary = read_summary(out, config)
+        if summary is not None:
+            return summary
+    else:
+        refuse_existing(out)
+    if engine is None and getattr(config, "engine", None) == "flower":
+        made = f"`flwr run` has made the run in {out}; continue it with --resume {out}"
+        here = "The engine flower is what `flwr run .` records; run here with"
+        raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
+    progress = progress or Progress(quiet=True)
+    config = settled(config, out, progress)
+    with torch_threads(config.threads):
+        with one_sentence():
+            images = listed_images(config)
+            if resume:
+                refuse_changed_images(out, images)
+            experiment = build(config)
+            state = experiment.start()
+        made = None
+        if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
+            with one_sentence(ConfigError, (ValueError,)):
+                made = (engine or _engine)(experiment, state)
+        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
+        try:
+            with one_sentence():
+                if resume and run.has_checkpoint:
+                    state.load(run.checkpoint)
+                lines = run.rewind(state.completed)
+            desk = Desk(config, run, lines, progress, state)
+            total = state.total if isinstance(state, Training) else config.length
+            with progress.run(config, run.path, state.completed, total):
+                if isinstance(experiment, TrainingExperiment):
+                    _iterations(experiment, state, desk)
+                    summarised = partial(summarise_training, experiment, state, lines)
+                else:
+                    workers = _rounds(experiment, state, desk, made)
+                    summarised = partial(summarise, experiment, state, lines, workers)
+            with one_sentence(RunError, (ValueError,)):
+                summary = summarised()
+            run.finish(state, summary)
+            return summary
+        finally:
+            run.close()
+
+
+def _rounds(
+    experiment: Experiment, federation: Federation, desk: Desk, made: AbstractContextManager[Engine]
+) -> int | None:
+    """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
+    config = experiment.config
+
+    def on_round(report: RoundReport) -> None:
+        last = report.round >= config.rounds
+        if report.round % config.evaluate_every == 0 or last:
+            desk.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
+        desk.record(report)
+        desk.completed(last)
+
+    try:
+        with made as engine, desk.signals():
+            engine.run(config.rounds, on_round)
+            workers = engine.workers
+    except (ClientError, RunError):
+        if federation.round == len(desk.lines):  # the failed round has not touched the state
+            desk.save()
+        raise
+    if not any(line.get("stepped", True) and line.get("replies", 1) for line in desk.lines):
+        raise RunError(_nothing_learnt(desk.lines, config.min_replies))
+    return workers
+
+
+def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
+    """Why no round has stepped on an update: the commonest category of refusal, and its last example."""
+    skips = [skip for line in lines for skip in line["skipped"]]
+    said = (
+        f"Nothing is learnt: none of {len(lines)} rounds had the updates that a step takes, {needed} or more."
+    )
+    if not skips:
+        return f"{said} There were too few clients; start more of them, or lower min_replies."
+    category, count = Counter(skip["category"] for skip in skips).most_common(1)[0]
+    reasons = {skip["category"]: skip["reason"] for skip in skips}
+    return f"{said} Most often ({count} times) because of {category}, for instance: {reasons[category]}"
+
+
+def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) -> None:
+    """Iterations until all are done; what a stage has led to is tested when it ends."""
+
+    def on_report(report: TrainingReport) -> None:
+        desk.evaluate(report, experiment.validation)
+        more: dict[str, Any] = {}
+        if report.stage is not None and report.iteration < training.total:
+            with one_sentence(RunError, (ValueError,)):
+                test = training.evaluate(experiment.test) if len(experiment.test) else {}
+            more = {"stage": report.stage, "test_accuracy": test.get("accuracy"), "test_nll": test.get("nll")}
+        desk.record(report, **more)
+
+    with desk.signals():
+        training.run(
+            experiment.config.evaluate_every, on_report, lambda done: desk.completed(done >= training.total)
+        )
+
+
+def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[Engine]:
+    config = experiment.config
+    if config.engine == "local":
+        return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
+    from simulations.ray.engine import RayEngine
+
+    engine: AbstractContextManager[Engine] = RayEngine(
+        experiment, federation, workers=config.workers, address=config.ray_address
+    )
+    return engine

@@ -1,0 +1,1 @@
+"""Sweeps: many runs that belong together: methods, seeds, values of a key."""

@@ -1,0 +1,158 @@
+"""Cells in several processes at once, each with its own torch threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from simulations.building.experiment import RunError
+from simulations.running.runner import Interrupted, run_experiment
+from simulations.sweeps.cells import Cell, Failed, ends_all, in_words, outcome
+
+WATCH = "watch over the main process"
+"""Name of a thread in every other process."""
+
+
+def complete_in_processes(
+    cells: Sequence[Cell], jobs: int, before: int, say: Callable[[str], None]
+) -> list[Failed]:
+    """Run unfinished cells, ``jobs`` at a time; those that failed.
+
+    Args:
+        cells: what to run, in this order.
+        jobs: processes at a time.
+        before: other cells, which were finished before.
+        say: tells a person how it goes on.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
+        Exception: of a cell, where the others would fare no better (:func:`.ends_all`); the
+            runs in progress have been stopped likewise.
+    """
+    # A server process that has imported torch once, and what else a run's first round imports, forks into a
+    # fresh process for every cell.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulations.running.runner", "torch._dynamo", "numba"])
+    waiting, running, failures, done = list(cells), {}, [], 0
+    stopped: list[int] = []
+    ending: Exception | None = None
+
+    with _forwarded_signals(stopped, running, say):
+        while running or (waiting and not stopped):
+            while waiting and len(running) < jobs and not stopped:
+                cell = waiting.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(cell, sender), daemon=False)
+                process.start()
+                sender.close()
+                running[receiver] = (process, cell)
+            for receiver in wait(list(running), timeout=1.0):
+                process, cell = running.pop(receiver)
+                error, trace = _answer(receiver, process)
+                if error is None:
+                    done += 1
+                    say(f"Finished {done} of {len(cells)}: {outcome(cell)}")
+                elif stopped or ending is not None:
+                    continue
+                elif ends_all(error, before + done + len(failures)):
+                    ending = error
+                    waiting.clear()
+                    _send(signal.SIGTERM, running)
+                else:
+                    failures.append(Failed(cell, in_words(error), trace))
+                    say(f"Failed: {cell.name}: {in_words(error)}")
+    if ending is not None:
+        raise ending
+    if stopped:
+        raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
+    return failures
+
+
+def _work(cell: Cell, answer: Connection) -> None:
+    """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
+    os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
+    threading.Thread(target=_end_with_the_main_process, name=WATCH, daemon=True).start()
+    try:
+        run_experiment(cell.config, cell.folder, resume=cell.state() != "new")
+        found: tuple[Exception | None, str] = None, ""
+    except (Interrupted, KeyboardInterrupt):
+        return  # the main process knows, it has passed the signal on; or it is gone
+    except Exception as error:
+        found = _portable(error), traceback.format_exc()
+    with suppress(BrokenPipeError):  # the main process was killed
+        answer.send(found)
+
+
+def _end_with_the_main_process() -> None:
+    """Stop this process in order once the main one is gone: nobody would collect what it finds."""
+    if (main := multiprocessing.parent_process()) is not None:
+        main.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or its sentence where it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunError(in_words(error))
+    return error
+
+
+def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | None, str]:
+    try:
+        found: tuple[Exception | None, str] = receiver.recv()
+    except EOFError:  # stopped; or killed
+        process.join()
+        found = RunError(_death(process.exitcode or 0)), ""
+    receiver.close()
+    process.join()
+    return found
+
+
+def _death(status: int) -> str:
+    if status >= 0:
+        return f"Its process ended with status {status}."
+    why = ", perhaps for lack of memory" if status == -signal.SIGKILL else ""
+    return f"Its process was ended by {signal.Signals(-status).name}{why}."
+
+
+def _send(number: int, running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:
+    for process, _ in list(running.values()):
+        if process.pid is not None and process.is_alive():
+            os.kill(process.pid, number)
+
+
+@contextmanager
+def _forwarded_signals(
+    stopped: list[int], running: dict[Connection, tuple[BaseProcess, Cell]], say: Callable[[str], None]
+) -> Iterator[None]:
+    """SIGINT and SIGTERM end the runs in progress after their step; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not stopped:
+            say("Stopping the runs in progress (once more to stop at once).")
+        stopped.append(number)
+        _send(signal.SIGTERM, running)  # the second one ends them at once
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except BaseException:
+        _send(signal.SIGTERM, running)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

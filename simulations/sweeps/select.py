@@ -1,0 +1,177 @@
+"""Select: one training run for each value of a key, compared by the evidence."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from simulations.building.experiment import RunError, build
+from simulations.config.load import ConfigError, TrainingConfig
+from simulations.folders.run_directory import read_summary
+from simulations.pictures.selection_figures import plot_selection
+from simulations.results.selection import Column, Selection
+from simulations.running.fast_path import settled
+from simulations.running.runner import run_experiment
+from simulations.sweeps.cells import Cell, Runner, complete, say
+from simulations.sweeps.laplace_cells import laplace_twin
+from simulations.terminal.progress import Progress
+
+# Keys whose values have no evidences that can be compared, and why.
+_EXAMPLES = (
+    *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
+    *("rotated", "max_angle", "rotated_padding"),
+)
+_INCOMPARABLE = {
+    **dict.fromkeys(_EXAMPLES, "each is of other examples"),
+    **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
+}
+
+
+class SelectionIncomplete(RunError):
+    """Some runs have no result; all others are in ``selection``, and on the disk."""
+
+    def __init__(self, selection: Selection, runs: int) -> None:
+        head = f"{len(selection.failures)} of {runs} runs failed; the same command runs them again."
+        super().__init__("\n".join([head, *(f"{name}: {error}" for name, error in selection.failures)]))
+        self.selection = selection
+
+
+def plan(config: TrainingConfig, out: Path) -> list[Cell]:
+    """The cells of a selection: all values of a repetition before the next one.
+
+    Repetition i has seed and data_seed + i: the values of a repetition see the same data.
+
+    Raises:
+        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or a key whose
+            values cannot be compared.
+    """
+    section = config.select
+    if section is None:
+        raise ConfigError(
+            "The configuration does not say what to select; add for instance "
+            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
+        )
+    reason = _INCOMPARABLE.get(section.key.partition(".")[0])
+    if reason is not None:
+        raise ConfigError(
+            f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
+        )
+    folders = [_folder(value) for value in section.values]
+    twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
+    if twice:
+        raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
+    base = config.resolved() | {"select": None}
+    cells = []
+    for i in range(section.seeds):
+        seeds = {"seed": config.seed + i, "data_seed": config.data_seed + i}
+        for value, folder in zip(section.values, folders, strict=True):
+            changed = _with_value(base | seeds, section.key, value)
+            own = TrainingConfig.from_dict(changed, f"select.key {section.key} with the value {value!r}")
+            name = f"{section.key.rpartition('.')[2]} {value}, seed {own.seed}"
+            cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
+    return cells
+
+
+def run_selection(
+    config: TrainingConfig,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    run: Runner = run_experiment,
+    progress: Progress | None = None,
+    console: Console | None = None,
+) -> Selection:
+    """Train with every value, then print and write which one the evidence prefers.
+
+    ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
+    ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
+    started ones continued.
+
+    Args:
+        config: with its ``select`` section; see :func:`plan`.
+        out: the selection's folder.
+        jobs: processes that train at a time.
+        run: what runs a cell in this process; called like :func:`.run_experiment`.
+        progress: shows the runs of this process on a terminal; None shows nothing of them.
+        console: where the table goes; standard output if not given.
+
+    Raises:
+        SelectionIncomplete: some runs failed; raised at the end, when everything else is written.
+        ConfigError: see :func:`plan`; or a value's runs could not be set up.
+        Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
+    """
+    out, console = Path(out), console or Console()
+    config = settled(config, out, progress)
+    cells = plan(config, out)
+    assert config.select is not None
+    twins = []
+    if config.select.laplace:
+        twins = [laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
+    for source, group in (("", cells), ("select.laplace: ", twins)):
+        todo: dict[Path, Cell] = {}  # the first of each value
+        for cell in group:
+            if not cell.finished():
+                todo.setdefault(cell.folder.parent, cell)
+        for cell in todo.values():
+            _check(cell, source or f"{cell.name}: ")
+    failed = complete([*cells, *twins], run=run, jobs=jobs, progress=progress, console=console)
+    columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
+    if twins:
+        columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
+    failures = [(entry.cell.name, entry.error) for entry in failed]
+    selection = Selection(config.select.key, columns, failures, config)
+    out.mkdir(parents=True, exist_ok=True)
+    selection.write(out)
+    files = [out / "summary.json", out / "select.csv", plot_selection(selection, out)]
+    console.print(selection.table())
+    say(console, f"Numbers and picture: {', '.join(str(file) for file in files if file is not None)}")
+    if failures:
+        raise SelectionIncomplete(selection, len(cells) + len(twins))
+    return selection
+
+
+def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
+    """Summaries of finished cells by the text of their value."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        own = found.setdefault(cell.folder.parent.name, [])
+        summary = read_summary(cell.folder, cell.config)
+        if summary is not None:
+            own.append(summary)
+    return found
+
+
+def _check(cell: Cell, source: str) -> None:
+    """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
+    try:
+        training = build(cell.config).start()
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise ConfigError(f"{source}{error}") from error
+    if cell.config.evidence == "lml" and not training.scores_chunks:
+        raise ConfigError(
+            f"{source}selection compares L_ML, which the method {cell.config.method!r} on "
+            f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
+            f"or evidence: laplace."
+        )
+
+
+def _with_value(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of nested ``data`` with ``value`` at ``a.b.c``."""
+    changed = copy.deepcopy(data)
+    *parents, last = key.split(".")
+    section = changed
+    for parent in parents:
+        if not isinstance(section.get(parent), dict):
+            section[parent] = {}
+        section = section[parent]
+    section[last] = value
+    return changed
+
+
+def _folder(value: Any) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") or "null"

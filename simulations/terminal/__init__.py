@@ -1,0 +1,1 @@
+"""Terminal: what a run shows while it is under way."""

@@ -1,0 +1,204 @@
+"""The panel at the end of a run: what came out, in words for somebody who has never seen the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from simulations.config.evidence import NAMES
+from simulations.results.curves import byte_text
+from simulations.results.psi_parts import PsiParts, kept, rotation
+from simulations.terminal.progress import compact
+
+_CENTRALISED = {
+    "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
+    "none": "Plain training: the hyperparameters stayed fixed.",
+    "augerino": "Training with Augerino: augmentation widths were pushed up by a regulariser.",
+    "validation": "Validation-set optimisation: hyperparameters were trained on data set aside.",
+    "separate": "Separate networks, one per chunk, learned the hyperparameters: the upper bound.",
+}
+_FEDERATED = {
+    "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
+    "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
+    "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
+    "fedex": "FedEx: clients tried drop rates, and scored them on examples that they held out of training.",
+}
+
+
+def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None) -> RenderableType:
+    """The summary of a run.
+
+    Args:
+        summary: as in ``summary.json``.
+        out: the run's folder.
+        config_file: what the user ran, for the suggestions.
+    """
+    what, clock, own_rows, own_tips = (
+        (_CENTRALISED, "iterations", _training_rows, _training_tips)
+        if "iterations" in summary
+        else (_FEDERATED, "rounds", _federated_rows, _federated_tips)
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in _rows(summary, own_rows(summary)):
+        table.add_row(name, Text(text))
+    files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
+    table.add_row("files", Text(files))
+    lines: list[RenderableType] = [
+        Text(what.get(summary["method"], f"Method {summary['method']}.")),
+        Text(""),
+        table,
+    ]
+    tips = own_tips(summary, out, config_file)
+    if tips:
+        lines += [
+            Text(""),
+            Text("Try next", style="bold"),
+            *[Text(f"  {tip}", overflow="fold") for tip in tips],
+        ]
+    title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
+    return Panel(Group(*lines), title=title, border_style="green")
+
+
+def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    rows = []
+    if summary["method"] not in ("fedavg", "none"):
+        rows += _several("learned", _learned(summary["psi"]))
+    rows += own
+    minutes, seconds = divmod(round(summary["seconds"]), 60)
+    where = f" on the {summary['engine']} engine" if "engine" in summary else ""
+    if (workers := summary.get("workers") or 1) > 1:
+        where += f", {workers} workers"
+    if (execution := summary.get("execution", "loop")) != "loop":
+        where += f", clients {execution}"
+    if (precision := summary.get("precision", "fp32")) != "fp32":
+        where += f", {precision}"
+    rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
+    if summary.get("skipped_clients"):
+        rows.append(
+            ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
+        )
+    if summary.get("rounds_without_step"):
+        rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
+    if "epsilon" in summary:
+        rows.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
+    return rows
+
+
+def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
+    return [("" if i else name, text) for i, text in enumerate(texts)]
+
+
+def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    accuracy = []
+    if summary["test_accuracy"] is not None:
+        accuracy.append(f"{summary['test_accuracy']:.1%} on test data that no client has seen")
+    if summary["val_accuracy"] is not None:
+        many = summary["val_evaluations_averaged"]
+        average = (
+            f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
+        )
+        accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
+    ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
+    share = summary.get("held_out_share")
+    return [
+        *_several("accuracy", accuracy),
+        *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
+        (
+            "upload",
+            f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "
+            f"{byte_text(summary['upload_bytes'])} in all",
+        ),
+    ]
+
+
+def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    key, show = ("accuracy", "{:.1%}") if summary["train_accuracy"] is not None else ("nll", "{:.3f} nats")
+    found = {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
+    names = {"test": "test", "val": "validation", "train": "training"}
+    found = {names[part]: value for part, value in found.items() if value is not None}
+    texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
+    rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
+    if summary["lml"] is not None:
+        name, at = NAMES[summary.get("evidence", "lml")], f"at iteration {summary['lml_iteration']:,}"
+        rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
+    parts = summary["subnetworks"]
+    if len(parts) > 1 and all(part["test"] for part in parts):
+        each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)
+        rows.append(("subnetworks", f"on test data, each trained on the first examples: {each}"))
+    for stage in summary["stages"][:-1]:
+        if stage[f"test_{key}"] is not None:
+            score = show.format(stage[f"test_{key}"])
+            rows.append((stage["name"], f"{score} on test data before the next stage"))
+    return rows
+
+
+def _learned(psi: Mapping[str, float]) -> list[str]:
+    """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own."""
+    parts = PsiParts.of(psi)
+    found = []
+    for names in parts.angles:
+        low, high = rotation(psi, names)
+        found.append(f"images may be turned by {low} to {high} degrees")
+    others = []
+    for names in parts.ranges:
+        low, high = sorted(psi[name] for name in names)
+        others.append(f"{_name(names[0])} {low:.2f}..{high:.2f}{_unit(names[0])}")
+    if others:
+        found.append(", ".join(others))
+    if parts.rates:
+        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
+    if parts.keeps:
+        found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
+    if parts.rest:
+        found.append(compact({name: psi[name] for name in parts.rest}, limit=8))
+    return found
+
+
+def _name(key: str) -> str:
+    return key.partition(" [")[0].removeprefix("affine.").removesuffix("_min").replace("_", " ")
+
+
+def _unit(key: str) -> str:
+    return "%" if key.endswith("[%]") else ""
+
+
+def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
+    tips = []
+    if config_file is not None:
+        if summary["method"] == "partitioned":
+            tips.append(
+                f"fedpart run {config_file} --set method=fedavg   (the same without learned augmentation)"
+            )
+        tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
+    engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
+    tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
+    return tips
+
+
+def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
+    tips = []
+    if config_file is not None and summary["method"] == "partitioned" and summary["psi"]:
+        plain = "--set method=none keep_best=false"
+        tips.append(f"fedpart train {config_file} {plain}   (the same without learned hyperparameters)")
+    if summary["method"] != "none" and summary["psi"]:
+        tips.append(f"fedpart retrain {out}   (a plain network with the hyperparameters found)")
+    return tips
+
+
+def _list(numbers: list[int]) -> str:
+    """``0-14, 17``: runs of numbers in short."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

@@ -1,0 +1,122 @@
+"""Progress: a live bar with accuracy and psi on a terminal, a plain line per evaluation elsewhere."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich import progress as bars
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from simulations.config.evidence import NAMES
+from simulations.config.load import Config, ExperimentConfig
+from simulations.folders.metrics import Report
+from simulations.results.psi_parts import PsiParts, kept, rotation
+
+
+class Progress:
+    """Shows a run while it goes on.
+
+    Args:
+        console: where; standard output if not given. A console that is no terminal gets plain lines.
+        quiet: show nothing at all.
+        title: what stands before the bar; the method's name if not given.
+    """
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False, title: str = "") -> None:
+        self.console = console or Console(quiet=quiet)
+        self.quiet, self.title = quiet, title
+        self._bar: bars.Progress | None = None
+        self._live: Live | None = None
+        self._line = Text()
+        self._clock, self._total = "", 0
+        self._accuracy, self._evidence = "", ""
+
+    @contextmanager
+    def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
+        """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
+        self._clock, self._total, self._accuracy = config.clock.name, total, ""
+        self._evidence = NAMES[getattr(config, "evidence", "lml")]
+        label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
+        resumed = f", resumed after {self._clock} {completed}" if completed else ""
+        if isinstance(config, ExperimentConfig):
+            what = f"{config.clients} clients, {config.cohort} per round, {config.engine} engine"
+        else:
+            what = f"{total:,} iterations"
+        self._print(f"{label}: {what}{resumed}; files in {out}")
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        self._bar = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.TextColumn(f"{self._clock} {{task.completed:.0f}}/{{task.total:.0f}}"),
+            bars.TimeRemainingColumn(),
+            console=self.console,
+        )
+        self._bar.add_task(self.title or config.method, total=total, completed=completed)
+        self._line = Text("  starting", style="dim")
+        with Live(Group(self._bar, self._line), console=self.console, refresh_per_second=4) as self._live:
+            yield
+        self._live = self._bar = None
+
+    def completed(self, count: int) -> None:
+        """After every round or iteration."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=count)
+
+    def report(self, report: Report) -> None:
+        """What is known after a round, or at a report of centralised training."""
+        if report.val_accuracy is not None:
+            self._accuracy = f"val. accuracy {report.val_accuracy:.1%}"
+        elif report.val_nll is not None:
+            self._accuracy = f"val. loss {report.val_nll:.3f}"
+        lml = getattr(report, "lml", None)
+        parts = [
+            self._accuracy,
+            "" if lml is None else f"{self._evidence} {lml:,.1f}",
+            "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
+            compact(report.physical),
+        ]
+        parts = [part for part in parts if part]
+        if self._live is not None and self._bar is not None:
+            self._line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
+            self._live.update(Group(self._bar, self._line))
+        elif report.val_nll is not None or lml is not None:
+            count = getattr(report, self._clock)
+            self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
+
+    def note(self, text: str) -> None:
+        """A sentence above the bar."""
+        self._print(text, style="yellow")
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        if not self.quiet:
+            self.console.print(Text(text, style=style or ""), soft_wrap=True)
+
+
+def compact(physical: Mapping[str, float], limit: int = 3) -> str:
+    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
+
+    Where there are drop rates, a distribution that they are chosen by is left out.
+
+    Args:
+        physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
+        limit: most entries.
+    """
+    names = PsiParts.of(physical)
+    parts = []
+    for ends in names.angles:
+        low, high = rotation(physical, ends)
+        parts.append(f"rotation {low}..{high} deg")
+    if names.rates:
+        parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
+    if names.keeps:
+        parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
+    chances = names.probabilities if names.rates else []
+    parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
+    return ", ".join(parts[:limit])

@@ -1,0 +1,89 @@
+"""How many models live at a time while a cohort is summed: as many for a large cohort as for a small one."""
+
+import multiprocessing
+import weakref
+
+import pytest
+from flower_experiment import CLIENTS, app, build
+from inprocess_grid import InProcessGrid
+from problems import augmentation, chain_net, settings, shards
+
+from fedpart import Federation, Protocol, Task
+from fedpart.engines import LocalEngine
+from fedpart.flower.strategy import FedPart
+from fedpart.training.optimisers import LocalSGD
+
+SMALL, LARGE = 2, 300  # of 300 clients, some blocks have two
+
+
+class Living:
+    """Counts objects that are alive, in whichever process they are; ``most`` is seen by all."""
+
+    def __init__(self):
+        self.now, self.most = 0, multiprocessing.get_context("fork").RawValue("i", 0)
+
+    def watch(self, thing):
+        self.now += 1
+        self.most.value = max(self.most.value, self.now)
+        weakref.finalize(thing, self.end)
+
+    def end(self):
+        self.now -= 1
+
+
+def most_updates(monkeypatch, cohort, workers):
+    """The largest number of living tensors that hold changes of w_C, beside shared memory."""
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    federation = Federation(Protocol(task, settings(LARGE, cohort=cohort)))
+    living, honest, numbers = Living(), LocalSGD.change, federation.partition.sizes[-1]
+
+    def change(self, total=None, weight=1.0):
+        result = honest(self, total, weight)
+        if total is None and len(result) == numbers:
+            living.watch(result)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSGD, "change", change)
+        with LocalEngine(federation, shards([2] * LARGE), workers) as engine:
+            engine.run(2)
+    return living.most.value
+
+
+def test_one_process_holds_a_sum_and_a_block(monkeypatch):
+    assert most_updates(monkeypatch, SMALL, 1) == 1, "clients are added to it in place"
+    assert most_updates(monkeypatch, LARGE, 1) == 2
+
+
+def test_a_worker_holds_one_update(monkeypatch):
+    """Sums are in shared memory, whose size test_workers.py knows."""
+    assert most_updates(monkeypatch, SMALL, 2) == 1
+    assert most_updates(monkeypatch, LARGE, 2) == 1
+
+
+class Streaming(InProcessGrid):
+    """Answers a message when its reply is wanted."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.living = Living()
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for message in messages:
+            (reply,) = self.pull_messages(self.push_messages([message]))
+            self.living.watch(reply)
+            yield reply
+            del reply
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_strategy_keeps_no_reply_that_is_in_its_turn(backwards):
+    grid = Streaming(app, CLIENTS)
+    strategy = FedPart(Federation(build({}).protocol))
+    strategy.run(grid, 1)
+    grid.living.most.value = 0
+    if backwards:  # the worst case: the whole cohort waits for its first client
+        forwards = grid.send_and_receive
+        grid.send_and_receive = lambda messages, timeout=None: forwards(messages[::-1])
+    strategy.run(grid, 2)
+    assert grid.living.most.value == (5 if backwards else 1)

@@ -1,0 +1,19 @@
+"""What a user types, and how an error looks to them."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from simulations.cli.experiments import app
+
+
+def fedpart(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(result: Result, *wanted: str, status: int = 2) -> None:
+    assert result.exit_code == status, result.output
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "Traceback" not in result.output
+    for part in wanted:
+        assert part in result.stderr

@@ -1,0 +1,212 @@
+"""Every recipe divides the examples: disjoint, complete, nobody empty, and as skewed as it says."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_file
+from typer.testing import CliRunner
+
+from fedpart.data import SPLITS, angle_bins, check_shards
+from simulations.building.experiment import build
+from simulations.cli.experiments import app
+from simulations.config.load import load_config
+
+DIRICHLET = ["per_client", "per_client_total", "per_label"]
+LABELS = np.random.default_rng(0).integers(0, 10, 5000)
+
+
+def assert_partition(shards, examples, clients):
+    assert len(shards) == clients
+    assert all(shard.dtype == np.int64 and len(shard) >= 1 for shard in shards)
+    assert np.array_equal(np.sort(np.concatenate(shards)), np.arange(examples))
+
+
+def mixtures(shards, labels=LABELS):
+    """[clients, labels] share of each label in each shard."""
+    counts = np.stack([np.bincount(labels[shard], minlength=10) for shard in shards])
+    return counts / counts.sum(1, keepdims=True)
+
+
+def test_registered_recipes():
+    assert SPLITS.names() == ["iid", "per_client", "per_client_total", "per_label"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), name=st.sampled_from(["iid", *DIRICHLET]))
+def test_every_recipe_is_a_partition(data, name):
+    labels = np.array(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=80)))
+    clients = data.draw(st.integers(1, len(labels)))
+    alpha = data.draw(st.sampled_from([1e-300, 1e-3, 0.1, 1.0, 100.0, 1e300]))
+    seed = data.draw(st.integers(-3, 10**6))
+    assert_partition(SPLITS[name](labels, clients, alpha, seed), len(labels), clients)
+
+
+@pytest.mark.parametrize("name", ["iid", *DIRICHLET])
+def test_seed_decides(name):
+    split = SPLITS[name]
+    first, again, other = (split(LABELS, 100, 0.1, seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    as_tensor = split(torch.as_tensor(LABELS), 100, 0.1, 3)
+    assert all(np.array_equal(a, b) for a, b in zip(first, as_tensor, strict=True))
+
+
+@pytest.mark.parametrize("name", DIRICHLET)
+def test_small_alpha_is_skewed_and_large_is_even(name):
+    skewed, even = (mixtures(SPLITS[name](LABELS, 50, alpha, 0)).max(1).mean() for alpha in (0.1, 100.0))
+    assert skewed > 0.6  # the share of a client's most frequent label
+    assert even < 0.25
+
+
+def test_alpha_per_client_is_a_dirichlets():
+    # E[sum of squared shares] of Dirichlet(a, ..., a) over L labels is (a + 1) / (L a + 1);
+    # the first clients still find every label in stock.
+    labels = np.arange(200_000) % 10
+    for name, each in (("per_client", 0.5), ("per_client_total", 0.05)):
+        shards = SPLITS[name](labels, 1000, 0.5, 0)[:400]
+        found = (mixtures(shards, labels) ** 2).sum(1).mean()
+        assert found == pytest.approx((each + 1) / (10 * each + 1), abs=0.05)
+
+
+def test_most_clients_hold_one_digit_under_the_total_recipe():
+    labels = LABELS[:1250]  # App. J.2: with alpha 0.1, most clients have a single digit
+    single = {
+        name: np.mean(mixtures(SPLITS[name](labels, 100, 0.1, 0), labels).max(1) == 1) for name in DIRICHLET
+    }
+    assert single["per_client_total"] > 0.5
+    assert single["per_client"] < 0.4 and single["per_label"] < 0.4
+
+
+@pytest.mark.parametrize("name", ["iid", "per_client", "per_client_total"])
+@pytest.mark.parametrize("clients", [1, 7, 100, 1249, 1250])
+def test_equal_sizes_to_within_one(name, clients):
+    sizes = {len(shard) for shard in SPLITS[name](LABELS[:1250], clients, 0.1, 0)}
+    assert sizes <= {1250 // clients, -(-1250 // clients)}
+
+
+def test_per_label_sizes_differ_and_nobody_is_empty():
+    # 1,250 points at alpha 0.1 would leave about 5 of 100 clients empty (open point 5).
+    for seed in range(10):
+        sizes = [len(shard) for shard in SPLITS["per_label"](LABELS[:1250], 100, 0.1, seed)]
+        assert min(sizes) >= 1 and max(sizes) > 25
+    assert_partition(SPLITS["per_label"](LABELS[:100], 100, 1e-3, 0), 100, 100)  # exactly one each
+
+
+def test_the_minimum_is_taken_from_the_largest():
+    # One label, alpha so small that one client gets everything: it gives the other nine one example each.
+    sizes = sorted(len(shard) for shard in SPLITS["per_label"](np.zeros(100, dtype=np.int64), 10, 1e-4, 0))
+    assert sizes == [1] * 9 + [91]
+
+
+def test_per_label_counts_do_not_favour_any_client():
+    # 5 examples of each of 200 labels on 10 clients at an even mixture: cutting at rounded-down cumulative
+    # shares would always give the same five clients everything.
+    labels = np.repeat(np.arange(200), 5)
+    sizes = [len(shard) for shard in SPLITS["per_label"](labels, 10, 1e6, 0)]
+    assert min(sizes) > 70 and max(sizes) < 130
+
+
+def test_labels_may_be_any_integers():
+    gaps = np.array([5, 5, 900, 900, -3, -3])
+    for name in SPLITS:
+        assert_partition(SPLITS[name](gaps, 3, 0.1, 0), 6, 3)
+
+
+@pytest.mark.parametrize("name", ["iid", *DIRICHLET])
+@pytest.mark.parametrize("clients", [0, 11])
+def test_clients_that_cannot_all_have_an_example(name, clients):
+    with pytest.raises(ValueError, match=f"{clients} clients cannot share 10 examples"):
+        SPLITS[name](LABELS[:10], clients, 0.1, 0)
+
+
+@pytest.mark.parametrize("name", DIRICHLET)
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf])
+def test_alpha_out_of_range(name, alpha):
+    with pytest.raises(ValueError, match="alpha must be a finite number above 0"):
+        SPLITS[name](LABELS, 10, alpha, 0)
+
+
+def test_angles_are_not_groups():
+    with pytest.raises(ValueError, match="angle_bins"):
+        SPLITS["per_label"](np.linspace(-3, 3, 50), 10, 0.1, 0)
+
+
+@pytest.mark.parametrize("name", DIRICHLET)
+def test_ten_thousand_clients_are_quick(name):
+    labels = np.arange(50_000) % 10
+    start = time.perf_counter()
+    shards = SPLITS[name](labels, 10_000, 0.1, 0)
+    assert time.perf_counter() - start < 10  # about 0.2 s; a quadratic recipe takes minutes
+    assert_partition(shards, 50_000, 10_000)
+
+
+def test_angle_bins():
+    edges = np.linspace(-math.pi, math.pi, 11)
+    centres = (edges[1:] + edges[:-1]) / 2
+    assert angle_bins(centres).tolist() == list(range(10))
+    assert angle_bins([-math.pi, math.pi, 0.0, -1e-9]).tolist() == [0, 9, 5, 4]
+    assert angle_bins(torch.tensor([-math.pi, math.pi])).tolist() == [0, 9]  # float32 pi is a little above pi
+    assert angle_bins(np.array([-0.5, 0.49]), bins=2, max_angle=0.5).tolist() == [0, 1]
+    uniform = np.random.default_rng(0).uniform(-math.pi, math.pi, 20_000)
+    assert np.bincount(angle_bins(uniform)) == pytest.approx(np.full(10, 2000), rel=0.1)
+
+
+@pytest.mark.parametrize("angle", [90.0, math.nan, -3.3])
+def test_angles_in_degrees_are_refused(angle):
+    with pytest.raises(ValueError, match="convert degrees"):
+        angle_bins([0.0, angle])
+
+
+def test_bins_out_of_range():
+    with pytest.raises(ValueError, match="bins must be 1 or more"):
+        angle_bins([0.0], bins=0)
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        (None, "returned NoneType; it must return a list of example indices for every client"),
+        ([[0, 1], [2]], "made 2 shards for 3 clients"),
+        ([[0], [], [1]], "gives client 1 no examples"),
+        ([[0], [1], [2, 10]], "gives client 2 the example 10, but there are 10, numbered 0 to 9"),
+        ([[0], [-1], [2]], "gives client 1 the example -1, but"),
+        ([[0, 4], [1], [5, 4]], "gives client 2 the example 4, which client 0 has"),
+        ([[0], [3, 3], [1]], "gives client 1 an example twice"),
+        ([[0], [1.0], [2]], r"gives client 1 float64 \[1\]; it must give \[n\] integers"),
+        ([np.arange(10) == i for i in range(3)], r"gives client 0 bool \[10\]"),
+    ],
+)
+def test_shards_that_do_not_fit(shards, message):
+    with pytest.raises(ValueError, match=f"^The split 'mine:deal' {message}"):
+        check_shards(shards, 10, 3, "mine:deal")
+
+
+RECIPES = """
+import numpy as np
+
+def alternate(groups, clients, alpha, seed):
+    order = np.argsort(np.asarray(groups), kind="stable")[seed:]
+    return [np.sort(order[client::clients]) for client in range(clients)]
+
+def same_for_all(groups, clients, alpha, seed):
+    return [np.arange(5)] * clients
+"""
+
+
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_recipes.py").write_text(RECIPES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tiny_file(tmp_path, split={"recipe": "my_recipes:alternate"}, data_seed=2)
+    shards = build(load_config(file)).shards
+    assert [len(shard) for shard in shards] == [10, 10, 10, 10, 9, 9]  # it leaves two out
+    done = CliRunner().invoke(
+        app, ["run", str(file), "--out", "run", "--set", "split.recipe=my_recipes:same_for_all"]
+    )
+    assert done.exit_code == 2 and "which client 0 has" in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()

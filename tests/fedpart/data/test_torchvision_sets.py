@@ -1,0 +1,152 @@
+"""Data sets of torchvision by name, and CIFAR-10 in the forms in which it is stored."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from image_files import write_class_folders
+from places import DATA
+from torchvision import datasets
+
+from fedpart.data import divide, load_splits
+from fedpart.data.sets.cifar10 import load_cifar10
+
+
+def write_cifar(root, per_batch=12):
+    """torchvision's files for CIFAR10 with few images; pixel (row, column) of image i is (i, row, column)."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    rows, columns = np.meshgrid(np.arange(32), np.arange(32), indexing="ij")
+    for number, name in enumerate([*(f"data_batch_{b}" for b in range(1, 6)), "test_batch"]):
+        images = [
+            np.stack([np.full((32, 32), number * per_batch + i), rows, columns]) for i in range(per_batch)
+        ]
+        batch = {
+            "data": np.stack(images).astype(np.uint8).reshape(per_batch, -1),
+            "labels": [i % 10 for i in range(per_batch)],
+        }
+        (folder / name).write_bytes(pickle.dumps(batch))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    write_cifar(tmp_path / "data")
+    monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5: True)
+    return tmp_path / "data"
+
+
+def test_cifar10_in_torchvisions_layout(cifar):
+    splits = load_splits("cifar10", str(cifar), validation=10)
+    assert [len(part) for part in splits.parts().values()] == [50, 10, 12]
+    assert splits.num_classes == 10
+    assert splits.validation.targets.bincount().tolist() == [1] * 10
+    assert splits.classes == tuple("abcdefghij")
+    image = splits.test.inputs[3] * 255
+    assert image[:, 5, 7].round().tolist() == [63, 5, 7]  # channel, row, column
+    same = load_splits("torchvision", str(cifar), name="CIFAR10", validation=10)
+    assert torch.equal(same.train.inputs, splits.train.inputs)
+
+
+def test_which_images_are_held_out():
+    targets = torch.tensor([0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 0, 2])
+    assert divide(targets, 4, "last").held_out.tolist() == [8, 9, 10, 11]
+    kept, out = divide(targets, 4, "last_of_class")
+    assert out.tolist() == [8, 9, 10, 11]  # of 7, 3 and 2 examples: 2, 1 and 1
+    assert sorted([*kept.tolist(), *out.tolist()]) == list(range(12))
+    assert divide(targets, 0.25, "last").held_out.tolist() == [9, 10, 11]
+    drawn = {tuple(divide(targets, 4, "random", seed).held_out.tolist()) for seed in range(20)}
+    assert len(drawn) > 5
+    assert all(targets[list(out)].bincount().tolist() == [2, 1, 1] for out in drawn)
+    assert (
+        divide(targets, 4, "random", 3).held_out.tolist() == divide(targets, 4, "random", 3).held_out.tolist()
+    )
+
+
+def test_a_torchvision_class_by_its_name(tmp_path, monkeypatch):
+    class Small(datasets.vision.VisionDataset):
+        def __init__(self, root, split="train", letters=3, download=False):
+            super().__init__(root)
+            self.split, self.letters = split, letters
+
+        def __len__(self):
+            return {"train": 20, "test": 6}[self.split]
+
+        def __getitem__(self, place):
+            from PIL import Image
+
+            return Image.new("L", (9, 7), 10 * place), place % self.letters
+
+    monkeypatch.setattr(datasets, "SVHN", Small)
+    splits = load_splits("svhn", str(tmp_path), options={"letters": 2}, validation=4, size=7)
+    assert [len(part) for part in splits.parts().values()] == [16, 4, 6]
+    assert splits.num_classes == 2 and splits.train.inputs.shape == (16, 1, 7, 7)
+    assert torch.allclose(splits.test.inputs[4], torch.tensor(40 / 255))
+
+
+def test_arguments_that_a_class_hands_on(tmp_path, monkeypatch):
+    def load(self):
+        assert self.split == "letters"
+        n = 30 if self.train else 9
+        return torch.zeros(n, 28, 28, dtype=torch.uint8), torch.arange(n) % 3
+
+    monkeypatch.setattr(datasets.EMNIST, "_check_exists", lambda self: True)
+    monkeypatch.setattr(datasets.EMNIST, "_load_data", load)
+    splits = load_splits("torchvision", str(tmp_path), name="EMNIST", options={"split": "letters"})
+    assert [len(part) for part in splits.parts().values()] == [27, 3, 9]
+
+
+def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsys):
+    with pytest.raises(ValueError, match=r"no data set 'FashonMNIST': did you mean 'FashionMNIST'"):
+        load_splits("torchvision", str(tmp_path), name="FashonMNIST")
+    with pytest.raises(FileNotFoundError, match="FashionMNIST needs data_dir"):
+        load_splits("fashion_mnist")
+    with pytest.raises(
+        FileNotFoundError, match=r"CIFAR100 is not in .*, and is not downloaded; set data_dir"
+    ):
+        load_splits("cifar100", str(tmp_path / "new"), download=False)
+    with pytest.raises(ValueError, match="Caltech101 is not divided into training and test"):
+        load_splits("torchvision", str(tmp_path), name="Caltech101")
+    assert "Downloading" not in capsys.readouterr().err
+
+    def fail(self):
+        assert capsys.readouterr().err == f"Downloading CIFAR10 into {tmp_path / 'new'}.\n"
+        raise OSError("<urlopen error no network>")
+
+    monkeypatch.setattr(datasets.CIFAR10, "download", fail)
+    with pytest.raises(
+        FileNotFoundError, match=r"CIFAR10 is not in .*download failed \(.*no network"
+    ) as caught:
+        load_splits("cifar10", str(tmp_path / "new"))
+    assert "\n" not in str(caught.value) and not (tmp_path / "new").exists()
+
+
+def test_a_zip_file_that_does_not_exist_is_not_a_folder_to_download_into(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.CIFAR10, "download", lambda self: pytest.fail("it downloads"))
+    with pytest.raises(FileNotFoundError, match=r"images: .*missing\.ZIP does not exist; .* zip file with"):
+        load_splits("cifar10", str(tmp_path / "missing.ZIP"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_images_are_not_cifar10(tmp_path):
+    write_class_folders(tmp_path / "train", 2, odd=False)
+    with pytest.raises(ValueError, match=r"is not CIFAR-10: it has 3 classes, .* use data: image_folder"):
+        load_cifar10(str(tmp_path), validation=1)
+
+
+def test_real_cifar10():
+    """The zip of JPEG files; where it is missing, a warning says that it was not read."""
+    if not list(DATA.glob("cifar10*")):
+        warnings.warn(f"CIFAR-10 is not in {DATA} (set FEDPART_DATA_DIR): it is not read.", stacklevel=1)
+        return
+    splits = load_splits("cifar10", str(DATA))
+    assert [len(part) for part in splits.parts().values()] == [45_000, 5_000, 10_000]
+    for part, each in ((splits.train, 4500), (splits.validation, 500), (splits.test, 1000)):
+        assert part.targets.bincount().tolist() == [each] * 10
+    some = splits.train.subset(range(0, 45_000, 90)).inputs
+    assert some.shape == (500, 3, 32, 32)
+    means = torch.tensor([0.4914, 0.4822, 0.4465])  # of CIFAR-10's training set
+    assert torch.allclose(some.mean((0, 2, 3)), means, atol=0.02)

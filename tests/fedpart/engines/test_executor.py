@@ -1,0 +1,372 @@
+"""The client's computation: Eq. 25 and 26 against loops written out by hand."""
+
+import re
+from itertools import permutations
+
+import pytest
+import torch
+from problems import CLASSES, augmentation, chain_net, norm_net, settings, shard, smooth_net
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from fedpart import (
+    Batch,
+    ClientError,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Partition,
+    Protocol,
+    Task,
+)
+from fedpart.engines.executor import Executor
+from fedpart.methods.augerino import Augerino
+from fedpart.methods.partitioned import Partitioned
+from fedpart.task.jobs import Job
+from fedpart.training.optimisers import LocalSGD, SGDSettings
+from fedpart.updates.update import sum_updates
+
+CLIENT, ROUND = 2, 5
+
+
+def started(task, watched=None, **changes):
+    """An executor at perturbed server values, and those; ``watched`` takes the place of the method."""
+    protocol = Protocol(task, settings(4, **{"chunks": (0.5, 0.3, 0.2), **changes}))
+    if watched is not None:
+        protocol.method = watched
+    federation = Federation(protocol)
+    g = torch.Generator().manual_seed(1)
+    for vector in (federation.w, federation.psi):
+        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
+    executor = Executor(protocol)
+    executor.begin(ROUND, federation.w, federation.psi)
+    return executor, federation
+
+
+class Watched(Partitioned):
+    """Records every call of the loss."""
+
+    def __init__(self):
+        self.calls = []
+
+    def loss(self, task, job, w, psi, batch, noise):
+        self.calls.append((job, batch, noise, {name: t.detach().clone() for name, t in w.items()}))
+        return super().loss(task, job, w, psi, batch, noise)
+
+
+def assert_same_update(one, other):
+    assert one.deltas.keys() == other.deltas.keys()
+    assert all(torch.equal(one.deltas[j], other.deltas[j]) for j in one.deltas)
+    assert one.psi is None if other.psi is None else torch.equal(one.psi, other.psi)
+    assert one.loss == other.loss
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+def test_every_job_starts_from_the_servers_values(network):
+    local = LocalSettings(batch_size=3, epochs=2, learning_rate=0.2)
+    executor, federation = started(Task(network(), transforms=[augmentation()], samples=2), local=local)
+    data, jobs = shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)]
+    w, psi = federation.w.clone(), federation.psi.clone()
+    whole = executor.run(CLIENT, data, jobs)
+    for order in permutations(jobs):
+        assert_same_update(executor.run(CLIENT, data, order), whole)
+    for job in jobs:  # also alone
+        alone = executor.run(CLIENT, data, [job])
+        if job.psi:
+            assert torch.equal(alone.psi, whole.psi) and not alone.deltas
+        else:
+            assert torch.equal(alone.deltas[job.partition], whole.deltas[job.partition])
+    assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi), "the server's values stay"
+    assert all(delta.abs().max() > 0 for delta in whole.deltas.values())
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+@pytest.mark.parametrize("batch_size", [3, 64])
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_adding_to_a_sum_gives_the_bits_of_updates_that_are_weighed_and_added(network, batch_size, weighting):
+    local = LocalSettings(batch_size=batch_size, learning_rate=0.2, momentum=0.9, weight_decay=0.1)
+    task = Task(network(), transforms=[augmentation()], samples=2)
+    executor, federation = started(task, local=local, weighting=weighting)
+    work = [  # the second client is the first of its partition, the last adds to all
+        (0, shard(7), [Job(2, 2), Job(1, psi=True)]),
+        (1, shard(4, 1), [Job(3, 3)]),
+        (2, shard(5, 2), [Job(1, 1), Job(2, 2), Job(3, 3), Job(2, psi=True)]),
+    ]
+    total, expected = None, []
+    for client, data, jobs in work:
+        total = executor.add(client, data, jobs, total)
+        update = executor.run(client, data, jobs)
+        expected.append(update.weigh(federation.protocol.client_weight(len(data))))
+    summed = sum_updates(expected)
+    assert_same_update(total, summed)
+    assert (total.weights, total.psi_weight) == (summed.weights, summed.psi_weight)
+    assert (total.examples, total.clients, total.total_weight) == (16, 3, summed.total_weight)
+
+
+def test_long_vectors_are_stepped_in_pieces(monkeypatch):
+    executor, _ = started(Task(chain_net(), transforms=[augmentation()], samples=2))
+    whole = executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)])
+    monkeypatch.setattr("fedpart.training.optimisers._PIECE", 5)
+    assert_same_update(executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)]), whole)
+
+
+def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatch):
+    executor, federation = started(Task(chain_net(), transforms=[augmentation()], samples=1))
+    built, honest = [], Partition.subnetwork
+    monkeypatch.setattr(Partition, "subnetwork", lambda self, w, k: built.append(k) or honest(self, w, k))
+    for round in (1, 2):
+        executor.begin(round, federation.w, federation.psi)
+        for client in range(4):
+            executor.run(client, shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)])
+    assert built == [2, 3, 1] * 2
+
+
+def test_clients_and_rounds_have_their_own_noise_and_leave_no_trace():
+    executor, federation = started(Task(chain_net(), transforms=[augmentation()], samples=2))
+    data, jobs = shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)]
+    first = executor.run(CLIENT, data, jobs)
+    other = executor.run(CLIENT + 1, data, jobs)
+    assert not torch.equal(first.deltas[2], other.deltas[2]) and not torch.equal(first.psi, other.psi)
+    executor.begin(ROUND + 1, federation.w, federation.psi)
+    assert not torch.equal(executor.run(CLIENT, data, jobs).deltas[3], first.deltas[3])
+    executor.begin(ROUND, federation.w, federation.psi)
+    assert_same_update(executor.run(CLIENT, data, jobs), first)
+
+
+@pytest.mark.parametrize("scheme", ["random", "node"])
+@pytest.mark.parametrize("j", [1, 2, 3])
+def test_local_sgd_by_hand(j, scheme):
+    """w_j alone moves, through w_s^(j), along the batches that were visited."""
+    network = chain_net(dropout=False) if scheme == "node" else smooth_net()
+    watched, local = Watched(), LocalSettings(batch_size=4, epochs=3, learning_rate=0.3)
+    task = Task(network, precision="fp64", samples=1)
+    executor, federation = started(task, watched, local=local, scheme=scheme)
+    data = shard(10, seed=8)
+    update = executor.run(CLIENT, data, [Job(j, j)])
+
+    partition = federation.protocol.partition
+    assert len(watched.calls) == 9
+    w, moved = federation.w.clone(), partition.slice(j)
+    for _, batch, _, _ in watched.calls:
+        theta = partition.subnetwork(w, j).requires_grad_()
+        tensors = {**partition.space.tensors(theta), **federation.psi_tensors()}
+        out = functional_call(task.module, tensors, (batch.inputs.double(),))
+        (gradient,) = torch.autograd.grad(F.cross_entropy(out, batch.targets), theta)
+        w[moved] -= 0.3 * partition.to_partition_order(gradient)[moved]
+    torch.testing.assert_close(update.deltas[j], (w - federation.w)[moved], rtol=1e-12, atol=1e-14)
+
+
+def test_every_epoch_visits_every_example_once_in_its_own_order():
+    watched, local = Watched(), LocalSettings(batch_size=4, epochs=3)
+    executor, federation = started(Task(smooth_net()), watched, local=local)
+    data = Dataset(torch.arange(10.0).view(10, 1, 1, 1).expand(10, 1, 6, 6) / 10, torch.zeros(10).long())
+
+    def orders(round):
+        watched.calls.clear()
+        executor.begin(round, federation.w, federation.psi)
+        executor.run(CLIENT, data, [Job(2, 2), Job(3, 3)])
+        sizes = [len(batch.inputs) for _, batch, _, _ in watched.calls]
+        assert sizes == [4, 4, 2] * 6
+        visited = torch.cat([batch.inputs[:, 0, 0, 0] for _, batch, _, _ in watched.calls])
+        return [tuple((10 * epoch).round().int().tolist()) for epoch in visited.split(10)]
+
+    found = orders(1) + orders(2)
+    assert all(sorted(order) == list(range(10)) for order in found)
+    assert len(set(found)) == len(found) == 12, "no two epochs, partitions or rounds share an order"
+    assert orders(1) + orders(2) == found
+
+
+@pytest.mark.parametrize("batch_size", [3, 5, 64])
+def test_the_psi_gradient_is_that_of_the_whole_shard_at_the_servers_values(batch_size):
+    task = Task(smooth_net(), precision="fp64", samples=1)
+    local = LocalSettings(batch_size=batch_size, epochs=2, learning_rate=0.5)
+    executor, federation = started(task, local=local)
+    data, partition = shard(11, seed=4), federation.protocol.partition
+    update = executor.run(CLIENT, data, [Job(3, 3), Job(2, psi=True)])
+
+    psi = federation.psi.clone().requires_grad_()
+    w = partition.materialise(federation.w, 2)
+    loss = task.loss(w, psi, Batch(data.inputs, data.targets), None)
+    (expected,) = torch.autograd.grad(loss, psi)
+    torch.testing.assert_close(update.psi, expected, rtol=1e-12, atol=1e-14)
+    assert expected.abs().max() > 1e-4
+
+
+def test_the_psi_gradient_never_sees_the_clients_own_partition():
+    executor, federation = started(Task(smooth_net()))
+    data, jobs = shard(5), [Job(3, 3), Job(2, psi=True)]
+    before = executor.run(CLIENT, data, jobs).psi
+    federation.w[federation.protocol.partition.tail(3)] += 1.0
+    executor.begin(ROUND, federation.w, federation.psi)
+    assert torch.equal(executor.run(CLIENT, data, jobs).psi, before)
+    federation.w[federation.protocol.partition.slice(2)] += 1.0
+    executor.begin(ROUND, federation.w, federation.psi)
+    assert not torch.equal(executor.run(CLIENT, data, jobs).psi, before)
+
+
+def test_a_psi_batch_is_drawn_at_random():
+    watched = Watched()
+    local = LocalSettings(batch_size=3, psi_batch=5)
+    executor, federation = started(Task(smooth_net(), precision="fp64", samples=1), watched, local=local)
+    data = shard(40)
+    drawn = []
+    for round in (1, 2):
+        watched.calls.clear()
+        executor.begin(round, federation.w, federation.psi)
+        update = executor.run(CLIENT, data, [Job(1, psi=True)])
+        batches = [batch for _, batch, _, _ in watched.calls]
+        assert [len(batch.inputs) for batch in batches] == [3, 2]
+        chosen = torch.cat([batch.inputs for batch in batches])
+        drawn.append({i for i in range(40) if any(torch.equal(x, data.inputs[i]) for x in chosen)})
+        psi = federation.psi.clone().requires_grad_()
+        both = Batch(chosen, torch.cat([batch.targets for batch in batches]))
+        w = federation.protocol.partition.materialise(federation.w, 1)
+        (expected,) = torch.autograd.grad(executor.protocol.task.loss(w, psi, both, None), psi)
+        torch.testing.assert_close(update.psi, expected, rtol=1e-12, atol=1e-14)
+    assert len(drawn[0]) == len(drawn[1]) == 5 and drawn[0] != drawn[1]
+
+
+def test_augerinos_psi_gradient_is_the_mean_along_the_steps():
+    class WatchedAugerino(Augerino):
+        def loss(self, task, job, w, psi, batch, noise):
+            calls.append((batch, noise))
+            return super().loss(task, job, w, psi, batch, noise)
+
+    calls, watched = [], WatchedAugerino()
+    base = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    local = LocalSettings(batch_size=4, epochs=2, learning_rate=0.4)
+    executor, federation = started(base, watched, method="augerino", local=local)
+    task, space = executor.protocol.task, federation.protocol.partition.space
+    update = executor.run(CLIENT, shard(10), [Job(1, 1, psi=True)])
+
+    theta, psi_sum, loss_sum = federation.w.clone(), torch.zeros_like(federation.psi), 0.0
+    for batch, noise in list(calls):
+        theta.requires_grad_()
+        psi = federation.psi.clone().requires_grad_()
+        loss = task.loss(space.tensors(theta), psi, batch, noise) + watched.regulariser(task, psi)
+        by_theta, by_psi = torch.autograd.grad(loss, (theta, psi))
+        theta = theta.detach() - 0.4 * by_theta
+        psi_sum += by_psi * len(batch.inputs)
+        loss_sum += loss.item() * len(batch.inputs)
+    torch.testing.assert_close(update.deltas[1], theta - federation.w, rtol=1e-10, atol=1e-13)
+    widths = task.psi_names.index("affine.range")
+    assert widths == 0, "the widths come first"
+    torch.testing.assert_close(update.psi[:6], psi_sum[:6] / 20, rtol=1e-10, atol=1e-13)
+    assert (update.psi[6:] == 0).all(), "dropout stays frozen"
+    assert (psi_sum[6:] != 0).all()
+    assert update.loss == pytest.approx(loss_sum / 20, rel=1e-12)
+
+
+def test_an_update_reports_the_loss_of_the_largest_subnetwork():
+    executor, _ = started(Task(smooth_net(), samples=1))
+    data = shard(5)
+    largest = executor.run(CLIENT, data, [Job(3, 3)]).loss
+    assert executor.run(CLIENT, data, [Job(3, 3), Job(2, 2), Job(1, psi=True)]).loss == largest
+    assert executor.run(CLIENT, data, [Job(2, 2)]).loss != largest
+
+
+def test_a_network_reads_memory_as_a_plain_module_does():
+    """BLAS may give other bits for tensors that do not start at a multiple of 64 bytes."""
+    addresses = []
+
+    class Peek(Partitioned):
+        def loss(self, task, job, w, psi, batch, noise):
+            addresses.extend(t.data_ptr() for t in (*w.values(), psi, batch.inputs))
+            return super().loss(task, job, w, psi, batch, noise)
+
+    odd = torch.rand(100 * 36 + 1)[1:].view(100, 1, 6, 6)[7:16]
+    data = Dataset(odd, torch.arange(9) % CLASSES)
+    local = LocalSettings(batch_size=64, epochs=2)
+    executor, federation = started(Task(chain_net(), samples=1), Peek(), local=local)
+    psi = torch.empty(len(federation.psi) + 1)[1:].copy_(federation.psi)  # as from a message's bytes
+    executor.begin(ROUND, federation.w, psi)
+    executor.run(CLIENT, data, [Job(2, 2), Job(3, 3), Job(1, psi=True)])
+    assert addresses and all(address % 64 == 0 for address in addresses)
+
+
+@pytest.mark.parametrize(("scaling", "power"), [("reciprocal", 1.0), ("square_root", 0.5), ("none", 0.0)])
+@pytest.mark.parametrize("j", [1, 2, 3])
+def test_weight_decay_is_stronger_for_earlier_partitions(scaling, power, j):
+    """Of two runs that differ in weight decay alone, one step differs by lr * decay / share^power * w_j."""
+    task, moves = Task(smooth_net(), precision="fp64", samples=1), []
+    for decay in (0.0, 0.01):
+        local = LocalSettings(learning_rate=0.3, weight_decay=decay, decay_scaling=scaling)
+        executor, federation = started(task, local=local)
+        moves.append(executor.run(CLIENT, shard(5), [Job(j, j)]).deltas[j])
+    share = (0.5, 0.8, 1.0)[j - 1]  # of the clients in chunks 1..j
+    w_j = federation.w[federation.protocol.partition.slice(j)]
+    torch.testing.assert_close(moves[0] - moves[1], 0.3 * 0.01 / share**power * w_j)
+
+
+def error(task, data, **changes):
+    executor, _ = started(task, **changes)
+    with pytest.raises(ClientError) as caught:
+        executor.run(CLIENT, data, [Job(2, 2)])
+    return str(caught.value)
+
+
+def test_a_loss_that_is_not_finite_names_client_and_round():
+    says = error(
+        Task(smooth_net()), shard(9), local=LocalSettings(learning_rate=1e30, batch_size=2, epochs=4)
+    )
+    assert re.search(
+        r"loss of client 2 in round 5 is (nan|inf) .*subnetwork 2.*lower the learning rates", says
+    )
+
+
+def test_a_hyperparameter_that_the_loss_does_not_use_is_named():
+    class Idle(HyperModule):
+        hyperparameters = ("knob",)
+
+        def __init__(self):
+            super().__init__()
+            self.knob = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            return x
+
+    executor, _ = started(Task(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), transforms=[Idle()]))
+    data = Dataset(torch.zeros(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ClientError, match=r"Client 2 .*does not depend on any of idle.knob"):
+        executor.run(CLIENT, data, [Job(1, psi=True)])
+
+
+def test_an_empty_shard_is_refused():
+    assert "Client 2 has no examples" in error(Task(smooth_net()), shard(5).subset([]))
+
+
+@pytest.mark.parametrize("average", ["logits", "probabilities"])
+def test_labels_outside_the_classes_name_the_client(average):
+    data = Dataset(shard(6).inputs, torch.tensor([0, 1, 2, 1, CLASSES, 0]))
+    says = error(Task(smooth_net(), average=average), data)
+    assert "data of client 2 do not fit the network" in says and "every label must be below" in says
+    assert str(CLASSES) in says
+
+
+def test_inputs_of_the_wrong_shape_name_the_client():
+    data = Dataset(torch.rand(4, 1, 5, 5), torch.zeros(4).long())
+    assert re.match(r"Client 2 failed in round 5: RuntimeError: .*shapes", error(Task(smooth_net()), data))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("first", [True, False])
+def test_compiled_kernels_give_the_bits_of_torch(monkeypatch, dtype, momentum, first):
+    """Of long vectors, the first or added; steps of several pieces, several steps, what is not a number."""
+    rng = torch.Generator().manual_seed(0)
+    origin, sums = torch.randn(1003, generator=rng, dtype=dtype), {}
+    start = torch.randn(1003, generator=rng, dtype=dtype)
+    gradients = torch.randn(2, 1003, generator=rng, dtype=dtype)
+    gradients[:, 7], gradients[:, 8], gradients[:, 9] = torch.nan, torch.inf, 0.0
+    for steps in (1, 2):
+        for name, large in (("torch", 10**9), ("compiled", 1)):
+            monkeypatch.setattr("fedpart.training.optimisers._LARGE", large)
+            local = LocalSGD(origin, SGDSettings(0.05, momentum), 0.01, steps)
+            for gradient in gradients[:steps]:
+                local.step([gradient[:400].clone(), gradient[400:].clone()])
+            sums[name] = local.change(None if first else start.clone(), 12.0)
+        assert torch.equal(sums["torch"].nan_to_num(1.5), sums["compiled"].nan_to_num(1.5))
+        assert torch.equal(sums["torch"].signbit(), sums["compiled"].signbit())
+        assert sums["torch"].isnan().sum() == sums["compiled"].isnan().sum() > 0

@@ -1,0 +1,207 @@
+"""federate(): a whole run in one call."""
+
+import pytest
+import torch
+from problems import CLASSES, SIZE, augmentation, chain_net, norm_net, shard, shards
+from torch import nn
+
+from fedpart import AdamSettings, ClientError, Dataset, LocalSettings, Task, federate
+from fedpart.training.optimisers import LocalSGD
+
+SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
+CHUNKS = (0.5, 0.3, 0.2)
+
+
+def run(task=None, data=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    return federate(task, data or shards(SIZES), **{"rounds": 3, "chunks": CHUNKS, "cohort": 4, **changes})
+
+
+def test_it_learns():
+    data = [shard(20, seed) for seed in range(8)]
+    result = federate(
+        Task(chain_net(dropout=False), samples=1),
+        data,
+        rounds=60,
+        method="fedavg",
+        validation=shard(200, 99),
+        evaluate_every=25,
+        server=AdamSettings(5e-3),
+    )
+    assert [report.round for report in result.metrics] == list(range(1, 61))
+    scored = [report.round for report in result.metrics if report.val_accuracy is not None]
+    assert scored == [25, 50, 60], "every 25 rounds, and in the end"
+    assert result.metrics[-1].val_accuracy > 0.7 > 1 / CLASSES
+    assert result.metrics[-1].val_nll < result.metrics[24].val_nll
+    assert result.metrics[-1].train_loss < result.metrics[0].train_loss
+
+
+def test_reports_count_what_happened():
+    seen = []
+    result = run(on_round=seen.append, seed=2)
+    assert seen == result.metrics
+    protocol, state = result.state.protocol, result.state
+    for report in seen:
+        assert report.cohort == protocol.cohort(report.round)
+        numbers = [protocol.upload_numbers(protocol.plan(c, report.round)) for c in report.cohort]
+        assert 0 <= report.upload_bytes - 4 * sum(numbers) <= 1024 * len(numbers)
+        assert 0 <= report.download_bytes - 16 * (len(state.w) + len(state.psi)) <= 4 * 1024
+        assert report.val_accuracy is None and report.skipped == []
+        assert set(report.psi) == {"affine.range", "3.logit"} and len(report.psi["affine.range"]) == 14
+    assert seen[-1].physical == result.psi
+
+
+def test_psi_is_in_units_that_a_person_reads():
+    psi = run(rounds=1).psi
+    assert psi["affine.angle_max [deg]"] == pytest.approx(5.7, abs=0.5)
+    assert psi["3.rate [%]"] == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+@pytest.mark.parametrize("method", ["fedavg", "partitioned"])
+def test_the_module_alone_predicts_as_the_task_does_without_transforms(network, method):
+    result = run(Task(network(), samples=3), method=method, rounds=4)
+    x = shard(40, 5).inputs
+    module = result.module()
+    assert not module.training and all(p.requires_grad for p in module.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), result.predict(x))
+    initial = dict(network().named_parameters())
+    for name, parameter in module.named_parameters():
+        learned = method == "partitioned" or not name.endswith("logit")
+        assert torch.equal(parameter, initial[name]) != learned, name
+    fresh = network()
+    fresh.load_state_dict(module.state_dict())  # names and shapes are the user's own
+
+
+def test_predictions_average_over_transforms_and_repeat():
+    result = run(rounds=2)
+    x = shard(300, 5).inputs  # several batches
+    assert result.predict(x).shape == (300, CLASSES)
+    assert torch.equal(result.predict(x), result.predict(x))
+    with torch.no_grad():
+        assert not torch.allclose(result.predict(x), result.module()(x))
+
+
+def test_the_users_module_and_data_stay_as_they_are():
+    network, data = chain_net(), shards(SIZES)
+    copies = [s.inputs.clone() for s in data]
+    run(Task(network), data)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), chain_net().parameters(), strict=True))
+    assert all(torch.equal(s.inputs, c) for s, c in zip(data, copies, strict=True))
+
+
+def test_shards_may_be_tuples_or_lazy():
+    class Folder:
+        """Neither list nor tuple: its shards are read when they are needed."""
+
+        def __init__(self):
+            self.read = []
+
+        def __len__(self):
+            return len(SIZES)
+
+        def __getitem__(self, client):
+            self.read.append(client)
+            return data[client] if client % 2 else (data[client].inputs, data[client].targets)
+
+    data, folder = shards(SIZES), Folder()
+    results = [run(data=d) for d in (data, [(s.inputs, s.targets) for s in data], folder)]
+    assert all(torch.equal(r.state.w, results[0].state.w) for r in results)
+    assert folder.read == [client for r in results[0].metrics for client in r.cohort]
+
+
+def test_double_precision():
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    result, single = run(task), run()
+    assert result.state.w.dtype == result.state.psi.dtype == torch.float64
+    assert result.predict(shard(5).inputs).dtype == torch.float64
+    assert all(p.dtype == torch.float64 for p in result.module().parameters())
+    torch.testing.assert_close(result.state.w.float(), single.state.w, atol=2e-4, rtol=0)
+
+
+def test_regression():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 1))
+    data = [Dataset(s.inputs, s.inputs.mean((1, 2, 3))) for s in shards([20] * 6)]
+    result = run(
+        Task(net, likelihood="gaussian", samples=1),
+        data,
+        rounds=40,
+        validation=data[0],
+        server=AdamSettings(1e-2),
+    )
+    last = result.metrics[-1]
+    assert last.val_accuracy is None
+    assert last.val_nll == pytest.approx(0.5 * 1.8379, abs=0.05), "half of log 2 pi, plus a small error"
+    assert result.predict(data[0].inputs).shape == (20, 1)
+
+
+def test_an_error_fails_the_run_or_is_skipped():
+    data = shards(SIZES)
+    data[3] = Dataset(data[3].inputs, data[3].targets + CLASSES)
+    with pytest.raises(ClientError, match="data of client 3 do not fit the network"):
+        run(data=data, cohort=8)
+    result = run(data=data, cohort=8, on_client_error="skip")
+    for report in result.metrics:
+        assert [s["client"] for s in report.skipped] == [3] and "client 3" in report.skipped[0]["reason"]
+        assert report.train_loss > 0
+
+
+def test_a_round_in_which_everybody_is_skipped():
+    data = [Dataset(s.inputs, s.targets + CLASSES) for s in shards(SIZES)]
+    result = run(data=data, on_client_error="skip")
+    assert [len(report.skipped) for report in result.metrics] == [4, 4, 4]
+    assert {(report.train_loss, report.upload_bytes) for report in result.metrics} == {(None, 0)}
+    for name, parameter in chain_net().named_parameters():
+        assert torch.equal(dict(result.module().named_parameters())[name], parameter)
+
+
+def test_a_shard_that_cannot_be_read_names_the_client():
+    class Broken:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, client):
+            raise OSError("the disk is gone")
+
+    with pytest.raises(ClientError, match=r"Client \d failed in round 1: OSError: the disk is gone"):
+        run(data=Broken())
+
+
+def test_a_refused_update_names_the_client(monkeypatch):
+    honest = LocalSGD.change
+
+    def infinite(self, *arguments):
+        change = honest(self, *arguments)
+        change[0] = float("inf")
+        return change
+
+    monkeypatch.setattr(LocalSGD, "change", infinite)
+    with pytest.raises(ClientError, match=r"The update of client \d in round 1 was refused: w_\d has values"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"chnuks": (1.0,)}, "There is no setting 'chnuks': did you mean 'chunks'"),
+        ({"clients": 8}, "There is no setting 'clients'"),
+        ({"evaluate_every": 0}, "evaluate_every is a number of rounds, at least 1, got 0"),
+        ({"checkpoint_every": 0}, "checkpoint_every is a number of rounds"),
+        ({"resume": True}, "nothing to resume from"),
+        ({"cohort": 9}, r"number of clients \(8\), got 9"),
+        ({"validation": shard(5).subset([])}, "no examples to evaluate on"),
+        ({"validation": (shard(5).inputs, shard(5).targets + 9)}, "evaluation set lie outside the 3 classes"),
+    ],
+)
+def test_bad_input_gets_a_clear_sentence(changes, says):
+    with pytest.raises(ValueError, match=says):
+        run(**changes)
+
+
+def test_the_default_cohort_fits_few_clients():
+    result = federate(
+        Task(chain_net(), samples=1), shards([4, 5, 6]), rounds=1, local=LocalSettings(epochs=2)
+    )
+    assert result.metrics[0].cohort == [0, 1, 2]

@@ -1,0 +1,191 @@
+"""Cohort fusion: the sum over a cohort as one gradient of its pooled data."""
+
+import weakref
+
+import pytest
+import torch
+from problems import augmentation, chain_net, norm_net, settings, shard
+from torch import nn
+
+from fedpart import (
+    AffineAugmentation,
+    ClientError,
+    ClipSettings,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Protocol,
+    Task,
+    uniform,
+)
+from fedpart.engines import LocalEngine, pooled
+from fedpart.engines.executor import Executor
+
+SIZES = [3, 7, 2, 9, 4, 6, 1, 5, 8, 3, 2, 6]
+
+
+def task(network=chain_net, precision="fp64", samples=3, **options):
+    return Task(network(), transforms=[augmentation()], samples=samples, precision=precision, **options)
+
+
+def trained(execution, rounds=3, of=None, data=None, **changes):
+    data = [shard(n, seed) for seed, n in enumerate(SIZES)] if data is None else data
+    options = {"cohort": 8, "chunks": (0.5, 0.3, 0.2), "local": LocalSettings(learning_rate=0.3), **changes}
+    federation = Federation(Protocol(of or task(), settings(len(data), **options)))
+    engine = LocalEngine(federation, data, execution=execution)
+    return federation, [engine.run_round() for _ in range(rounds)]
+
+
+@pytest.mark.parametrize("network", [chain_net, norm_net])
+@pytest.mark.parametrize("rows", [1, 40, 10_000])
+def test_a_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, monkeypatch):
+    monkeypatch.setitem(pooled.ROWS, "cpu", rows)
+    (loop, one_by_one), (fused, together) = (trained(kind, of=task(network)) for kind in ("loop", "fused"))
+    torch.testing.assert_close(fused.w, loop.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
+    for a, b in zip(one_by_one, together, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-10)
+        assert (a.cohort, a.upload_bytes, a.download_bytes) == (b.cohort, b.upload_bytes, b.download_bytes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedavg"},
+        {"method": "fedavg", "method_options": {"augment": True}},
+        {"method": "augerino", "method_options": {"weight": 0.3}},
+        {"local": LocalSettings(weight_decay=0.1, momentum=0.9)},
+        {"local": LocalSettings(psi_batch=2)},
+        {"scheme": "node", "defaults": "zeros"},
+        {"non_contributors": "zero"},
+    ],
+    ids=str,
+)
+def test_every_method_and_setting_that_takes_one_step(changes):
+    net = chain_net(dropout=True)
+    of = Task(net, transforms=[AffineAugmentation("lila", 0.2)], samples=2, precision="fp64")
+    (loop, _), (fused, _) = (trained(kind, of=of, **changes) for kind in ("loop", "fused"))
+    torch.testing.assert_close(fused.w, loop.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_sum_of_each_partition_agrees_in_single_precision(share):
+    totals = {}
+    for kind in ("loop", "fused"):
+        federation = Federation(
+            Protocol(
+                task(precision="fp32", share_dropout_mask=share),
+                settings(len(SIZES), cohort=12, local=LocalSettings(learning_rate=0.3)),
+            )
+        )
+        step = federation.step
+        federation.step = lambda total, kind=kind, step=step: (totals.update({kind: total}), step(total))
+        LocalEngine(federation, [shard(n, i) for i, n in enumerate(SIZES)], execution=kind).run_round()
+    loop, fused = totals["loop"], totals["fused"]
+    assert loop.weights == fused.weights and loop.psi_weight == fused.psi_weight
+    for j, delta in loop.deltas.items():
+        assert (fused.deltas[j] - delta).abs().max() <= 1e-6 * delta.abs().max()
+    assert (fused.psi - loop.psi).abs().max() <= 1e-5 * loop.psi.abs().max()
+
+
+def test_passes_come_in_few_shapes(monkeypatch):
+    shapes, seen = [], pooled.gradients
+
+    def recorded(task, *arguments):
+        shapes.append(len(arguments[5].inputs) * task.samples)
+        return seen(task, *arguments)
+
+    monkeypatch.setattr(pooled, "gradients", recorded)
+    trained("fused", of=task(samples=4), rounds=6)
+    assert len(shapes) > 20 and all(rows % pooled.ROUND == 0 for rows in shapes)
+
+
+def test_what_cannot_be_fused_is_refused():
+    with pytest.raises(ValueError, match=r"local.epochs is 2; set it to 1, or use execution: loop"):
+        trained("fused", local=LocalSettings(epochs=2))
+    with pytest.raises(ValueError, match=r"weighting is 'uniform'; set it to examples"):
+        trained("fused", weighting="uniform")
+    data, few = [shard(7)] * 8, LocalSettings(batch_size=4)
+    says = r"Client \d takes 2 steps with its 7 examples, .*raise local.batch_size"
+    with pytest.raises(ValueError, match=says):
+        trained("fused", data=data, local=few)
+
+    class Lazy:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, client):
+            return data[client]
+
+    with pytest.raises(ClientError, match=says):
+        trained("fused", data=Lazy(), local=few)
+
+
+class Common(HyperModule):
+    """Noise that all rows share."""
+
+    hyperparameters = ("amount",)
+
+    def __init__(self):
+        super().__init__()
+        self.amount = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, x):
+        return x + self.amount * uniform((1,), like=x)
+
+
+def test_noise_that_clients_would_share_is_refused():
+    with pytest.raises(ClientError, match=r"round 1 cannot be fused \(a layer draws noise of shape \(1,\)"):
+        trained("fused", of=Task(chain_net(), transforms=[Common()], samples=2))
+
+
+class PerFeature(Common):
+    """A number per feature, as many as a pass has rows."""
+
+    def forward(self, x):
+        return x + self.amount * uniform((x.shape[-1],), like=x)
+
+
+def test_noise_whose_shape_is_that_of_a_pass_by_chance_is_refused():
+    of = Task(nn.Linear(32, 3), transforms=[PerFeature()], samples=1)
+    data = [Dataset(torch.rand(4, 32), torch.zeros(4, dtype=torch.int64)) for _ in range(8)]
+    with pytest.raises(ClientError, match=r"cannot be fused \(a layer draws noise of shape \(32,\)"):
+        trained("fused", of=of, data=data, method="fedavg", method_options={"augment": True})
+
+
+def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
+    living, most, batches = weakref.WeakSet(), [], Executor.batches
+
+    def watched(*arguments):
+        for batch, noise in batches(*arguments):
+            living.add(noise)
+            yield batch, noise
+        most.append(len(living))
+
+    monkeypatch.setattr(Executor, "batches", watched)
+    monkeypatch.setitem(pooled.ROWS, "cpu", 40)  # of S = 2: some clients of two examples
+    of, kinds = task(samples=2), 5
+    for clients in (100, 200):
+        trained("fused", rounds=1, of=of, data=[shard(2, seed) for seed in range(clients)], cohort=clients)
+        assert len(most) > clients and max(most) <= kinds * 10 + 1
+
+
+@pytest.mark.parametrize("changes", [{"clip": ClipSettings(1.0)}, {"trim": 0.2, "weighting": "uniform"}])
+def test_whatever_looks_at_a_clients_own_update_is_refused(changes):
+    with pytest.raises(
+        ValueError, match=r"to clip, to trim or to make private; leave clip, trim and privacy"
+    ):
+        trained("fused", **changes)
+
+
+def test_the_client_to_blame_is_named_or_skipped():
+    data = [shard(n, seed) for seed, n in enumerate(SIZES)]
+    data[4] = Dataset(data[4].inputs, torch.full_like(data[4].targets, 9))
+    with pytest.raises(ClientError, match="The data of client 4 do not fit the network"):
+        trained("fused", data=data, cohort=12)
+    federation, reports = trained("fused", data=data, cohort=12, on_client_error="skip", rounds=1)
+    loop, _ = trained("loop", data=data, cohort=12, on_client_error="skip", rounds=1)
+    assert [skip["client"] for skip in reports[0].skipped] == [4]
+    torch.testing.assert_close(federation.w, loop.w, rtol=1e-9, atol=1e-12)

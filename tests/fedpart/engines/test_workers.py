@@ -1,0 +1,347 @@
+"""Worker processes: the same bits as one process, whatever happens to them."""
+
+import gc
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from flower_experiment import assert_equal_runs, build, local
+from places import importing
+from problems import augmentation, chain_net, settings, shards
+from rich.console import Console
+from tiny import same_run, tiny
+from torch.nn import functional as F
+
+from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.engines.block import ahead
+from fedpart.models import digits_cnn
+from simulations.folders.run_directory import saved_config
+from simulations.running.runner import run_experiment
+from simulations.terminal.panel import panel
+
+SIZES = [4, 7, 3, 9, 5, 6, 2, 8, 11, 4, 3]
+
+
+def run(workers, rounds=3, **config):
+    """The tiny experiment of the Flower tests, whose shards can fail and kill."""
+    experiment = build(config)
+    federation, reports = Federation(experiment.protocol), []
+    with LocalEngine(federation, experiment.shards, workers) as engine:
+        engine.run(rounds, reports.append)
+        processes = pids(engine)
+    assert not any(map(alive, processes)), "closed means ended"
+    return federation, reports
+
+
+def pids(engine):
+    return [worker.process.pid for worker in engine._clients._all()]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def victim(round=1, place=1):
+    return build({}).protocol.cohort(round)[place]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 9])
+@pytest.mark.parametrize("method", ["partitioned", "augerino", "fedex"])
+def test_the_bits_are_those_of_one_process(workers, method):
+    one, other = run(workers, method=method), local(3, method=method)
+    assert_equal_runs(one, other)
+    for mine, theirs in zip(one[1], other[1], strict=True):
+        assert (mine.upload_bytes, mine.download_bytes) == (theirs.upload_bytes, theirs.download_bytes)
+
+
+@pytest.mark.parametrize("count", [3, 4, 256])
+@pytest.mark.parametrize("changes", [{}, {"weighting": "uniform", "non_contributors": "zero"}])
+def test_blocks_of_several_clients(monkeypatch, count, changes):
+    """Eleven clients in few blocks: some are summed in a worker, and not all of them train all partitions."""
+    monkeypatch.setattr("fedpart.updates.update.BLOCKS", count)
+    task = Task(chain_net(), transforms=[augmentation()], samples=2)
+    local = LocalSettings(learning_rate=0.2, batch_size=4)
+    one, two = (
+        federate(task, shards(SIZES), rounds=3, cohort=11, local=local, workers=workers, **changes)
+        for workers in (1, 2)
+    )
+    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
+    assert [r.train_loss for r in one.metrics] == [r.train_loss for r in two.metrics]
+
+
+def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():
+    def pool(cohort, workers):
+        federation = Federation(Protocol(Task(chain_net()), settings(200, cohort=cohort)))
+        return LocalEngine(federation, [], workers)._clients
+
+    assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
+    assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
+    assert [ahead(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
+    with pytest.raises(ValueError, match="workers is a number of processes, at least 1, got 0"):
+        pool(2, 0)
+
+
+@pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
+def test_double_precision_and_memory_at_odd_lengths(changes):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    one, two = (federate(task, shards(SIZES), rounds=2, cohort=5, workers=n, **changes) for n in (1, 2))
+    assert two.state.w.dtype == torch.float64 and torch.equal(one.state.w, two.state.w)
+
+
+def test_low_precision_with_convolutions_that_are_pooled():
+    torch.manual_seed(0)
+    network = digits_cnn(num_classes=3, input_shape=(1, 8, 8))
+    task = Task(network, transforms=[augmentation()], samples=2, precision="bf16", channels_last=True)
+    data = [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)]
+    one, two = (federate(task, data, rounds=2, cohort=5, workers=n) for n in (1, 2))
+    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
+
+
+def test_clients_that_fail_are_skipped_alike():
+    config = {"failing": victim(), "on_client_error": "skip"}
+    one = run(2, **config)
+    assert one[1][0].skipped == [
+        {
+            "client": victim(),
+            "category": "client_error",
+            "reason": f"Client {victim()} failed in round 1: KeyError: 'the disk of this client is gone'",
+        }
+    ]
+    assert_equal_runs(one, local(3, **config))
+
+
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [(1e9, "its training loss is beyond"), (1e17, "w_1 has values beyond")],
+)
+def test_finite_values_that_are_too_large_are_refused_alike(scale, reason):
+    task = Task(torch.nn.Linear(4, 3), samples=1, likelihood="gaussian", precision="fp64")
+    data = [(torch.ones(n, 4), torch.full((n, 3), 0.0 if i else scale)) for i, n in enumerate(SIZES)]
+    for execution, workers in (("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)):
+        with pytest.raises(ClientError, match="update of client 0 in round 1 was refused: " + reason):
+            options = {"cohort": len(SIZES), "method": "fedavg", "workers": workers}
+            federate(task, data, rounds=1, execution=execution, **options)
+
+
+def test_a_round_without_any_update():
+    task = Task(chain_net(), samples=1)
+    data = shards(SIZES)
+    for shard in data:
+        shard.targets.add_(9)
+    result = federate(task, data, rounds=2, cohort=5, on_client_error="skip", workers=2)
+    assert [len(report.skipped) for report in result.metrics] == [5, 5]
+    assert torch.equal(result.state.w, Federation(result.state.protocol).w)
+
+
+def test_the_first_error_of_the_cohort_is_raised_and_the_engine_goes_on():
+    class Shards:
+        def __getitem__(self, client):
+            if client in broken:
+                raise OSError(f"disk {client} is gone")
+            return data[client]
+
+    data = shards(SIZES)
+    protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=8))
+    cohort = protocol.cohort(1)
+    broken = set(cohort[2:6])
+    federation, expected = Federation(protocol), Federation(protocol)
+    with LocalEngine(federation, Shards(), 3) as engine:
+        with pytest.raises(
+            ClientError, match=rf"Client {cohort[2]} failed in round 1: OSError: disk"
+        ) as caught:
+            engine.run_round()
+        assert "in __getitem__" in caught.value.__notes__[0], "where it happened in the worker"
+        assert federation.round == 0
+        broken.clear()  # workers start anew after an error, and see it
+        engine.run(2)
+    LocalEngine(expected, data).run(2)
+    assert torch.equal(federation.w, expected.w)
+
+
+def test_a_worker_that_is_killed_in_mid_round_is_replaced(tmp_path):
+    config = {"dying": victim(2), "marker": str(tmp_path / "died")}
+    result = run(2, **config)
+    assert (tmp_path / "died").exists()
+    assert_equal_runs(result, local(3))
+
+
+def test_a_worker_that_is_killed_between_rounds_is_replaced():
+    experiment = build({})
+    federation, reports = Federation(experiment.protocol), []
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        for _ in range(2):
+            engine.run(federation.round + 1, reports.append)
+            worker = engine._clients._idle[-1]
+            worker.process.kill()
+            worker.process.join()
+        engine.run(3, reports.append)
+        assert len(pids(engine)) == 2
+    assert_equal_runs((federation, reports), local(3))
+
+
+@pytest.mark.parametrize("count", [2, 256])
+def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("fedpart.updates.update.BLOCKS", count)  # with 2 it shares a block
+    config = {"dying": victim(), "marker": str(tmp_path / "died"), "always": True}
+    reason = f"Client {victim()} failed in round 1: its process died 3 times (killed by SIGKILL)"
+    with pytest.raises(ClientError) as caught:
+        run(2, rounds=1, **config)
+    assert str(caught.value) == reason
+    one = run(2, rounds=1, on_client_error="skip", **config)
+    assert one[1][0].skipped == [{"client": victim(), "category": "client_error", "reason": reason}]
+    other = local(1, failing=victim(), on_client_error="skip")
+    other[1][0].skipped[0]["reason"] = reason  # the others of its block are not lost
+    assert_equal_runs(one, other)
+
+
+def test_workers_that_cannot_start_are_a_sentence_and_not_a_loop(monkeypatch):
+    monkeypatch.setattr("fedpart.engines.workers.work", lambda *_: os._exit(3))
+    says = r"^A worker process ended before it ran a client of round 1 \(exit status 3\); use one worker\.$"
+    with pytest.raises(ClientError, match=says):
+        run(2, on_client_error="skip")
+
+
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also where whoever started the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path, interrupts):
+    class Shards:
+        def __getitem__(self, client):
+            if client == caller and not marker.exists():
+                marker.touch()
+                os.kill(parent, signal.SIGINT)
+            return data[client]
+
+    parent, marker, data = os.getpid(), tmp_path / "interrupted", shards(SIZES)
+    protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=8))
+    caller = next(client for client in protocol.cohort(2) if client not in protocol.cohort(1))
+    federation, expected = Federation(protocol), Federation(protocol)
+    with LocalEngine(federation, Shards(), 2) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(2)
+        assert pids(engine) == [] and federation.round == 1
+        engine.run(2)
+    LocalEngine(expected, data).run(2)
+    assert torch.equal(federation.w, expected.w)
+
+
+def test_forked_after_many_threads_have_run():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        image = torch.rand(64, 8, 32, 32, requires_grad=True)
+        torch.nn.Conv2d(8, 8, 3)(image).sum().backward()  # OpenMP's threads exist now
+        result = run(2)
+    finally:
+        torch.set_num_threads(before)
+    assert_equal_runs(result, local(3))
+
+
+def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
+    """A reference into Ray's store, for one, would wait forever for a lock of a thread that is not forked."""
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            (tmp_path / str(os.getpid())).touch()
+
+    class Shards:
+        def __getitem__(self, client):
+            gc.collect()
+            return data[client]
+
+    data, protocol = shards(SIZES), Protocol(Task(chain_net(), samples=1), settings(len(SIZES)))
+    with LocalEngine(Federation(protocol), Shards(), 2) as engine:
+        Cycle()
+        engine.run(1)
+    gc.collect()
+    assert [file.name for file in tmp_path.iterdir()] == [str(os.getpid())]
+    assert gc.isenabled()
+
+
+def test_spawned_workers_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr("fedpart.engines.workers._start_method", lambda: "spawn")
+    task = Task(chain_net(), samples=1)
+    result = federate(task, shards(SIZES), rounds=2, cohort=5, workers=2)
+    expected = federate(task, shards(SIZES), rounds=2, cohort=5)
+    assert torch.equal(result.state.w, expected.state.w)
+
+    class Local(torch.nn.Linear):
+        pass
+
+    network = torch.nn.Sequential(torch.nn.Flatten(), Local(36, 3))
+    with pytest.raises(ValueError, match=r"cannot be sent to worker processes .* or use workers=1"):
+        federate(Task(network, samples=1), shards(SIZES), rounds=1, workers=2)
+
+
+def test_a_run_names_its_workers_and_has_the_same_results(tmp_path):
+    summaries = [run_experiment(tiny(workers=n), tmp_path / str(n)) for n in (None, 2)]
+    assert [summary["workers"] for summary in summaries] == [1, 2]
+    assert saved_config(tmp_path / "2").workers == 2
+    assert "on the local engine, 2 workers" in shown(summaries[1], tmp_path)
+    for summary, folder in zip(summaries, ("None", "2"), strict=True):
+        del summary["workers"]
+        (tmp_path / folder / "summary.json").write_text(json.dumps(summary))
+    same_run(tmp_path / "None", tmp_path / "2")
+
+
+def shown(summary, folder):
+    console = Console(width=200, file=io.StringIO())
+    console.print(panel(summary, folder))
+    return console.file.getvalue()
+
+
+ORPHANS = """
+import os, signal, sys
+from places import importing
+from problems import chain_net, shards
+from fedpart import Task, federate
+
+def stop(report):
+    if report.round == 2:
+        {end}
+
+federate(Task(chain_net(), samples=1), shards([4] * 6), rounds=3, cohort=4, workers=3, on_round=stop)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("sys.exit(3)", 3),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+    ],
+)
+def test_nothing_is_left_however_the_main_process_ends(end, status):
+    """Every process of the run holds the pipe's end: it closes when the last of them is gone."""
+    read, write = os.pipe()
+    environment = {**os.environ, "PYTHONPATH": importing(__file__)}
+    before = set(os.listdir("/dev/shm"))
+    code = ORPHANS.format(end=end)
+    main = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, pass_fds=[write], stderr=subprocess.DEVNULL
+    )
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == ""
+    assert main.wait() == status
+    assert set(os.listdir("/dev/shm")) <= before

@@ -1,0 +1,206 @@
+"""The diagonal Laplace log marginal likelihood against closed forms written out here."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import (
+    AdamSettings,
+    AdamWSettings,
+    ConcreteDropout,
+    ConcreteMask,
+    Dataset,
+    FixedMask,
+    Task,
+    Training,
+    TrainingSettings,
+)
+from fedpart.data import input_selection
+from fedpart.evidence.laplace import diagonal_laplace, laplace_evidence, optimal_precision
+from fedpart.models import mlp
+
+
+@pytest.fixture(scope="module")
+def data():
+    return input_selection(60, seed=0, informative=3, spurious=2)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    torch.manual_seed(1)
+    return nn.Linear(5, 2)
+
+
+def softmax_regression(weight, bias, data, precision):
+    """log p(D) for logits W x + b: the GGN is the Hessian, with the diagonal sum_n p_k (1 - p_k) x_i^2."""
+    x, y = data.inputs.double(), data.targets
+    weight, bias = weight.detach().double(), bias.detach().double()
+    p = (x @ weight.T + bias).softmax(1)
+    likelihood = p[range(len(y)), y].log().sum()
+    variance = p * (1 - p)
+    h = torch.cat([(variance.T @ x.square()).flatten(), variance.sum(0)])
+    theta = torch.cat([weight.flatten(), bias])
+    return likelihood - 0.5 * precision * theta.square().sum() - 0.5 * (1 + h / precision).log().sum()
+
+
+@pytest.mark.parametrize("precision", [0.01, 0.3, 1, 50.0])
+@pytest.mark.parametrize("batch_size", [7, 100])
+def test_softmax_regression(linear, data, precision, batch_size):
+    found = diagonal_laplace(linear, data, precision, batch_size=batch_size)
+    expected = softmax_regression(linear.weight, linear.bias, data, precision)
+    assert found.log_marginal_likelihood == pytest.approx(float(expected), rel=1e-10)
+    likelihood = -F.cross_entropy(linear(data.inputs), data.targets, reduction="sum").detach()
+    assert found.log_likelihood == pytest.approx(float(likelihood), rel=1e-5)
+    assert found.prior_precision == precision
+
+
+def test_a_network_with_gelu(data):
+    """h from the Jacobians of single examples, one output and example at a time."""
+    torch.manual_seed(0)
+    network = mlp(3, (5,), hidden=(4, 3)).double()
+    x, y = data.inputs.double(), data.targets
+    parameters = list(network.parameters())
+    h, likelihood = 0, 0.0
+    for row, label in zip(x, y, strict=True):
+        outputs = network(row[None])[0]
+        rows = [torch.autograd.grad(o, parameters, retain_graph=True) for o in outputs]
+        jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+        p = outputs.detach().softmax(0)
+        h = h + torch.diagonal(jacobian.T @ (torch.diag(p) - p[:, None] * p) @ jacobian)
+        likelihood += float(p[label].log())
+    theta = torch.cat([p.detach().flatten() for p in parameters])
+    expected = likelihood - 0.5 * 0.3 * theta.square().sum() - 0.5 * ((h + 0.3) / 0.3).log().sum()
+    found = diagonal_laplace(network, data, 0.3)
+    assert found.log_marginal_likelihood == pytest.approx(float(expected), rel=1e-10)
+
+
+def test_optimised_precision_is_the_maximum(linear, data):
+    best = diagonal_laplace(linear, data, "optimised")
+    for factor in (0.9, 0.99, 1.01, 1.1):
+        other = diagonal_laplace(linear, data, factor * best.prior_precision)
+        assert other.log_marginal_likelihood < best.log_marginal_likelihood
+    assert best.log_likelihood == other.log_likelihood
+
+
+def test_optimal_precision_by_hand():
+    # One weight: h / (h + p) = p w^2. With h = 2, w^2 = 1 the root of p^2 + 2 p - 2 = 0.
+    assert optimal_precision(torch.tensor([2.0], dtype=torch.float64), 1.0) == pytest.approx(math.sqrt(3) - 1)
+    # Without curvature a weight counts in the norm alone; curvature far above p counts fully.
+    h = torch.tensor([1e9, 1e9, 0.0], dtype=torch.float64)
+    assert optimal_precision(h, 8.0) == pytest.approx(0.25)
+    assert optimal_precision(torch.tensor([1e-9], dtype=torch.float64), 4.0) == pytest.approx(
+        1.58e-5, rel=0.01
+    )
+    for curvature, norm in ((h, 0.0), (torch.zeros(3), 1.0)):
+        with pytest.raises(ValueError, match="prior precision has no optimum"):
+            optimal_precision(curvature, norm)
+
+
+def test_masked_weights_contribute_their_prior_alone(linear, data):
+    """A linear model behind a mask is the one without those inputs, less p/2 of the weights behind it."""
+    masked = diagonal_laplace(nn.Sequential(FixedMask(5, 3), linear), data, 0.3)
+    smaller = softmax_regression(
+        linear.weight[:, :3], linear.bias, Dataset(data.inputs[:, :3], data.targets), 0.3
+    )
+    behind = linear.weight[:, 3:].detach().double().square().sum()
+    assert masked.log_marginal_likelihood == pytest.approx(float(smaller - 0.15 * behind), rel=1e-10)
+
+
+def test_hyperparameters_have_no_prior(data):
+    torch.manual_seed(0)
+    with_dropout = mlp(2, (5,), hidden=(4,), dropout=0.3)
+    without = mlp(2, (5,), hidden=(4,))
+    without.load_state_dict({k: v for k, v in with_dropout.state_dict().items() if "logit" not in k})
+    assert diagonal_laplace(with_dropout, data, 2.0) == diagonal_laplace(without, data, 2.0)
+    assert isinstance(with_dropout.dropout1, ConcreteDropout) and with_dropout.dropout1.logit.requires_grad
+
+
+def test_it_leaves_everything_as_it_was(data):
+    torch.manual_seed(0)
+    network = mlp(2, (5,), hidden=(4,), dropout=0.3).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    attributes, state = set(vars(network)), torch.get_rng_state()
+    diagonal_laplace(network, data, 1.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert network.training and set(vars(network)) == attributes
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in network.parameters())
+
+
+@pytest.mark.parametrize("precision", [0, -1.0, math.nan, math.inf, "optimal"])
+def test_refused_precisions(linear, data, precision):
+    with pytest.raises(ValueError, match="precision is a positive number or 'optimised', got "):
+        diagonal_laplace(linear, data, precision)
+
+
+def test_refused_networks_and_data(linear, data):
+    with pytest.raises(ValueError, match="outputs are random in eval"):
+        diagonal_laplace(nn.Sequential(ConcreteMask(5), linear), data, 1.0)
+    with pytest.raises(ValueError, match="over weights, but the module has none to train"):
+        diagonal_laplace(FixedMask(5, 2), data, 1.0)
+    regression = Dataset(data.inputs, data.targets.float())
+    for wrong in (regression, data.subset([])):
+        with pytest.raises(ValueError, match="of a classifier; give examples with class labels"):
+            diagonal_laplace(linear, wrong, 1.0)
+    with pytest.raises(ValueError, match="batch size must be at least 1, got 0"):
+        diagonal_laplace(linear, data, 1.0, batch_size=0)
+
+
+def test_without_laplace_torch():
+    program = (
+        "import sys, torch; sys.modules['laplace'] = None; from fedpart import Dataset;"
+        "from fedpart.evidence.laplace import diagonal_laplace as f;"
+        "data = Dataset(torch.ones(2, 2), torch.tensor([0, 1]))\n"
+        "try: f(torch.nn.Linear(2, 2), data, 1.0)\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("laplace-torch: pip install fedpart[laplace].")
+
+
+def plain(task, data, **settings):
+    state = Training(
+        task, data, TrainingSettings(method="none", method_options={"augment": True}, **settings)
+    )
+    for _ in range(5):
+        state.step()
+    return state
+
+
+@pytest.mark.parametrize(
+    "settings, precision",
+    [
+        ({"weight_decay": 0.01}, 0.6),  # decay of the mean loss times 60 examples
+        ({}, "optimised"),
+        ({"weight_decay": 0.01, "optimiser": AdamWSettings(0.01)}, "optimised"),
+        ({"weight_decay": 0.02, "optimiser": AdamSettings(0.01)}, 1.2),
+    ],
+)
+def test_the_evidence_of_a_training_is_that_of_its_network(data, linear, settings, precision):
+    mask = FixedMask(5, 3)
+    state = plain(Task(linear, transforms=[mask], samples=1), data, **settings)
+    seen = Dataset(mask(data.inputs), data.targets)
+    expected = diagonal_laplace(state.module(), seen, precision).log_marginal_likelihood
+    assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
+
+
+def test_weights_that_are_hyperparameters_have_no_prior(data, linear):
+    state = plain(Task(linear, hyperparameters=["bias"], samples=1), data, weight_decay=0.01)
+    module = state.module()
+    module.bias.requires_grad_(False)
+    expected = diagonal_laplace(module, data, 0.6).log_marginal_likelihood
+    assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
+
+
+def test_there_is_no_laplace_evidence_of_partitions_or_random_inputs(data, linear):
+    partitions = Training(Task(linear), data, TrainingSettings(chunks=(0.5, 0.5)))
+    with pytest.raises(ValueError, match="method 'none'"):
+        laplace_evidence(partitions)
+    masked = plain(Task(linear, transforms=[ConcreteMask(5)], samples=1), data)
+    with pytest.raises(ValueError, match="at random"):
+        laplace_evidence(masked)

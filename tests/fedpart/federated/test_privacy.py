@@ -1,0 +1,216 @@
+"""Differential privacy: what it costs, what noise there is, and what one client can change."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from flower_experiment import CLIENTS, app, build
+from inprocess_grid import InProcessGrid
+from problems import augmentation, chain_net, settings, shards, smooth_net
+
+from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.federated.accountant import ORDERS, epsilon, renyi
+from fedpart.federated.privacy import Privacy
+from fedpart.flower.strategy import FedPart
+from fedpart.updates.update import Update
+
+CHUNKS = (0.5, 0.25, 0.25)
+NORMS, PSI = (3.0, 2.0, 1.0), 0.5
+
+
+def private(clients=8, cohort=4, z=1.0, randomness="seed", **changes):
+    options = {
+        "cohort": cohort,
+        "chunks": CHUNKS,
+        "weighting": "uniform",
+        "clip": ClipSettings(NORMS, PSI),
+        "privacy": PrivacySettings(z, randomness=randomness),
+    }
+    return settings(clients, **{**options, **changes})
+
+
+def protocol(**changes):
+    return Protocol(Task(smooth_net()), private(**changes))
+
+
+def test_published_costs():
+    """MNIST in TensorFlow Privacy's tutorial: 1.18; the example of Abadi et al. (2016): 1.26."""
+    # Both are stated with the older conversion from Renyi divergence, d + log(1 / delta) / (a - 1).
+    for rate, z, steps, expected in ((250 / 60_000, 1.3, 3600, 1.18), (0.01, 4.0, 10_000, 1.26)):
+        older = steps * renyi(rate, z) - math.log(1e-5) / (ORDERS - 1)
+        assert older.min() == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("rate", "z", "rounds", "delta", "expected"),
+    [  # of dp-accounting 0.6.0's RdpAccountant with orders 2..256
+        (256 / 60_000, 1.3, 3515, 1e-5, 0.9544295087),
+        (0.01, 4.0, 10_000, 1e-5, 1.0354900660),
+        (0.1, 1.0, 100, 1e-5, 7.9729215104),
+        (0.01, 0.8, 1000, 1e-6, 4.3008864945),
+        (1.0, 5.0, 50, 1e-5, 7.0878616288),
+        (0.1, 0.6, 20, 1e-3, 8.3311711675),
+    ],
+)
+def test_costs_of_the_reference_accountant(rate, z, rounds, delta, expected):
+    assert epsilon(renyi(rate, z), rounds, delta) == pytest.approx(expected, rel=1e-9)
+
+
+def test_costs_grow_with_rounds_and_rates_and_fall_with_noise():
+    def spent(rate=0.1, z=1.0, rounds=10):
+        return epsilon(renyi(rate, z), rounds, 1e-5)
+
+    assert spent(rounds=0) == 0.0 < spent(rounds=1) < spent() < spent(rounds=11)
+    assert spent(z=2.0) < spent() < spent(rate=0.2) < spent(rate=1.0)
+    assert spent(rate=1 - 1e-12) == pytest.approx(spent(rate=1.0), rel=1e-6)
+    divergence = renyi(0.3, 50.0)
+    assert (divergence >= 0).all() and (np.diff(divergence * (ORDERS - 1)) > 0).all()
+
+
+def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
+    task = Task(smooth_net())
+    some = Protocol(task, private(z=2.0))
+    mechanism = Privacy(some)
+    most = 3  # w_1, w_2, w_3 of chunk 1; w_2, w_3, psi of chunk 2
+    rows = [mechanism.release(None, round) for round in range(1, 400)]
+    for j, norm in enumerate(NORMS, start=1):
+        noise = torch.cat([row.deltas[j] for row in rows])
+        deviation = 2.0 * math.sqrt(most) * norm
+        assert noise.std().item() == pytest.approx(deviation, rel=4 / math.sqrt(2 * len(noise)))
+        assert noise.mean().item() == pytest.approx(0.0, abs=4 * deviation / math.sqrt(len(noise)))
+        assert noise.abs().max().item() < 7 * deviation
+    noise = torch.cat([row.psi for row in rows])
+    assert noise.std().item() == pytest.approx(2.0 * math.sqrt(most) * PSI, rel=4 / math.sqrt(2 * len(noise)))
+    assert torch.equal(Privacy(some).release(None, 7).deltas[1], rows[6].deltas[1])
+    assert not torch.equal(rows[5].deltas[1], rows[6].deltas[1])
+    assert not torch.equal(rows[6].deltas[1][:9], rows[6].deltas[2][:9])
+    secret = [Privacy(Protocol(task, private(randomness="system"))).release(None, 1) for _ in range(2)]
+    assert not torch.equal(secret[0].deltas[1], secret[1].deltas[1])
+
+
+def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
+    """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
+    some = protocol(z=1.5)
+    mechanism, sizes = Privacy(some), some.partition.sizes
+    for client in range(some.settings.clients):
+        jobs = some.plan(client, 1)
+        loud = Update(
+            {job.partition: torch.full((sizes[job.partition - 1],), 1e6) for job in jobs if job.partition},
+            torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
+            examples=10**6,
+        )
+        term = some.accept(loud, jobs)
+        without = mechanism.release(None, 1)
+        with_it = mechanism.release(term, 1)
+        moved = [
+            (with_it.deltas[j] - without.deltas[j]).norm().item() / mechanism.deviations[j] for j in (1, 2, 3)
+        ]
+        moved.append((with_it.psi - without.psi).norm().item() / mechanism.deviations[0])
+        distance = math.sqrt(sum(one**2 for one in moved))
+        most = len(jobs) == 3
+        assert distance <= 1 / 1.5 * (1 + 1e-4)
+        assert (distance > 0.99 / 1.5) == most  # it is reached by chunks 1 and 2; chunk 3 has two parts
+        assert with_it.weights == without.weights and with_it.psi_weight == without.psi_weight
+
+
+def test_averages_are_over_the_expected_contributors():
+    some = protocol(clients=8, cohort=4)
+    total = Privacy(some).release(None, 1)
+    assert some.assignment.counts == [4, 2, 2]
+    assert total.weights == {1: 0.5 * 4, 2: 0.5 * 6, 3: 0.5 * 8}
+    assert total.psi_weight == 0.5 * 4
+
+
+def test_cohorts_are_drawn_client_by_client():
+    mechanism = Privacy(protocol(clients=40, cohort=10))
+    cohorts = [mechanism.cohort(round) for round in range(1, 401)]
+    counts = np.bincount(np.concatenate(cohorts), minlength=40)
+    assert abs(counts - 100).max() < 4.5 * math.sqrt(400 * 0.25 * 0.75)
+    sizes = np.array([len(cohort) for cohort in cohorts])
+    assert sizes.var() == pytest.approx(40 * 0.25 * 0.75, rel=0.4)  # of a fixed number it would be 0
+    assert cohorts[3] == mechanism.cohort(4) and cohorts[3] == sorted(cohorts[3])
+    there = list(range(0, 40, 2))
+    assert mechanism.cohort(4, there) == [client for client in cohorts[3] if client % 2 == 0]
+    assert mechanism.cohort(1, []) == []
+
+
+def test_frozen_hyperparameters_stay_and_every_round_steps():
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    method = {"method": "fedavg", "method_options": {"augment": True}}
+    options = private(clients=6, cohort=1, clip=ClipSettings(1.0), **method)
+    federation, reports = Federation(Protocol(task, options)), []
+    psi = federation.psi.clone()
+    LocalEngine(federation, shards([3] * 6)).run(6, reports.append)
+    assert torch.equal(federation.psi, psi)
+    assert [] in [report.cohort for report in reports], "the seed has a round without clients"
+    assert all(report.stepped for report in reports)
+    spent = [report.epsilon for report in reports]
+    assert spent == sorted(spent) and spent[0] > 0
+    assert spent[-1] == pytest.approx(epsilon(renyi(1 / 6, 1.0), 6, 1e-5))
+
+
+def test_rounds_without_clients_over_flower():
+    config = {
+        "weighting": "uniform",
+        "clip": ClipSettings(1.0, 1.0),
+        "privacy": PrivacySettings(0.5, randomness="system"),
+        "on_client_error": "skip",
+    }
+    federation, reports = Federation(build(config).protocol), []
+    federation.privacy.rate = 0.0
+    FedPart(federation, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 2)
+    assert [report.cohort for report in reports] == [[], []]
+    assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"weighting": "examples"}, "Privacy has to bound the weight of a client; set weighting: uniform"),
+        ({"non_contributors": "zero"}, "leave non_contributors at ignore"),
+        ({"clip": None}, "Privacy needs norms to clip to"),
+        ({"trim": 0.1}, "which a trimmed mean is not; leave trim out"),
+        ({"min_replies": 2}, "min_replies is 2; leave it at 1"),
+    ],
+)
+def test_privacy_that_would_not_hold_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        private(**changes)
+
+
+def test_a_learned_psi_needs_a_norm():
+    with pytest.raises(ValueError, match=r"the psi gradient, which is learned; set clip.psi"):
+        Federation(protocol(clip=ClipSettings(1.0)))
+
+
+@pytest.mark.parametrize(("z", "delta"), [(0.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+def test_privacy_settings_that_make_no_sense(z, delta):
+    with pytest.raises(ValueError, match="Privacy needs noise_multiplier > 0 and 0 < delta < 1"):
+        PrivacySettings(z, delta)
+
+
+def test_secret_noise_is_checkpointed_in_every_round(tmp_path):
+    options = {name: getattr(private(), name) for name in ("weighting", "clip")}
+    options["privacy"] = PrivacySettings(1.0)
+
+    def run(every):
+        task, path = Task(chain_net()), tmp_path / "run.pt"
+        return federate(task, shards([2] * 4), rounds=1, checkpoint=path, checkpoint_every=every, **options)
+
+    with pytest.raises(ValueError, match=r"checkpoint_every is 10; set it to 1"):
+        run(10)
+    assert run(1).metrics[0].epsilon > 0
+
+
+@pytest.mark.parametrize(("workers", "execution"), [(1, "loop"), (2, "loop"), (1, "vectorised")])
+def test_engines_take_empty_and_large_cohorts(workers, execution):
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    federation, reports = Federation(Protocol(task, private(clients=8, cohort=2))), []
+    with LocalEngine(federation, shards([3] * 8), workers, execution) as engine:
+        for rate in (0.0, 1.0):
+            federation.privacy.rate = rate
+            engine.run(federation.round + 1, reports.append)
+    assert [report.replies for report in reports] == [0, 8]
+    assert torch.isfinite(federation.w).all()

@@ -1,0 +1,172 @@
+"""What server and clients agree on: plans, cohorts, chunks, the fingerprint."""
+
+import json
+
+import pytest
+import torch
+from problems import augmentation, chain_net, norm_net, settings, smooth_net
+from torch import nn
+
+from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
+from fedpart.task.jobs import Job
+from fedpart.updates.update import Update
+
+CHUNKS = (0.5, 0.3, 0.2)
+
+
+def protocol(clients=20, task=None, identity="", **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()])
+    changes = {"chunks": CHUNKS, "cohort": 6, **changes}
+    return Protocol(task, settings(clients, **changes), identity)
+
+
+def test_a_partitioned_client_trains_its_own_and_later_partitions_and_scores_the_subnetwork_before_it():
+    p = protocol()
+    plans = {p.chunk(client): p.plan(client, 1) for client in range(20)}
+    assert plans[1] == [Job(1, 1), Job(2, 2), Job(3, 3)]
+    assert plans[2] == [Job(2, 2), Job(3, 3), Job(1, psi=True)]
+    assert plans[3] == [Job(3, 3), Job(2, psi=True)]
+    assert [p.upload_numbers(plans[k]) for k in (1, 2, 3)] == [
+        p.partition.space.size,
+        sum(p.partition.sizes[1:]) + p.task.psi_space.size,
+        p.partition.sizes[2] + p.task.psi_space.size,
+    ]
+
+
+def test_without_hyperparameters_nobody_takes_a_psi_gradient():
+    p = protocol(task=Task(chain_net(dropout=False)))
+    assert all(not job.psi for client in range(20) for job in p.plan(client, 1))
+
+
+def test_one_partition_means_one_job():
+    p = protocol(method="fedavg")
+    assert {tuple(p.plan(client, 1)) for client in range(20)} == {(Job(1, 1),)}
+    assert p.partition.chunks == p.chunk(3) == 1
+    assert p.task.samples == 1 and not p.task.transforms
+    assert p.task.psi_names == ("3.logit",), "dropout keeps its initial rate"
+    kept = protocol(method="fedavg", method_options={"augment": True})
+    assert kept.task.samples == 10 and list(kept.task.transforms) == ["affine"]
+    augerino = protocol(method="augerino")
+    assert augerino.plan(3, 1) == [Job(1, 1, psi=True)]
+
+
+def test_what_is_frozen_stays_so_whatever_a_client_sends():
+    p = protocol(method="augerino")
+    learned = p.psi_mask.bool()
+    assert learned.any() and not learned.all()
+    size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
+    taken = p.accept(Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1))
+    assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "parameters", "expected"),
+    [
+        ((0.7, 0.2, 0.1), None, 0.77),
+        ((0.9, 0.1), None, 0.91),
+        ((0.7, 0.2, 0.1), (0.5, 0.25, 0.25), 0.7 + 0.2 * 0.5 + 0.1 * 0.25),
+    ],
+)
+def test_expected_upload(chunks, parameters, expected):
+    wide = Task(nn.Sequential(nn.Linear(99, 100), nn.Linear(99, 100)))
+    p = protocol(task=wide, chunks=chunks, parameters=parameters)
+    assert p.expected_upload_ratio == pytest.approx(expected, abs=1e-12)
+    assert protocol(task=wide, chunks=chunks, method="fedavg").expected_upload_ratio == 1
+
+
+def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
+    p, again, other = protocol(), protocol(), protocol(seed=4)
+    cohorts = [p.cohort(round) for round in range(1, 101)]
+    assert all(len(set(c)) == 6 and c == sorted(c) and set(c) <= set(range(20)) for c in cohorts)
+    assert cohorts == [again.cohort(round) for round in range(1, 101)]
+    assert cohorts != [other.cohort(round) for round in range(1, 101)]
+    counts = [sum(client in cohort for cohort in cohorts) for client in range(20)]
+    assert sum(counts) == 600 and min(counts) >= 15 and max(counts) <= 46, "30 each, standard deviation 4.6"
+    assert all(type(client) is int for client in cohorts[0]), "plain numbers, fit for a message"
+
+
+def test_cohorts_come_from_whoever_is_available_in_whatever_order():
+    p = protocol()
+    for round in range(1, 20):
+        assert p.cohort(round, range(20)) == p.cohort(round) == p.cohort(round, reversed(range(20)))
+    few = [19, 4, 7, 0, 11, 2, 16]
+    assert p.cohort(1, few) == p.cohort(1, sorted(few)) == p.cohort(1, [*few, 4, 4])
+    assert set(p.cohort(1, few)) <= set(few) and len(p.cohort(1, few)) == 6
+    assert p.cohort(1, [5, 3]) == [3, 5]
+    assert p.cohort(1, []) == []
+
+
+def test_client_weights():
+    assert [protocol().client_weight(n) for n in (1, 7)] == [1.0, 7.0]
+    assert [protocol(weighting="uniform").client_weight(n) for n in (1, 7)] == [1.0, 1.0]
+
+
+def test_fingerprints_agree_and_ignore_where_things_are_computed():
+    base = protocol().fingerprint
+    assert len(base) == 16
+    assert protocol().fingerprint == base
+    assert protocol(device="cuda", on_client_error="skip").fingerprint == base
+    assert protocol(chunks=list(CHUNKS)).fingerprint == base
+    json.dumps(protocol().agreement)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 4}, "seed was 3, is 4"),
+        ({"clients": 21}, "clients was 20, is 21"),
+        ({"cohort": 5}, "cohort was 6, is 5"),
+        ({"chunks": (0.6, 0.2, 0.2)}, r"chunks was \[0.5, 0.3, 0.2\], is \[0.6, 0.2, 0.2\]"),
+        ({"parameters": (0.6, 0.2, 0.2)}, r"parameters was None, is \[0.6"),
+        ({"method": "fedavg"}, "method was 'partitioned', is 'fedavg'"),
+        ({"local": LocalSettings(epochs=2)}, "local was .*'epochs': 1.*, is .*'epochs': 2"),
+        ({"server": AdamSettings(1e-2)}, "server was .*0.001.*, is .*0.01"),
+        ({"server_psi": AdamSettings(1e-2)}, "server_psi was "),
+        ({"weighting": "uniform"}, "weighting was 'examples', is 'uniform'"),
+        ({"non_contributors": "zero"}, "non_contributors was 'ignore', is 'zero'"),
+        ({"defaults": "zeros"}, "defaults was 'initial', is 'zeros'"),
+        ({"scheme": "node"}, "the partition hash differs"),
+        ({"identity": "other data"}, "data was '', is 'other data'"),
+        ({"task": Task(chain_net(), samples=4)}, "samples was 10, is 4"),
+        ({"task": Task(chain_net(), average="probabilities")}, "average was 'logits', is 'probabilities'"),
+        ({"task": Task(chain_net(), share_dropout_mask=True)}, "share_dropout_mask was False, is True"),
+        ({"task": Task(chain_net(), precision="fp64")}, "precision was 'fp32', is 'fp64'"),
+        (
+            {"task": Task(chain_net(), likelihood=nn.functional.mse_loss)},
+            "likelihood was 'classification', is",
+        ),
+        ({"task": Task(norm_net())}, "the network differs"),
+        ({"task": Task(chain_net(seed=1))}, "the default values hash differs"),
+        (
+            {"task": Task(chain_net(), transforms=[augmentation()])},
+            "the input transforms differ|hyperparameters",
+        ),
+    ],
+)
+def test_fingerprints_change_with_everything_that_matters(changes, says):
+    before = {"task": Task(chain_net()), **({"clients": 20} if "clients" in changes else {})}
+    one, other = protocol(**before), protocol(**{**before, **changes})
+    assert one.fingerprint != other.fingerprint
+    assert one.difference(one.agreement) == ""
+    with pytest.raises(ValueError, match=says):
+        raise ValueError(other.difference(one.agreement))
+
+
+def test_fingerprints_see_a_dropout_temperature_and_a_buffer():
+    def task(temperature, scale):
+        net = smooth_net()
+        net.register_buffer("scale", torch.tensor([scale]))
+        net.temperature = temperature
+        net.extra_repr = lambda: f"temperature={temperature}"
+        return Task(net)
+
+    prints = {protocol(task=task(t, s)).fingerprint for t, s in ((0.1, 1.0), (0.2, 1.0), (0.1, 2.0))}
+    assert len(prints) == 3
+
+
+def test_the_initial_state_is_the_modules():
+    task = Task(norm_net())
+    federation = Federation(protocol(task=task))
+    for name, parameter in task.module.named_parameters():
+        own = {**federation.tensors(), **federation.psi_tensors()}[name]
+        assert torch.equal(own, parameter)

@@ -1,0 +1,144 @@
+"""Ten thousand malformed uploads among a thousand valid ones: Done-when 5 of the deployment."""
+
+import collections
+import copy
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from inprocess_grid import InProcessGrid
+from malformed import EXECUTED, FIXED, MALFORMED, array
+from problems import Gain
+from problems import settings as federation_settings
+from torch import nn
+
+from fedpart import Federation, Protocol, Task
+from fedpart.federated.wire import VERSION, Header, encode_update
+from fedpart.flower.strategy import FedPart
+from fedpart.updates.update import Update, sum_cohort
+
+ROUNDS, BAD, GOOD = 200, 50, 5
+IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
+CLIENTS = BAD + GOOD
+
+
+def protocol():
+    torch.manual_seed(0)
+    options = {"on_client_error": "skip", "max_examples": 1000}
+    return Protocol(Task(nn.Sequential(nn.Linear(4, 5), Gain())), federation_settings(CLIENTS, **options))
+
+
+def valid(protocol, client, round):
+    """An update as that client could have made it."""
+    g = torch.Generator().manual_seed(1000 * round + client)
+    jobs = protocol.plan(client, round)
+    deltas = {
+        job.partition: torch.randn(protocol.partition.sizes[job.partition - 1], generator=g)
+        for job in jobs
+        if job.partition is not None
+    }
+    psi = torch.randn(protocol.task.psi_space.size, generator=g) if any(job.psi for job in jobs) else None
+    return Update(deltas, psi, examples=1 + client, loss=0.5)
+
+
+class Server:
+    """A federation that lives through all rounds, and what it should be: the sum of the valid updates."""
+
+    def __init__(self):
+        self.protocol = protocol()
+        self.federation, self.expected = Federation(self.protocol), Federation(self.protocol)
+        self.reports, self.malformed, self.valid = [], {}, []
+        self.old = None  # a valid reply of the round before
+        self.grid = InProcessGrid(self.client, CLIENTS, tamper=self.tamper)
+        self.pull, self.grid.pull_messages = self.grid.pull_messages, self.with_more
+        self.strategy = FedPart(self.federation, on_round=self.reports.append)
+
+    def client(self, message, context):
+        number = context.node_config["partition-id"]
+        if message.metadata.message_type == "query":
+            answer = {"version": VERSION, "client": number, "clients": CLIENTS}
+            return Message(RecordDict({"config": ConfigRecord(answer)}), reply_to=message)
+        round = message.content["config"]["round"]
+        update = valid(self.protocol, number, round)
+        arrays = {name: array(values) for name, values in encode_update(update).items()}
+        content = {
+            "arrays": ArrayRecord(arrays),
+            "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
+            "config": ConfigRecord(Header.of(self.protocol, round, number).scalars()),
+        }
+        return Message(RecordDict(content), reply_to=message)
+
+    def tamper(self, reply):
+        kind = self.malformed.get(reply.content["config"]["client"])
+        if kind is not None:
+            kind.apply(reply.content)
+        return reply
+
+    def with_more(self, ids):
+        """Of a round: a valid reply once more, and one of the round before."""
+        replies = list(self.pull(ids))
+        if len(replies) == CLIENTS and replies[0].metadata.message_type == "train":
+            again = next(one for one in replies if self.is_valid(one))
+            replies.append(copy.deepcopy(again))
+            replies += [] if self.old is None else [self.old]
+            self.old = again
+        return replies
+
+    def is_valid(self, reply):
+        config = reply.content.get("config") if reply.has_content() else None
+        return isinstance(config, ConfigRecord) and config.get("client") in self.valid
+
+    def round(self, malformed, first):
+        round = self.federation.round + 1
+        self.valid = [(first + 11 * i) % CLIENTS for i in range(GOOD)]
+        bad = [client for client in range(CLIENTS) if client not in self.valid]
+        self.malformed = dict(zip(bad, malformed, strict=True))
+        self.strategy.run(self.grid, round)
+
+        def term(client):
+            update = valid(self.protocol, client, round)
+            return update.weigh(float(update.examples)) if client in self.valid else None
+
+        self.expected.step(sum_cohort(range(CLIENTS), term))
+        return self.reports[-1]
+
+
+def test_malformed_uploads_change_nothing_and_are_counted():
+    server, seen = Server(), collections.Counter()
+    EXECUTED.clear()
+
+    @settings(
+        max_examples=ROUNDS,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(MALFORMED, min_size=BAD - IN_TURN, max_size=BAD - IN_TURN), st.integers(0, CLIENTS - 1))
+    def fuzz(drawn, first):
+        turn = IN_TURN * server.federation.round
+        in_turn = [FIXED[(turn + i) % len(FIXED)] for i in range(IN_TURN)]
+        report = server.round(in_turn + drawn, first)
+        assert torch.equal(server.federation.w, server.expected.w)
+        assert torch.equal(server.federation.psi, server.expected.psi)
+        assert report.replies == GOOD
+        for one in report.skipped:
+            kind = server.malformed[one["client"]]
+            assert one["category"] in kind.categories, (kind.name, one)
+            assert one["reason"].isprintable() and 0 < len(one["reason"]) <= 400
+            seen[kind.name] += 1
+        more = {"repeated": 1, **({"late": 1} if report.round > 1 else {})}
+        assert report.refused == dict(
+            sorted(collections.Counter([*(s["category"] for s in report.skipped)]).items() | more.items())
+        )
+        seen["valid"] += report.replies
+
+    fuzz()
+    assert seen.pop("valid") >= 1000
+    assert seen.total() >= 10_000
+    assert min(seen.values()) > 20, seen  # every kind took part
+    assert EXECUTED == []
+    assert np.isfinite(server.federation.w.numpy()).all()

@@ -1,0 +1,208 @@
+"""Masks over input features: what they let through, their gradient, their noise."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import Batch, ConcreteMask, FixedMask, Task, federate
+from fedpart.randomness.noise import Noise, NoiseKey
+
+
+def sampled(mask, rows=1, seed=0, counter=()):
+    """The mask's values, ``[rows, features]``."""
+    with Noise(NoiseKey(seed, "test", counter)).active():
+        return mask(torch.ones(rows, mask.features))
+
+
+# FixedMask
+
+
+@pytest.mark.parametrize(
+    "kept", [3, [1, 1, 1, 0, 0], (True, True, True, False, False), torch.tensor([1, 1, 1, 0, 0])]
+)
+def test_fixed_mask_keeps_the_same_features_of_every_row(kept):
+    x = torch.randn(7, 5)
+    masked = FixedMask(5, kept)(x)
+    assert torch.equal(masked[:, :3], x[:, :3]) and not masked[:, 3:].any()
+    assert torch.equal(FixedMask(5, 5)(x), x)
+    double = FixedMask(5, kept)(x.double())
+    assert double.dtype == torch.float64 and torch.equal(double.float(), masked)
+
+
+def test_any_features_can_be_kept():
+    assert FixedMask(4, [0, 1, 0, 1])(torch.ones(1, 4)).tolist() == [[0, 1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("features", "kept", "message"),
+    [
+        (5, [1, 0, 1], "mask has 3 entries, but there are 5 features; give one 0 or 1 for each"),
+        (5, [0] * 5, "keeps none of the 5 features; set at least one entry to 1"),
+        (5, 0, "keeps the first 1 to 5 of 5 features, got 0"),
+        (5, 6, "keeps the first 1 to 5 of 5 features, got 6"),
+        (3, [1, 2, 0], "0 or 1, but entry 1 is 2"),
+        (3, [1, 0.5, 0], "0 or 1, but entry 1 is 0.5"),
+        (3, [1, math.nan, 0], "0 or 1, but entry 1 is nan"),
+        (3, 2.5, "whole number of features or one 0 or 1 for each, got 2.5"),
+        (3, True, "whole number of features or one 0 or 1 for each, got True"),
+        (0, 1, "at least one feature, got 0"),
+    ],
+)
+def test_refused_masks(features, kept, message):
+    with pytest.raises(ValueError, match=message):
+        FixedMask(features, kept)
+
+
+@pytest.mark.parametrize("mask", [FixedMask(5, 3), ConcreteMask(5)])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 6), (5,), (2, 1, 5)])
+def test_inputs_of_another_width_are_refused(mask, shape):
+    with pytest.raises(ValueError, match=r"over 5 features takes inputs \[rows, 5\], got \["):
+        mask(torch.ones(shape))
+
+
+def masked_task(mask, samples=1):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(mask.features, 8), nn.ReLU(), nn.Linear(8, 2))
+    return Task(network, transforms=[mask], samples=samples)
+
+
+def loss_and_gradients(task, batch, noise=None):
+    w = {name: p.detach().clone().requires_grad_() for name, p in task.module.named_parameters()}
+    psi = task.psi_space.initial().clone().requires_grad_()
+    loss = task.loss(w, psi, batch, noise)
+    wanted = {**w, **({"psi": psi} if psi.numel() else {})}
+    return loss.detach(), dict(zip(wanted, torch.autograd.grad(loss, wanted.values()), strict=True))
+
+
+def test_a_task_may_have_a_transform_without_psi():
+    """The masked features are nothing to the model: neither its loss nor its gradients know them."""
+    task = masked_task(FixedMask(6, 4))
+    assert task.psi_names == () and task.physical(task.psi_space.initial()) == {}
+    x, y = torch.randn(9, 6), torch.randint(0, 2, (9,))
+    other = torch.cat([x[:, :4], torch.randn(9, 2)], 1)
+    loss, gradients = loss_and_gradients(task, Batch(x, y))
+    same, same_gradients = loss_and_gradients(task, Batch(other, y))
+    assert torch.equal(loss, same)
+    assert all(torch.equal(gradients[name], same_gradients[name]) for name in gradients)
+    assert not gradients["0.weight"][:, 4:].any() and gradients["0.weight"][:, :4].any()
+
+
+def test_fedpart_learns_through_masks():
+    """Both masks in whole runs: a learned one moves, a fixed one has nothing to learn."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 2, (40,), generator=generator)
+    x = torch.randn(40, 4, generator=generator) + 2 * y[:, None] * torch.tensor([1.0, 1.0, 0.0, 0.0])
+    shards = [(x[i::4], y[i::4]) for i in range(4)]
+    options = {"rounds": 2, "chunks": (0.5, 0.5), "seed": 1}
+    fixed = federate(masked_task(FixedMask(4, 2)), shards, **options)
+    assert fixed.psi == {}
+    learned = federate(masked_task(ConcreteMask(4), samples=3), shards, **options)
+    assert list(learned.psi) == [f"concrete_mask.keep[{i}] [%]" for i in range(4)]
+    assert all(value != 50 for value in learned.psi.values())
+
+
+# ConcreteMask
+
+
+def test_mean_over_the_noise():
+    """At every temperature P(m > 1/2) is the probability; towards 0 the mean is, too."""
+    probabilities = torch.tensor([0.02, 0.3, 0.5, 0.9])
+    for temperature in (0.01, 0.1, 1.0):
+        mask = ConcreteMask(4, temperature=temperature)
+        mask.logit.data = torch.logit(probabilities)
+        values = sampled(mask, 100_000).detach()
+        assert values.min() >= 0 and values.max() <= 1
+        error = 5 * (probabilities * (1 - probabilities) / len(values)).sqrt()
+        assert ((values > 0.5).float().mean(0) - probabilities).abs().le(error).all()
+        if temperature == 0.01:
+            assert (values.mean(0) - probabilities).abs().le(error + 2e-3).all()
+
+
+def test_mask_follows_the_concrete_distribution():
+    probability, temperature = 0.3, 0.5
+    u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    exact = torch.sigmoid((math.log(0.3 / 0.7) + u.log() - (1 - u).log()) / temperature)
+    values = sampled(ConcreteMask(20, probability, temperature), 10_000).detach().flatten().double()
+    at = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
+    torch.testing.assert_close(torch.quantile(values, at), torch.quantile(exact, at), rtol=0, atol=0.01)
+
+
+def test_gradient_of_the_logits():
+    """m (1 - m) x / temperature, by hand, of each feature by itself: positive where the input is."""
+    mask = ConcreteMask(6, 0.2, 0.3).double()
+    x = torch.randn(50, 6, dtype=torch.float64)
+    with Noise(NoiseKey(1, "test"), dtype=torch.float64).active():
+        out = mask(x)
+    out.sum().backward()
+    m = out.detach() / x
+    torch.testing.assert_close(mask.logit.grad, (x * m * (1 - m) / 0.3).sum(0))
+    ones = ConcreteMask(6)
+    sampled(ones, 100).sum().backward()
+    assert (ones.logit.grad > 0).all()
+
+
+def test_rows_and_features_are_independent_and_the_noise_decides():
+    mask = ConcreteMask(3, temperature=1.0)
+    values = sampled(mask, 20_000).detach()
+    assert len(values.unique()) > 0.9 * values.numel()
+    assert torch.corrcoef(values.T).fill_diagonal_(0).abs().max() < 5 / math.sqrt(20_000)
+    assert torch.corrcoef(torch.stack([values[:-1, 0], values[1:, 0]]))[0, 1].abs() < 5 / math.sqrt(20_000)
+    assert torch.equal(sampled(mask, 20_000), sampled(mask, 20_000))
+    assert not torch.equal(sampled(mask), sampled(mask, counter=(1,)))
+    assert torch.equal(sampled(mask, 5), sampled(mask, 20_000)[:5]), "further rows change nothing"
+
+
+def test_it_samples_in_evaluation_too():
+    mask = ConcreteMask(3).eval()
+    assert len(sampled(mask, 50).unique(dim=0)) > 40
+    task = masked_task(ConcreteMask(6), samples=2)
+    w, psi, x = dict(task.module.named_parameters()), task.psi_space.initial(), torch.randn(9, 6)
+    one, two = (task.outputs(w, psi, x, Noise(NoiseKey(0, "t", (i,))), dropout=False) for i in range(2))
+    assert not torch.equal(one, two)
+
+
+def test_psi_gradient_through_a_task():
+    """A feature that tells the class gains from a higher logit; one with zero weights has no gradient."""
+    mask = ConcreteMask(2, temperature=0.5)
+    task = Task(nn.Linear(2, 2, bias=False), transforms=[mask], samples=20)
+    w = {"weight": torch.tensor([[-1.0, 0.0], [1.0, 0.0]])}
+    y = torch.arange(200) % 2
+    x = torch.stack([2.0 * y - 1, torch.randn(200, generator=torch.Generator().manual_seed(0))], 1)
+    psi = task.psi_space.initial().clone().requires_grad_()
+    loss = task.loss(w, psi, Batch(x, y), Noise(NoiseKey(0, "t")))
+    (gradient,) = torch.autograd.grad(loss, psi)
+    assert task.psi_names == ("concrete_mask.logit",)
+    assert gradient[0] < -0.01 and gradient[1] == 0
+
+
+def test_extreme_noise_and_logits_stay_finite():
+    mask = ConcreteMask(1, temperature=0.01)
+    mask.logit.data.fill_(50.0)
+    out = sampled(mask, 200_000)
+    out.sum().backward()
+    assert out.isfinite().all() and mask.logit.grad.isfinite().all() and out.min() > 0.999
+
+
+def test_physical():
+    values = ConcreteMask(3, 0.2).physical()
+    assert list(values) == ["keep[0] [%]", "keep[1] [%]", "keep[2] [%]"]
+    assert values["keep[2] [%]"] == pytest.approx(20.0, abs=1e-4)
+    assert FixedMask(3, 2).physical() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": 0}, "at least one feature, got 0"),
+        ({"probability": 0.0}, "strictly between 0 and 1, got 0.0; use FixedMask"),
+        ({"probability": 1.0}, "strictly between 0 and 1, got 1.0"),
+        ({"probability": math.nan}, "strictly between 0 and 1, got nan"),
+        ({"temperature": 0.0}, "temperature of a concrete mask is positive, got 0.0"),
+        ({"temperature": math.inf}, "temperature of a concrete mask is positive, got inf"),
+    ],
+)
+def test_refused_concrete_masks(options, message):
+    with pytest.raises(ValueError, match=message):
+        ConcreteMask(**{"features": 3, **options})

@@ -1,0 +1,309 @@
+"""FedEx: the published step on theta, what a client holds out, and one engine for all."""
+
+import dataclasses
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from parity import assert_parity
+from problems import SIZE, chain_net, settings, shard, shards, smooth_net
+from tiny import tiny
+from torch import nn
+
+from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.engines.batches import count_held_out, divided, local_batches
+from fedpart.engines.executor import Executor
+from fedpart.federated.wire import decode_update, encode_update
+from fedpart.task.held_out import Score
+from fedpart.training.safeguards import ClipSettings
+from simulations.config.load import ConfigError
+from simulations.running.runner import run_experiment
+
+SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
+RATES = [0.05, 0.1, 0.3]
+
+
+def task(network=chain_net, **options):
+    return Task(network(), samples=2, **options)
+
+
+def protocol(of=None, sizes=SIZES, rates=RATES, local=None, **options):
+    changes = {} if local is None else {"local": local}
+    return Protocol(
+        of or task(),
+        settings(len(sizes), method="fedex", method_options={"rates": rates, **options}, **changes),
+    )
+
+
+def trained(rounds, data=None, execution="loop", of=None, **options):
+    data = data or shards(SIZES)
+    federation = Federation(of or protocol(sizes=data, **options))
+    engine = LocalEngine(federation, data, execution=execution)
+    return federation, [engine.run_round() for _ in range(rounds)]
+
+
+def arms(federation):
+    return {k: v for k, v in federation.psi_tensors().items() if k.startswith("arms.")}
+
+
+def theta(federation):
+    return arms(federation)["arms.log_probabilities"].double().exp().numpy()
+
+
+@pytest.mark.parametrize("schedule", ["aggressive", "adaptive", "auto", "constant"])
+@pytest.mark.parametrize("difference", [False, True])
+def test_the_step_is_the_published_one(schedule, difference):
+    """Against the formula on clients' scores, which knows nothing of sums, psi or float32."""
+    run = protocol(schedule=schedule, difference=difference, discount=0.7, cutoff=0.0)
+    method, psi, rng = run.method, run.task.psi_space.initial(), np.random.default_rng(0)
+    z, trace, gathered = np.full(3, -math.log(3)), [], 0.0
+    for round in range(1, 6):
+        found, tried = torch.zeros_like(psi), []
+        for client in run.cohort(round):
+            n, old, new = (int(v) for v in rng.integers(1, 9, 3))
+            found += method.feedback(run, psi, client, round, Score(n, 0.0, old), Score(n, 0.0, new))
+            tried.append((method.arm(run, psi, client, round), n, (new - old if difference else new) / n))
+        probabilities = np.exp(z)
+        discounts = 0.7 ** np.arange(len(trace))[::-1]
+        baseline = np.dot(trace, discounts) / discounts.sum() if trace else 0.0
+        whole = sum(n for _, n, _ in tried)
+        gradient = np.zeros(3)
+        for arm, n, score in tried:
+            gradient[arm] += n / whole * (score - baseline) / probabilities[arm]
+        trace.append(sum(n / whole * score for _, n, score in tried))
+        largest = np.abs(gradient).max()
+        gathered += {"adaptive": largest**2, "auto": 1.0}.get(schedule, 0.0)
+        scale = {"aggressive": largest, "constant": 1.0}.get(schedule, math.sqrt(gathered))
+        z = z - math.sqrt(2 * math.log(3)) / scale * gradient
+        z -= np.log(np.exp(z).sum())
+        psi = method.stepped(run.task, psi, found)
+        place = run.task.psi_names.index("arms.log_probabilities")
+        now = list(run.task.psi_space.tensors(psi).values())[place]
+        np.testing.assert_allclose(now.numpy(), z, rtol=2e-5, atol=2e-5)
+
+
+def test_one_client_and_two_rates_by_hand():
+    """A first score of 1/2 above a baseline of 0: aggressive steps log theta down by eta = sqrt(2 log 2)."""
+    run = protocol(rates=[0.1, 0.3])
+    psi = run.task.psi_space.initial()
+    arm = run.method.arm(run, psi, 0, 1)
+    found = run.method.feedback(run, psi, 0, 1, Score(4, 0.0, 0), Score(4, 0.0, 2))
+    federation = Federation(run)
+    federation.psi.copy_(run.method.stepped(run.task, psi, found))
+    expected = 1 / (1 + math.exp(math.sqrt(2 * math.log(2))))
+    assert theta(federation)[arm] == pytest.approx(expected, rel=1e-6)
+    assert arms(federation)["arms.baseline"].tolist() == [0.5, 1.0]
+    chosen = [0.1, 0.3][1 - arm]
+    assert run.task.physical(federation.psi)["3.rate [%]"] == pytest.approx(100 * chosen)
+
+
+def test_arms_are_drawn_by_theta_and_by_nothing_else():
+    run = protocol(rates=[0.1, 0.2])
+    federation = Federation(run)
+    arms(federation)["arms.log_probabilities"].copy_(torch.tensor([0.8, 0.2]).log())
+    method, psi = run.method, federation.psi
+    drawn = [method.arm(run, psi, client, round) for client in range(8) for round in range(500)]
+    assert np.mean(drawn) == pytest.approx(0.2, abs=0.03)
+    again = protocol(rates=[0.1, 0.2])
+    assert drawn[:50] == [again.method.arm(again, psi, 0, round) for round in range(50)]
+
+
+def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
+    run = protocol(cutoff=0.5)
+    federation = Federation(run)
+    log_theta = arms(federation)["arms.log_probabilities"]
+    log_theta.copy_(torch.tensor([0.05, 0.9, 0.05]).log())  # entropy 0.39
+    before = log_theta.clone()
+    assert {run.method.arm(run, federation.psi, 0, round) for round in range(200)} == {1}
+    LocalEngine(federation, shards(SIZES)).run_round()
+    assert torch.equal(log_theta, before)
+    assert federation.task.physical(federation.psi)["3.rate [%]"] == pytest.approx(10)
+
+
+def test_theta_finds_the_rate_that_trains_best():
+    net = nn.Sequential(
+        nn.Flatten(), ConcreteDropout(0.1), nn.Linear(SIZE**2, 12), nn.Tanh(), nn.Linear(12, 3)
+    )
+    data = shards([20] * 10)
+    local = LocalSettings(learning_rate=1.0, batch_size=4)
+    run = protocol(Task(net, samples=1), data, rates=[0.97, 0.05, 0.9], score="loss", local=local)
+    federation, reports = trained(40, data, of=run)
+    assert theta(federation)[1] > 0.95
+    assert reports[-1].physical["1.rate [%]"] == pytest.approx(5)
+    assert reports[-1].physical["arms.probability[5%] [%]"] > 95
+
+
+def test_with_a_single_rate_it_is_fedavg_on_what_is_not_held_out():
+    data, local = shards(SIZES), LocalSettings(learning_rate=0.3, batch_size=4, epochs=2)
+    run = protocol(rates=[0.2], local=local)
+    federation, _ = trained(3, data, of=run)
+    kept = [data[c].subset(divided(run, c, n)[0]) for c, n in enumerate(SIZES)]
+    changes = {"chunks": (1.0,), "cohort": len(SIZES), "seed": 3, "local": local}
+    plain = federate(task(), kept, rounds=3, method="fedavg", **changes)
+    assert torch.equal(federation.w, plain.state.w)
+
+
+def test_no_held_out_example_is_trained_on():
+    data, run = shards(SIZES), protocol(score="loss", local=LocalSettings(learning_rate=0.3, batch_size=4))
+    changed = []
+    for client, one in enumerate(data):
+        learned, held = divided(run, client, len(one))
+        assert sorted([*learned.tolist(), *held.tolist()]) == list(range(len(one)))
+        (job,) = run.plan(client, 1)
+        for round in (1, 2):
+            seen = torch.cat(local_batches(run, client, round, len(one), job))
+            assert torch.equal(seen.sort().values, learned)
+        inputs, targets = one.inputs.clone(), one.targets.clone()
+        inputs[held], targets[held] = 1 - inputs[held], (targets[held] + 1) % 3
+        changed.append(Dataset(inputs, targets))
+    one, other = trained(1, data, of=run)[0], trained(1, changed, of=run)[0]
+    assert torch.equal(one.w, other.w)
+    assert not torch.equal(one.psi, other.psi)
+
+
+@pytest.mark.parametrize(("examples", "held"), [(1, 0), (2, 1), (4, 1), (5, 1), (6, 2), (10, 2), (12, 3)])
+def test_how_many_are_held_out(examples, held):
+    assert count_held_out(0.2, examples) == held
+    assert count_held_out(0.0, examples) == 0
+
+
+def test_a_client_with_one_example_trains_and_has_no_say_in_theta():
+    data = shards([1, 1, 1])
+    federation, _ = trained(2, data)
+    start = Federation(protocol(sizes=data))
+    assert torch.equal(federation.psi, start.psi)
+    assert not torch.equal(federation.w, start.w)
+
+
+def test_a_score_is_that_of_the_trained_network():
+    run, one = protocol(rates=[0.1], local=LocalSettings(learning_rate=0.5)), shard(30)
+    federation, executor, seen = Federation(run), Executor(run), []
+    original = run.method.feedback
+    run.method.feedback = lambda *given: (seen.extend(given[-2:]), original(*given))[1]
+    executor.begin(1, federation.w, federation.psi)
+    update = executor.run(0, one, run.plan(0, 1))
+    _, held = divided(run, 0, 30)
+    for found, w in zip(seen, (federation.w, federation.w + update.deltas[1]), strict=True):
+        federation.w.copy_(w)
+        expected = federation.evaluate(one.subset(held))
+        assert found.examples == 6
+        assert found.nll == pytest.approx(6 * expected["nll"], rel=1e-5)
+        assert found.errors == round(6 * (1 - expected["accuracy"]))
+    assert update.examples == 24
+
+
+def test_an_upload_is_fedavgs_and_the_scores():
+    run, data = protocol(), shards(SIZES)
+    federation, executor = Federation(run), Executor(run)
+    executor.begin(1, federation.w, federation.psi)
+    jobs = run.plan(0, 1)
+    update = executor.run(0, data[0], jobs)
+    assert update.numbers() == run.upload_numbers(jobs) == len(federation.w) + len(federation.psi)
+    assert len(federation.psi) == 1 + 3 + 2 + 1  # a layer's rate, theta, its baseline and scale
+    scalars = {"examples": update.examples, "loss": update.loss}
+    assert torch.equal(decode_update(encode_update(update), scalars, run, jobs).psi, update.psi)
+
+
+@pytest.mark.parametrize(
+    "local", [LocalSettings(0.5), LocalSettings(0.3, batch_size=4, epochs=2, momentum=0.5)]
+)
+@pytest.mark.parametrize("rows", [None, 20])
+def test_vectorised_clients_have_the_psi_and_the_scores_of_the_loop(local, rows):
+    options = {"rates": RATES, "score": "loss"}
+    assert_parity(
+        task(precision="fp64"), 1e-11, rows=rows, method="fedex", method_options=options, local=local
+    )
+
+
+def test_clients_cannot_be_fused():
+    with pytest.raises(ValueError, match="which the method 'fedex' asks for; use execution: loop"):
+        trained(1, execution="fused")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rates": []}, "FedEx's rates are different numbers strictly between 0 and 1"),
+        ({"rates": [0.1, 0.1]}, "FedEx's rates are different"),
+        ({"rates": [0.0, 0.1]}, "strictly between 0 and 1"),
+        ({"held_out": 1.0}, "FedEx's held_out lies strictly between 0 and 1, got 1.0"),
+        ({"score": "f1"}, "FedEx's score is error or loss, got 'f1'"),
+        ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, got 'fast'"),
+        ({"discount": -0.1}, "FedEx's discount lies between 0 and 1"),
+        ({"cutoff": 1.2}, r"below log\(3\) = 1.1"),
+        ({"rate": [0.1]}, "does not take the options"),
+        ({"held_out": "much"}, "cannot be made with the options"),
+    ],
+)
+def test_options_are_refused_in_one_sentence(options, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        protocol(**options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "safeguard"),
+    [
+        ("trim", {"trim": 0.3}),
+        ("privacy", {"clip": {"weights": 1.0, "psi": 1.0}, "privacy": {"noise_multiplier": 1.0}}),
+        ("clip.psi", {"clip": {"weights": 1.0, "psi": 1.0}}),
+    ],
+)
+def test_what_turns_sums_of_scores_and_counts_into_something_else_is_refused(name, safeguard):
+    """Everybody votes for one arm: the trimmed mean of ten such uploads over four arms is zero."""
+    changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
+    tiny(**changes)  # fits other methods
+    with pytest.raises(ConfigError, match=rf"'fedex' scores .*; leave {name} out, or"):
+        tiny(method="fedex", **changes)
+    with pytest.raises(ValueError, match=rf"which {name} does not leave"):
+        Protocol(task(), dataclasses.replace(tiny(**changes).settings(), method="fedex"))
+
+
+def test_clipped_weights_leave_the_feedback_as_it_is():
+    """The first round's change of theta: clients have trained and been scored before anything is clipped."""
+    thetas, weights = [], []
+    for changes in ({}, {"clip": ClipSettings(weights=0.01)}):
+        run = protocol()
+        of = Protocol(task(), dataclasses.replace(run.settings, **changes))
+        federation, _ = trained(1, of=of)
+        thetas.append(theta(federation))
+        weights.append(federation.w)
+    assert np.array_equal(*thetas) and not torch.equal(*weights)
+
+
+def test_a_network_without_drop_rates_or_classes_is_refused():
+    with pytest.raises(ValueError, match="the network has no ConcreteDropout layer"):
+        protocol(task(smooth_net))
+    with pytest.raises(ValueError, match="set its score to loss"):
+        protocol(task(likelihood="gaussian"))
+
+
+def test_a_regression_is_scored_by_its_loss():
+    torch.manual_seed(0)
+    data = [Dataset(torch.rand(n, 4), torch.rand(n, 2)) for n in SIZES]
+    net = nn.Sequential(nn.Linear(4, 8), ConcreteDropout(), nn.Linear(8, 2))
+    run = protocol(Task(net, likelihood="gaussian", samples=1), score="loss")
+    federation, _ = trained(2, data, of=run)
+    assert not np.allclose(theta(federation), 1 / 3)
+
+
+def test_a_run_lists_theta_by_round_and_is_charged_for_what_it_holds_out(tmp_path):
+    method_options = {"fedex": {"rates": [0.025, 0.1, 0.4]}}
+    config = tiny(method="fedex", method_options=method_options, hyperparameters={"affine": None}, rounds=3)
+    summary = run_experiment(config, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        physical = line["psi"]["physical"]
+        chances = [
+            v for k, v in physical.items() if re.match(r"arms\.probability\[(2\.5|10|40)%\] \[%\]$", k)
+        ]
+        assert len(chances) == 3 and sum(chances) == pytest.approx(100, rel=1e-5)
+        likeliest = [2.5, 10, 40][int(np.argmax(line["psi"]["raw"]["arms.log_probabilities"]))]
+        assert {round(v, 3) for k, v in physical.items() if k.endswith("rate [%]")} == {likeliest}
+    assert 0.2 <= summary["held_out_share"] < 0.3
+    assert summary["upload_bytes_psi"] == 3 * 3 * 4 * sum(map(len, lines[0]["psi"]["raw"].values()))
+    assert summary["upload_ratio_expected"] == 1

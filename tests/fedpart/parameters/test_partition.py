@@ -1,0 +1,202 @@
+"""Partition: masks, proportions, order, subnetworks, upload figures."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import ParameterSpace, Partition
+from fedpart.models import digits_cnn
+from fedpart.parameters.partition import check_proportions, expected_upload_ratio
+
+U = (0.7, 0.2, 0.1)
+
+
+def mixed():
+    """Layers of many sizes: a Linear with fewer elements than partitions, norms, an embedding, attention."""
+    return nn.ModuleDict(
+        {
+            "embed": nn.Embedding(13, 8),
+            "attention": nn.MultiheadAttention(8, 2),
+            "norm": nn.LayerNorm(8),
+            "conv": nn.Conv1d(8, 5, 3),
+            "tiny": nn.Linear(1, 1),
+            "out": nn.Linear(5, 3),
+        }
+    )
+
+
+def make(u=U, **options):
+    return Partition(ParameterSpace(mixed(), len(u)), u, **options)
+
+
+@pytest.mark.parametrize("u", [U, (0.9, 0.1), (1.0,), (0.05,) * 20])
+def test_masks_are_disjoint_and_complete(u):
+    partition = make(u)
+    counted = torch.zeros(partition.space.size, dtype=torch.int64)
+    for k in range(1, len(u) + 1):
+        counted[partition.order[partition.slice(k)]] += 1
+        assert torch.equal(partition.order[partition.slice(k)], (partition.assignment == k).nonzero()[:, 0])
+    assert (counted == 1).all()
+    assert partition.assignment.dtype == torch.uint8
+    assert sum(partition.sizes) == partition.space.size and partition.bounds[-1] == partition.space.size
+
+
+@pytest.mark.parametrize("u", [U, (0.9, 0.1), (0.25,) * 4])
+def test_proportions_hold_in_every_layer(u):
+    partition = make(u)
+    layers = {}
+    for entry in partition.space.entries:
+        own = partition.assignment[entry.offset : entry.offset + entry.size]
+        if entry.fold:
+            for k, copy in enumerate(own.view(len(u), -1), start=1):
+                assert (copy == k).all()
+        else:
+            layers.setdefault(entry.layer, []).append(own)
+    assert set(layers) == {"embed", "attention", "attention.out_proj", "conv", "tiny", "out"}
+    for name, parts in layers.items():
+        counts = torch.bincount(torch.cat(parts).long(), minlength=len(u) + 1)[1:]
+        n = int(counts.sum())
+        assert all(abs(c - n * p) <= 1 for c, p in zip(counts.tolist(), u, strict=True)), name
+    if len(u) > 2:  # two elements, more partitions: some have none there
+        assert (torch.bincount(torch.cat(layers["tiny"]).long(), minlength=len(u) + 1)[1:] == 0).any()
+
+
+def test_assignment_is_drawn_at_random_within_a_layer():
+    partition = Partition(ParameterSpace(nn.Linear(200, 200), 2), (0.5, 0.5))
+    rows = (partition.assignment[:40000].view(200, 200) == 1).double().mean(1)
+    assert rows.min() > 0.3 and rows.max() < 0.7 and rows.std() > 0.02
+    assert (partition.assignment[40000:] == 1).double().mean() == pytest.approx(
+        0.5, abs=0.15
+    )  # the bias, too
+
+
+def test_equal_layers_are_drawn_apart():
+    module = nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9))
+    assignment = Partition(ParameterSpace(module, 2), (0.5, 0.5)).assignment
+    assert not torch.equal(*assignment.view(2, 90))
+
+
+def test_regenerated_from_seed_shapes_and_proportions():
+    first, again, other = make(seed=3), make(seed=3), make(seed=4)
+    assert torch.equal(first.assignment, again.assignment)
+    assert not torch.equal(first.assignment, other.assignment)
+    assert first.sizes == other.sizes
+    torch.manual_seed(99)
+    assert torch.equal(make(seed=3).assignment, first.assignment)
+    # Frozen numbers: an assignment that changes makes old checkpoints and mixed versions meaningless.
+    tiny = Partition(ParameterSpace(nn.Linear(4, 2), 3), U, seed=7)
+    assert tiny.assignment.tolist() == [1, 3, 1, 2, 1, 1, 1, 1, 1, 2]
+
+
+def test_partition_order():
+    partition = make()
+    own = torch.arange(float(partition.space.size))
+    w = partition.to_partition_order(own)
+    for k in range(1, 4):
+        assert torch.equal(w[partition.slice(k)].long(), partition.order[partition.slice(k)])
+        assert torch.equal(
+            w[partition.tail(k)].long(), torch.cat([partition.order[partition.slice(j)] for j in range(k, 4)])
+        )
+        assert (partition.assignment[w[partition.slice(k)].long()] == k).all()
+    assert torch.equal(partition.to_own_order(w), own)
+    assert torch.equal(partition.to_partition_order(partition.to_own_order(own)), own)
+
+
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+def test_subnetwork_is_trained_head_and_default_tail(defaults):
+    partition = make(defaults=defaults)
+    initial = partition.space.initial()
+    own = torch.randn(partition.space.size)
+    w = partition.to_partition_order(own)
+    default = torch.zeros_like(initial)
+    for entry in partition.space.entries:
+        if entry.fold == "product":
+            default[entry.offset : entry.offset + entry.size] = 1
+    if defaults == "initial":
+        default = initial
+    for k in range(4):
+        trained = partition.assignment <= k
+        assert torch.equal(partition.subnetwork(w, k), torch.where(trained, own, default))
+    assert torch.equal(w, partition.to_partition_order(own))  # untouched
+    assert torch.equal(partition.subnetwork(w, 0), default)
+    scale = partition.materialise(w, 1)["norm.weight"]
+    entry = next(e for e in partition.space.entries if e.name == "norm.weight")
+    assert torch.equal(scale, own[entry.offset : entry.offset + 8])  # later scales are one
+
+
+def test_subnetwork_is_differentiable_in_its_own_partitions_only():
+    partition = make()
+    w = partition.to_partition_order(partition.space.initial()).requires_grad_()
+    partition.subnetwork(w, 2).sum().backward()
+    assert (w.grad[: partition.bounds[2]] == 1).all() and (w.grad[partition.bounds[2] :] == 0).all()
+
+
+@pytest.mark.parametrize("k", [-1, 4])
+def test_there_is_no_such_subnetwork(k):
+    partition = make()
+    with pytest.raises(ValueError, match=f"numbered 0 .* to 3, got {k}"):
+        partition.subnetwork(partition.space.initial(), k)
+
+
+@pytest.mark.parametrize(
+    ("u", "message"),
+    [
+        ((0.7, 0.2), "must sum to 1, but .* sums to 0.9"),
+        ((0.7, 0.4), "sums to 1.1"),
+        ((1.2, -0.2), "must be positive"),
+        ((0.8, 0.2, 0.0), "must be positive"),
+        ((math.nan, 0.5), "must be positive"),
+        ((), "between 1 and 255 chunk proportions, got 0"),
+        ((1 / 256,) * 256, "between 1 and 255 chunk proportions, got 256"),
+    ],
+)
+def test_bad_proportions(u, message):
+    with pytest.raises(ValueError, match=message):
+        check_proportions(u)
+    with pytest.raises(ValueError, match=message.replace("chunk", "parameter")):
+        Partition(ParameterSpace(nn.Linear(9, 9), max(1, len(u))), u)
+
+
+def test_255_partitions():
+    partition = Partition(ParameterSpace(nn.Linear(50, 50), 255), (1 / 255,) * 255)
+    assert min(partition.sizes) >= 10 and int(partition.assignment.max()) == 255
+
+
+def test_a_partition_may_not_be_empty_in_the_whole_model():
+    with pytest.raises(
+        ValueError, match=r"Partition 2 of 2 is empty in the whole model: its share 0.01 of 6 "
+    ):
+        Partition(ParameterSpace(nn.Linear(2, 2), 2), (0.99, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scheme": "rows"}, "Unknown partitioning scheme 'rows'; choose random or node"),
+        ({"defaults": "ones"}, "Unknown default values 'ones'; choose initial or zeros"),
+        ({"scheme": "node"}, "needs the module"),
+    ],
+)
+def test_unknown_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_space_of_another_number_of_chunks():
+    with pytest.raises(ValueError, match="made for 2 chunks, but there are 3 parameter proportions"):
+        Partition(ParameterSpace(nn.Linear(9, 9), 2), U)
+
+
+def test_expected_upload_ratio():
+    assert abs(expected_upload_ratio(U) - 0.77) < 1e-12
+    assert abs(expected_upload_ratio((0.9, 0.1)) - 0.91) < 1e-12
+    assert expected_upload_ratio((1.0,)) == 1.0
+    assert abs(expected_upload_ratio((0.5, 0.5), (0.8, 0.2)) - (0.5 * 1.0 + 0.5 * 0.2)) < 1e-12
+
+
+def test_cnn_keeps_the_upload_figure():
+    partition = Partition(ParameterSpace(digits_cnn(dropout=None), 3), U)
+    shares = [size / partition.space.size for size in partition.sizes]
+    assert abs(expected_upload_ratio(U, shares) - 0.77) < 1e-4

@@ -1,0 +1,232 @@
+"""A run that is stopped, or killed, and resumed is bit-identical to one that was left alone."""
+
+import errno
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from places import importing
+from problems import augmentation, chain_net, shards
+
+from fedpart import ClipSettings, Federation, LocalSettings, PrivacySettings, Protocol, Task, federate
+
+SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
+ROUNDS = 5
+
+
+def run(rounds, task=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "local": LocalSettings(batch_size=4)}
+    return federate(task, shards(SIZES), rounds=rounds, **{**common, **changes})
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return run(ROUNDS)
+
+
+def assert_same_state(one, other):
+    one, other = one.state, other.state
+    assert one.round == other.round
+    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+    for a, b in ((one.optimiser, other.optimiser), (one.optimiser_psi, other.optimiser_psi)):
+        for left, right in zip(a.state_dict(), b.state_dict(), strict=True):
+            assert left.keys() == right.keys()
+            assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+def assert_same_reports(reports, expected):
+    assert [replace(r, seconds=0) for r in reports] == [replace(r, seconds=0) for r in expected]
+
+
+@pytest.mark.parametrize("stop", range(1, ROUNDS))
+def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
+    path = tmp_path / "new" / "folder" / "run.pt"
+    run(stop, checkpoint=path)
+    resumed = run(ROUNDS, checkpoint=path, checkpoint_every=2, resume=True)
+    assert_same_state(resumed, undisturbed)
+    assert_same_reports(resumed.metrics, undisturbed.metrics[stop:])
+    left = {p.name for p in path.parent.iterdir()}
+    assert left == {"run.pt", "run.previous.pt"}, "no temporary file is left"
+
+
+def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
+    def stop(report):
+        if report.round == 3:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(KeyboardInterrupt):
+        run(ROUNDS, checkpoint=path, checkpoint_every=2, on_round=stop)
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert_same_state(resumed, undisturbed)
+
+
+def test_resuming_without_a_checkpoint_begins_anew(tmp_path, undisturbed):
+    assert_same_state(run(ROUNDS, checkpoint=tmp_path / "none.pt", resume=True), undisturbed)
+
+
+def test_resuming_a_finished_run_computes_nothing(tmp_path, undisturbed):
+    run(ROUNDS, checkpoint=tmp_path / "run.pt")
+    again = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True)
+    assert again.metrics == []
+    assert_same_state(again, undisturbed)
+
+
+def test_double_precision_and_every_method_resume_too(tmp_path):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    for method in ("augerino", "fedavg", "fedex"):
+        whole = run(4, task, method=method)
+        run(2, task, method=method, checkpoint=tmp_path / method)
+        assert_same_state(run(4, task, method=method, checkpoint=tmp_path / method, resume=True), whole)
+
+
+CHILD = """
+import time
+import torch
+torch.set_num_threads(1)
+from test_checkpoint import run
+run(100_000, checkpoint={path!r}, checkpoint_every=1, on_round=lambda report: time.sleep(0.005))
+"""
+
+
+def test_killed_at_a_random_moment(tmp_path):
+    path = tmp_path / "run.pt"
+    environment = {**os.environ, "PYTHONPATH": importing(__file__)}
+    script = CHILD.format(path=str(path))
+    child = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not path.exists():
+            assert child.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    (tmp_path / "run.pt.tmp").write_bytes(path.read_bytes()[:1000])  # torn, as if killed while writing
+
+    reached = torch.load(path)["completed"]
+    resumed = run(reached + 3, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [reached + 1, reached + 2, reached + 3]
+    assert_same_state(resumed, run(reached + 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 7}, "seed was 6, is 7"),
+        ({"cohort": 4}, "cohort was 3, is 4"),
+        ({"local": LocalSettings(0.1, 4)}, "local was .*'learning_rate': 0.05.* is .*'learning_rate': 0.1"),
+        ({"method": "fedavg"}, "method was 'partitioned', is 'fedavg'"),
+        ({"task": Task(chain_net(), transforms=[augmentation()])}, "samples was 2, is 10"),
+        ({"task": Task(chain_net(seed=1), transforms=[augmentation()], samples=2)}, "default values"),
+    ],
+)
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path, changes, says):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=f"belongs to another configuration.*{says}.*Resume with"):
+        run(ROUNDS, checkpoint=path, resume=True, **changes)
+    assert path.read_bytes() == before
+
+
+def test_a_run_may_move_to_another_device_or_go_on_with_less_care(tmp_path, undisturbed):
+    run(2, checkpoint=tmp_path / "run.pt")
+    resumed = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True, on_client_error="skip")
+    assert_same_state(resumed, undisturbed)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "other"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "run.pt"
+    torch.save({"epoch": 3}, path) if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read"):
+        run(ROUNDS, checkpoint=path, resume=True)
+
+
+def test_a_torn_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read"):
+        run(ROUNDS, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", None], ids=["torn", "gone"])
+def test_the_checkpoint_before_the_last_stands_in_for_it(tmp_path, undisturbed, content):
+    """A disk that lost the last one, or a death between the two renames of saving."""
+    path = tmp_path / "run.pt"
+    run(3, checkpoint=path, checkpoint_every=1)
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.pt exists already; pass resume=True"):
+        run(ROUNDS, checkpoint=path)
+    with nullcontext() if content is None else pytest.warns(RuntimeWarning, match="from run.previous.pt"):
+        resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert_same_state(resumed, undisturbed)
+
+
+def test_a_round_that_spent_privacy_is_not_computed_again(tmp_path):
+    """The system's noise would be drawn anew, and what the last checkpoint has spent be forgotten."""
+    path, private = tmp_path / "run.pt", {"weighting": "uniform", "clip": ClipSettings(1.0, psi=1.0)}
+    run(2, checkpoint=path, checkpoint_every=1, privacy=PrivacySettings(1.0), **private)
+    path.write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read .*start the run anew"):
+        run(3, checkpoint=path, checkpoint_every=1, privacy=PrivacySettings(1.0), **private, resume=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, undisturbed, monkeypatch):
+    """Simulated: nothing more can be written into new files."""
+
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill_the_disk(report):
+        if report.round == 3:
+            monkeypatch.setattr(Path, "open", lambda self, mode: Full(self, mode))
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(OSError, match="No space left") as raised:
+        run(ROUNDS, checkpoint=path, checkpoint_every=1, on_round=fill_the_disk)
+    monkeypatch.undo()
+    assert raised.value.errno == errno.ENOSPC
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.previous.pt"}
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert [report.round for report in resumed.metrics] == [4, 5]
+    assert_same_state(resumed, undisturbed)
+
+
+def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):
+    path = tmp_path / "run.pt"
+    run(1, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"run\.pt exists already; pass resume=True"):
+        run(ROUNDS, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
+    settings = replace(
+        undisturbed.state.protocol.settings,
+        method="augerino",
+        method_options={"initial": torch.full((6,), -1.0)},
+    )
+    task = Task(chain_net(), transforms=[augmentation()])
+    first, second = (Federation(Protocol(task, settings)) for _ in range(2))
+    first.step(None)
+    first.save(tmp_path / "run.pt")
+    second.load(tmp_path / "run.pt")
+    assert second.round == 1

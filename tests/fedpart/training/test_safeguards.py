@@ -1,0 +1,317 @@
+"""Clipping, trimmed means and rounds that survive: closed forms, and the same bits on every engine."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flwr.app import Array
+from inprocess_grid import InProcessGrid
+from problems import Recorder, augmentation, chain_net, settings, shards
+from tiny import tiny
+
+from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
+from fedpart.flower.strategy import FedPart
+from fedpart.updates.refusal import LONGEST, brief
+from fedpart.updates.trimmed import trimmed_mean
+from fedpart.updates.update import Update, sum_updates
+from simulations.building.experiment import build as build_from
+
+CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(rounds, config, grid=None, **options):
+    federation, reports = Federation(build(config).protocol), []
+    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
+    return federation, reports
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"clip": CLIP},
+        {"trim": 0.2, "weighting": "uniform"},
+        {"trim": 0.2, "weighting": "uniform", "clip": CLIP},
+        {"weighting": "uniform", "clip": CLIP, "privacy": PrivacySettings(1.0, randomness="seed")},
+    ],
+    ids=["clip", "trim", "both", "privacy"],
+)
+def test_engines_agree_to_the_bit(config):
+    expected = local(2, **config)
+    assert_equal_runs(run(2, config), expected)
+    experiment = build(config)
+    federation, reports = Federation(experiment.protocol), []
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        engine.run(2, reports.append)
+    assert_equal_runs((federation, reports), expected)
+    experiment = build(config)
+    federation = Federation(experiment.protocol)
+    LocalEngine(federation, experiment.shards, execution="vectorised").run(2)
+    torch.testing.assert_close(federation.w, expected[0].w, atol=1e-5, rtol=1e-4)
+    plain, _ = local(2, weighting=config.get("weighting", "examples"))
+    assert not torch.equal(plain.w, federation.w)
+
+
+def test_clients_clip_before_they_send():
+    experiment = build({"clip": CLIP})
+    executor, norms = Executor(experiment.protocol), (0.03, 0.02, 0.01)
+    state = Federation(experiment.protocol)
+    executor.begin(1, state.w, state.psi)
+    for client in range(CLIENTS):
+        update = executor.run(client, experiment.shards[client], experiment.protocol.plan(client, 1))
+        for j, delta in update.deltas.items():
+            assert delta.norm().item() <= norms[j - 1] * (1 + 1e-6)
+        assert update.psi is None or update.psi.norm().item() <= 0.005 * (1 + 1e-6)
+
+
+def test_the_server_clips_whatever_it_is_sent():
+    """A client that sends 1000 times as much moves the sum by its norm and no further."""
+    config = {"clip": CLIP, "weighting": "uniform"}
+    victim = build({}).protocol.cohort(1)[2]
+
+    def enlarge(reply):
+        if reply.has_content() and reply.content["config"]["client"] == victim:
+            arrays = reply.content["arrays"]
+            arrays["w"] = Array(arrays["w"].numpy() * np.float32(1000))
+        return reply
+
+    protocol = build(config).protocol
+    federation = Recorder(protocol)
+    FedPart(federation).run(InProcessGrid(app, CLIENTS, config, tamper=enlarge), 1)
+    total = federation.totals[0]
+    for j, norm in enumerate((0.03, 0.02, 0.01), start=1):
+        if j in total["deltas"]:
+            assert total["deltas"][j].norm().item() <= total["weights"][j] * norm * (1 + 1e-5)
+
+
+def test_clipping_keeps_the_direction_and_short_updates_bits():
+    update = Update({1: torch.tensor([3.0, 4.0]), 2: torch.tensor([0.1, 0.2])}, torch.tensor([0.0, 2.0]))
+    short = update.deltas[2].clone()
+    update.clip((1.0, 1.0), 0.5)
+    torch.testing.assert_close(update.deltas[1], torch.tensor([0.6, 0.8]))
+    assert torch.equal(update.deltas[2], short)
+    torch.testing.assert_close(update.psi, torch.tensor([0.0, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("n", "trim", "left_out"), [(1, 0.1, 0), (2, 0.4, 0), (3, 0.1, 1), (10, 0.2, 2), (11, 0.2, 3)]
+)
+def test_trimmed_mean_by_hand(n, trim, left_out):
+    g = torch.Generator().manual_seed(n)
+    values = torch.randn(n, 5, generator=g)
+    terms = [
+        Update({2: row.clone()}, row[:2].clone(), examples=i + 1, loss=1.0).weigh(1.0, 1.0)
+        for i, row in enumerate(values)
+    ]
+    mean = trimmed_mean(terms, trim)
+    expected = values.sort(dim=0).values[left_out : n - left_out].mean(dim=0)
+    torch.testing.assert_close(mean.deltas[2] / mean.weights[2], expected)
+    torch.testing.assert_close(mean.psi / mean.psi_weight, expected[:2])
+    assert (mean.clients, mean.examples) == (n, n * (n + 1) // 2)
+    assert trimmed_mean([], trim) is None
+
+
+def test_trimmed_mean_is_per_partition_and_bounded_by_honest_values():
+    """However large two of nine clients' values are, each coordinate stays among those of the others."""
+    honest = [Update({1: torch.randn(4), 2: torch.randn(3)}).weigh(1.0, 1.0) for _ in range(7)]
+    liars = [Update({2: torch.full((3,), 1e14)}).weigh(1.0, 1.0) for _ in range(2)]
+    mean = trimmed_mean([*liars, *honest], 0.2)
+    for j in (1, 2):
+        low, high = torch.stack([one.deltas[j] for one in honest]).aminmax(dim=0)
+        assert (mean.deltas[j] >= low).all() and (mean.deltas[j] <= high).all()
+
+
+def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
+    task = Task(chain_net(), transforms=[augmentation()], samples=2)
+    protocol = Protocol(task, settings(10, on_client_error="skip"))
+    data = shards(range(3, 13))
+    broken = 4
+    data[broken].inputs[0, 0, 0, 0] = math.nan
+    federation, reports = Recorder(protocol), []
+    LocalEngine(federation, data).run(1, reports.append)
+    executor = Executor(protocol)
+    start = Federation(protocol)
+    executor.begin(1, start.w, start.psi)
+    others = [client for client in range(10) if client != broken]
+    total = sum_updates(
+        executor.run(client, data[client], protocol.plan(client, 1)).weigh(float(len(data[client])))
+        for client in others
+    )
+    found = federation.totals[0]
+    assert all(torch.equal(found["deltas"][j], total.deltas[j]) for j in (1, 2, 3))
+    assert torch.equal(found["psi"], total.psi) and found["weights"] == total.weights
+    assert [one["client"] for one in reports[0].skipped] == [broken] and reports[0].replies == 9
+
+
+@pytest.mark.parametrize("replies", [2, 3])
+def test_a_round_with_too_few_replies_does_not_step(replies):
+    config = {"on_client_error": "skip", "min_replies": 3}
+    there = build({}).protocol.cohort(1)[:replies]
+
+    def few(reply):
+        content = reply.content
+        return reply if content["config"]["client"] in there or content["config"]["round"] > 1 else None
+
+    federation, reports = run(2, config, tamper=few)
+    first, second = reports
+    assert first.stepped == (replies == 3) and first.replies == replies
+    assert first.refused == {"no_answer": 5 - replies}
+    fresh = Federation(federation.protocol)
+    now = {name: torch.tensor(value) for name, value in first.psi.items()}
+    unchanged = all(torch.equal(now[name], v.flatten()) for name, v in fresh.psi_tensors().items())
+    assert unchanged == (not first.stepped)
+    assert second.stepped and second.replies == 5  # those that were missing are asked again
+    assert {one["client"] for one in first.skipped}.isdisjoint(there)
+
+
+def test_a_missing_client_is_asked_again():
+    rounds = 4
+    protocol = build({}).protocol
+    gone = next(c for c in range(CLIENTS) if sum(c in protocol.cohort(r) for r in range(1, rounds + 1)) > 1)
+    first = next(r for r in range(1, rounds + 1) if gone in protocol.cohort(r))
+
+    def once(reply):
+        config = reply.content["config"]
+        return None if (config["client"], config["round"]) == (gone, first) else reply
+
+    _, reports = run(rounds, {"on_client_error": "skip"}, tamper=once)
+    for report in reports:
+        assert report.cohort == protocol.cohort(report.round)
+        assert [one["client"] for one in report.skipped] == ([gone] if report.round == first else [])
+
+
+def test_half_of_the_nodes_die_in_mid_round_and_come_back():
+    config, dead, rounds = {"on_client_error": "skip"}, range(0, CLIENTS, 2), 6
+    grid, started = InProcessGrid(app, CLIENTS, config), []
+    answer = grid._answer
+
+    def die(message):
+        if message.metadata.message_type == "train":
+            started.append(message.content["config"]["round"])
+            if started.count(2) == 1 and started[-1] == 2:
+                for client in dead:
+                    grid.leave(client)
+        return answer(message)
+
+    def restart(report):
+        reports.append(report)
+        if report.round == 4:
+            for client in dead:
+                grid.join({"partition-id": client, "num-partitions": CLIENTS})
+
+    grid._answer, reports = die, []
+    federation = Federation(build(config).protocol)
+    protocol = federation.protocol
+    chunks = [protocol.chunk(client) for client in range(CLIENTS)]
+    FedPart(federation, on_round=restart).run(grid, rounds)
+    assert federation.round == rounds
+    lost = [client for client in protocol.cohort(2) if client in dead]
+    assert [one["client"] for one in reports[1].skipped] == lost and reports[1].stepped
+    alive = [client for client in range(CLIENTS) if client not in dead]
+    for report in reports:
+        there = alive if report.round in (3, 4) else None
+        assert report.cohort == protocol.cohort(report.round, there)
+        assert report.round == 2 or report.skipped == []
+    seen = {m.content["config"]["client"]: set() for m in grid.sent if m.metadata.message_type == "train"}
+    for message in grid.sent:
+        if message.metadata.message_type == "train":
+            seen[message.content["config"]["client"]].add(message.content["config"]["chunk"])
+    assert all(told == {chunks[client]} for client, told in seen.items())
+
+
+def test_the_timeout_of_a_round_reaches_grid_and_messages():
+    config = {"round_timeout": 7.5}
+    grid = InProcessGrid(app, CLIENTS, config)
+    honest, timeouts = grid.send_and_receive, []
+
+    def send(messages, *, timeout=None):
+        timeouts.append(timeout)
+        return honest(messages, timeout=timeout)
+
+    grid.send_and_receive = send
+    run(2, config, grid)
+    trained = [message for message in grid.sent if message.metadata.message_type == "train"]
+    assert set(timeouts) == {7.5}
+    assert {message.metadata.ttl for message in trained} == {67.5}
+
+
+def test_claims_beyond_the_cap_are_refused():
+    config = {"max_examples": 9}
+    with pytest.raises(ClientError, match=r"claims 10 examples where max_examples is 9") as caught:
+        run(3, config)
+    assert caught.value.category == "examples"
+    _, reports = run(1, {**config, "on_client_error": "skip"})
+    _, expected = local(1, **config, on_client_error="skip")
+    assert reports[0].skipped == expected[0].skipped and reports[0].refused == expected[0].refused
+    with pytest.raises(ClientError, match=r"claims 10 examples where max_examples is 9"):
+        local(3, **config)
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    with pytest.raises(ClientError, match=r"client 3 .* claims 5 examples where max_examples is 4"):
+        federate(task, shards([3, 4, 4, 5]), rounds=1, execution="fused", max_examples=4)
+    claimed = {client: 6 + client % 5 for client in reports[0].cohort}
+    assert {one["client"] for one in reports[0].skipped} == {c for c, n in claimed.items() if n > 9}
+
+
+def test_what_clients_say_is_quoted_in_brief():
+    said = "a\x1b[31m\n\u202e" + "b" * 10_000
+    assert brief(said).isprintable() and len(brief(said)) == LONGEST
+    assert brief("as it is") == "as it is"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"max_examples": 0}, "max_examples is between 1 and 1000000000"),
+        ({"min_replies": 0}, r"min_replies is between 1 and the cohort \(8\), got 0"),
+        ({"min_replies": 9}, r"min_replies is between 1 and the cohort \(8\), got 9"),
+        ({"round_timeout": 0.0}, "round_timeout is a number of seconds above 0"),
+        ({"node_timeout": -1.0}, "node_timeout is a number of seconds from 0 on"),
+        ({"trim": 0.5, "weighting": "uniform"}, "trim is a share of the clients between 0 and 0.5, got 0.5"),
+        ({"trim": 0.1}, "A trimmed mean counts clients, not examples; set weighting: uniform"),
+        (
+            {"trim": 0.1, "weighting": "uniform", "non_contributors": "zero"},
+            "leave non_contributors at ignore, not zero",
+        ),
+    ],
+)
+def test_safeguards_that_make_no_sense(changes, says):
+    with pytest.raises(ValueError, match=says):
+        settings(8, **changes)
+
+
+@pytest.mark.parametrize("weights", [0.0, (), (1.0, -1.0), math.inf, math.nan])
+def test_norms_that_make_no_sense(weights):
+    with pytest.raises(ValueError, match="Norms to clip to are positive"):
+        ClipSettings(weights)
+
+
+def test_norms_are_one_per_partition():
+    task = Task(chain_net(), transforms=[augmentation()])
+    with pytest.raises(ValueError, match=r"clip.weights has 2 norms for 3 partitions"):
+        Protocol(task, settings(4, clip=ClipSettings((1.0, 2.0))))
+
+
+@pytest.mark.parametrize("safeguard", [{"clip": ClipSettings(1.0)}, {"trim": 0.1, "weighting": "uniform"}])
+def test_fusion_has_no_updates_to_look_at(safeguard):
+    task = Task(chain_net(), transforms=[augmentation()])
+    with pytest.raises(ValueError, match=r"no updates of their own|weighting is 'uniform'"):
+        federate(task, shards([3] * 4), rounds=1, execution="fused", **safeguard)
+
+
+@pytest.mark.parametrize("given", [None, 7])
+def test_a_configuration_takes_claims_up_to_its_largest_shard(given):
+    experiment = build_from(tiny(max_examples=given))
+    largest = max(len(shard) for shard in experiment.shards)
+    assert experiment.protocol.settings.max_examples == (given or largest)

@@ -1,0 +1,105 @@
+"""The server's Adam: per partition, torch's own, stepped only in rounds with a contributor."""
+
+import pytest
+import torch
+from problems import Recorder, chain_net, settings, shards
+
+from fedpart import AdamSettings, Federation, Protocol, Task
+from fedpart.engines import LocalEngine
+from fedpart.training.optimisers import SlicedOptimiser
+
+SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
+
+
+def test_sliced_adam_is_independent_adams():
+    g = torch.Generator().manual_seed(0)
+    vector = torch.randn(29, generator=g)
+    own = [vector[s].clone() for s in SLICES]
+    adams = [torch.optim.Adam([part], lr=0.01, eps=1e-7, betas=(0.8, 0.99), fused=True) for part in own]
+    sliced = SlicedOptimiser(vector, SLICES, AdamSettings(0.01, 1e-7, (0.8, 0.99)))
+    for index in [0, 2, 2, 0, 1, 2, 0, 0, 2]:
+        gradient = torch.randn(len(own[index]), generator=g)
+        own[index].grad = gradient.clone()
+        adams[index].step()
+        sliced.step(index, gradient)
+        assert all(torch.equal(vector[s], part) for s, part in zip(SLICES, own, strict=True))
+    assert [int(state["step"]) for state in sliced.state_dict()] == [4, 1, 4]
+
+
+def test_state_is_restored_and_a_slice_never_stepped_has_none():
+    vectors = [torch.ones(29), torch.ones(29)]
+    first, second = (SlicedOptimiser(vector, SLICES, AdamSettings(0.1)) for vector in vectors)
+    for index in (2, 0, 2):
+        first.step(index, torch.full((SLICES[index].stop - SLICES[index].start,), 0.5))
+    second.step(1, torch.ones(1))  # forgotten when the state is loaded
+    assert first.state_dict()[1] == {}
+    vectors[1].copy_(vectors[0])
+    second.load_state_dict(first.state_dict())
+    first.state_dict()[0]["exp_avg"].add_(0)  # the two share no memory
+    for index in (1, 2, 0):
+        gradient = torch.linspace(-1, 1, SLICES[index].stop - SLICES[index].start)
+        first.step(index, gradient.clone())
+        second.step(index, gradient.clone())
+    assert torch.equal(*vectors)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_a_federation_steps_what_was_trained_and_nothing_else(weighting):
+    data = shards([3, 6, 2, 5, 4, 7, 3, 5, 2, 6])
+    fixed = settings(
+        len(data),
+        cohort=2,
+        chunks=(0.4, 0.3, 0.3),
+        weighting=weighting,
+        server=AdamSettings(0.01, eps=1e-6),
+        server_psi=AdamSettings(0.05, betas=(0.5, 0.9)),
+    )
+    federation = Recorder(Protocol(Task(chain_net()), fixed))
+    engine, partition = LocalEngine(federation, data), federation.protocol.partition
+    w = {j: federation.w[partition.slice(j)].clone() for j in (1, 2, 3)}
+    psi = federation.psi.clone()
+    adams = {j: torch.optim.Adam([w[j]], lr=0.01, eps=1e-6, fused=True) for j in w}
+    adam_psi = torch.optim.Adam([psi], lr=0.05, betas=(0.5, 0.9), fused=True)
+
+    rested = {"w": 0, "psi": 0}
+    for _ in range(12):
+        before = [
+            dict(s) for s in (*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict())
+        ]
+        before = [{key: value.clone() for key, value in state.items()} for state in before]
+        engine.run_round()
+        total = federation.totals[-1]
+        after = [*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict()]
+        for j, adam in adams.items():
+            if j in total["deltas"]:
+                w[j].grad = -(total["deltas"][j] / total["weights"][j])
+                adam.step()
+            else:
+                rested["w"] += 1
+                assert_same(before[j - 1], after[j - 1])
+            assert torch.equal(federation.w[partition.slice(j)], w[j])
+        if total["psi"] is not None:
+            psi.grad = total["psi"] / total["psi_weight"]
+            adam_psi.step()
+        else:
+            rested["psi"] += 1
+            assert_same(before[-1], after[-1])
+        assert torch.equal(federation.psi, psi)
+    assert rested["w"] >= 3 and rested["psi"] >= 2, "the cohorts leave something out, or nothing is tested"
+
+
+def assert_same(before, after):
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_a_round_without_answers_changes_nothing_but_its_number():
+    data = shards([3, 4, 5])
+    federation = Federation(Protocol(Task(chain_net()), settings(3, chunks=(0.5, 0.5))))
+    LocalEngine(federation, data).run(2)
+    w, psi, state = federation.w.clone(), federation.psi.clone(), federation.optimiser.state_dict()
+    steps = [int(s["step"]) for s in state]
+    federation.step(None)
+    assert federation.round == 3
+    assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi)
+    assert [int(s["step"]) for s in federation.optimiser.state_dict()] == steps

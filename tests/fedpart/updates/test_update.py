@@ -1,0 +1,178 @@
+"""Updates: what is refused, and sums that do not depend on how the work is divided."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from problems import chain_net, settings
+
+from fedpart import Federation, Protocol, Task
+from fedpart.updates.update import BLOCKS, Update, add_into, blocks, sum_updates, validate
+
+SIZES = (4, 3, 2)
+
+
+def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale=1.0):
+    g = torch.Generator().manual_seed(seed)
+    deltas = {k: scale * torch.randn(sizes[k - 1], generator=g) for k in ks}
+    return Update(deltas, torch.randn(2, generator=g) if psi else None, examples=examples, loss=loss)
+
+
+def spoilt(**changes):
+    answer = update()
+    for name, value in changes.items():
+        if name == "psi":
+            answer.psi = value
+        elif name in ("examples", "loss"):
+            setattr(answer, name, value)
+        else:
+            answer.deltas[int(name[1:])] = value
+    return answer
+
+
+def test_a_good_update_is_accepted():
+    validate(update(), SIZES, [3, 2], 2)
+    validate(update(), SIZES, [2, 3], 2, torch.float32)
+    validate(update(ks=(1, 2, 3), psi=False), SIZES, [1, 2, 3], None)
+    validate(spoilt(w2=torch.full((3,), 1e15)), SIZES, [2, 3], 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (update(ks=(3,)), r"partitions \[3\] where \[2, 3\]"),
+        (update(ks=(1, 2, 3)), r"partitions \[1, 2, 3\] where \[2, 3\]"),
+        (update(psi=False), "a psi gradient was asked for"),
+        (spoilt(w2=torch.zeros(4)), r"w_2 has shape \(4,\) where \(3,\)"),
+        (spoilt(w3=torch.zeros(1, 2)), r"w_3 has shape \(1, 2\) where \(2,\)"),
+        (spoilt(psi=torch.zeros(3)), r"psi gradient has shape \(3,\) where \(2,\)"),
+        (spoilt(w2=torch.zeros(3, dtype=torch.float16)), "w_2 has dtype torch.float16"),
+        (spoilt(w3=torch.zeros(2, dtype=torch.int64)), "w_3 has dtype torch.int64"),
+        (spoilt(w2=torch.tensor([0.0, math.nan, 0.0])), "w_2 has values that are not finite"),
+        (spoilt(w2=torch.tensor([math.inf, -math.inf, 0.0])), "w_2 has values that are not finite"),
+        (spoilt(w2=torch.tensor([0.0, -1e38, 0.0])), "w_2 has values beyond 1e\\+15, which cannot be summed"),
+        (spoilt(psi=torch.tensor([0.0, math.inf])), "psi gradient has values that are not finite"),
+        (spoilt(examples=0), "claims 0 examples"),
+        (spoilt(examples=-3), "claims -3 examples"),
+        (spoilt(examples=math.nan), "claims nan examples"),
+        (spoilt(loss=math.nan), "loss is not finite"),
+        (spoilt(loss=math.inf), "loss is not finite"),
+    ],
+)
+def test_a_bad_update_is_refused(answer, says):
+    with pytest.raises(ValueError, match=says):
+        validate(answer, SIZES, [2, 3], 2)
+
+
+def test_the_other_precision_is_refused():
+    with pytest.raises(ValueError, match=r"w_2 has dtype torch.float32 where torch.float64 is expected"):
+        validate(update(), SIZES, [2, 3], 2, torch.float64)
+
+
+def test_a_psi_gradient_that_nobody_asked_for_is_refused():
+    with pytest.raises(ValueError, match="a psi gradient was not asked for"):
+        validate(update(), SIZES, [2, 3], None)
+
+
+@pytest.mark.parametrize("cohort", [1, 3, 100, 255, 256, 257, 300, 1000])
+def test_blocks_are_contiguous_complete_and_even(cohort):
+    parts = blocks(cohort)
+    assert [position for part in parts for position in part] == list(range(cohort))
+    assert len(parts) == min(BLOCKS, cohort)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def terms(cohort, missing=()):
+    """Weighted updates of clients of all chunks, of very different sizes: their sum depends on the order."""
+    return [
+        None
+        if i in missing
+        else update(
+            ks=range(1 + i % 3, 4), psi=i % 3 > 0, examples=1 + i, seed=i, scale=10.0 ** (i % 7)
+        ).weigh(1.0 + i)
+        for i in range(cohort)
+    ]
+
+
+def placed(updates):
+    """Their sum, in memory that has been used before."""
+    bounds = [0, *itertools.accumulate(SIZES)]
+    memory, total = torch.full((bounds[-1] + 2,), 7.0), None
+    for one in updates:
+        if one is not None:
+            total = add_into(memory, bounds, total, one)
+    tensors = [] if total is None else [*total.deltas.values(), total.psi]
+    own = memory.untyped_storage().data_ptr()
+    assert all(t is None or t.untyped_storage().data_ptr() == own for t in tensors)
+    return total
+
+
+@pytest.mark.parametrize(
+    "missing", [(), (0,), (3, 4, 5, 22), range(23)], ids=["none", "first", "a block", "all"]
+)
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 11])
+def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, monkeypatch):
+    monkeypatch.setattr("fedpart.updates.update.BLOCKS", 8)
+    cohort = 23
+    own = terms(cohort, missing)
+    expected = sum_updates(sum_updates(own[i] for i in block) for block in blocks(cohort))
+
+    fresh, sums = terms(cohort, missing), {}
+    for worker in reversed(range(workers)):  # workers finish in any order
+        for index, block in list(enumerate(blocks(cohort)))[worker::workers]:
+            sums[index] = placed(fresh[i] for i in block)
+    total = placed(sums[index] for index in sorted(sums))
+
+    if len(missing) == cohort:
+        assert total is None and expected is None
+        return
+    assert total.deltas.keys() == expected.deltas.keys() == {1, 2, 3}
+    assert all(torch.equal(total.deltas[j], expected.deltas[j]) for j in total.deltas)
+    assert torch.equal(total.psi, expected.psi)
+    plain = ("weights", "psi_weight", "total_weight", "examples", "loss", "clients")
+    assert all(getattr(total, name) == getattr(expected, name) for name in plain)
+    left = [i for i in range(cohort) if i not in missing]
+    assert total.clients == len(left)
+    assert total.examples == sum(1 + i for i in left)
+    assert total.weights[1] == sum(1.0 + i for i in left if i % 3 == 0)
+    assert total.psi_weight == sum(1.0 + i for i in left if i % 3 > 0)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.parametrize("non_contributors", ["ignore", "zero"])
+def test_averages_by_hand(weighting, non_contributors):
+    """Three clients: chunk 1 with 2 examples, chunk 2 with 3, chunk 3 with 7: what Adam is given."""
+    changes = {"weighting": weighting, "non_contributors": non_contributors}
+    task = Task(chain_net())
+    federation = Federation(Protocol(task, settings(3, chunks=(0.4, 0.3, 0.3), **changes)))
+    sizes, p = federation.protocol.partition.sizes, task.psi_space.size
+    seen = {}
+    federation.optimiser.step = lambda index, gradient: seen.update({index + 1: gradient})
+    federation.optimiser_psi.step = lambda index, gradient: seen.update({"psi": gradient})
+
+    clients = []
+    for k, examples in ((1, 2), (2, 3), (3, 7)):
+        deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
+        psi = torch.full((p,), float(k)) if k > 1 else None
+        clients.append(Update(deltas, psi, examples=examples, loss=float(k)))
+    terms = [c.weigh(federation.protocol.client_weight(c.examples)) for c in clients]
+    total = sum_updates(terms)
+    federation.step(total)
+
+    n = {1: 2, 2: 3, 3: 7} if weighting == "examples" else {1: 1, 2: 1, 3: 1}
+    for j in (1, 2, 3):
+        contributors = range(1, j + 1)
+        over = contributors if non_contributors == "ignore" else (1, 2, 3)
+        expected = -sum(10.0 * k * n[k] for k in contributors) / sum(n[k] for k in over)
+        torch.testing.assert_close(seen[j], torch.full_like(seen[j], expected))
+    # L_ML is a sum over examples, however clients weigh in averages of weights.
+    expected = (2 * 3 + 3 * 7) / (10 if non_contributors == "ignore" else 12)
+    torch.testing.assert_close(seen["psi"], torch.full_like(seen["psi"], expected))
+    assert total.loss / total.examples == pytest.approx((1 * 2 + 2 * 3 + 3 * 7) / 12)
+
+
+def test_uploads_count_what_they_hold():
+    answer = update()
+    assert answer.numbers() == 3 + 2 + 2
+    assert torch.equal(answer.flat(), torch.cat([answer.deltas[2], answer.deltas[3]]))

@@ -1,0 +1,56 @@
+"""What the vectorised executor computes, beside what the loop does."""
+
+import pytest
+import torch
+from problems import settings, shards
+
+from fedpart import ClientError, Federation, Protocol
+from fedpart.engines.executor import Executor
+from fedpart.vectorised.executor import VectorisedExecutor
+
+ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
+
+
+def started(task, watched=None, rows=None, sizes=SIZES, **changes):
+    """The loop and the vectorised executor at the same, perturbed server values, and the protocol.
+
+    ``watched`` takes the place of the method.
+    """
+    protocol = Protocol(task, settings(len(sizes), **{"chunks": (0.5, 0.3, 0.2), **changes}))
+    if watched is not None:
+        protocol.method = watched
+    federation, g = Federation(protocol), torch.Generator().manual_seed(1)
+    for vector in (federation.w, federation.psi):
+        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
+    both = Executor(protocol), VectorisedExecutor(protocol, rows)
+    for executor in both:
+        executor.begin(ROUND, federation.w, federation.psi)
+    return *both, protocol
+
+
+def cohort(executor, protocol, data):
+    clients = list(range(protocol.settings.clients))
+    return list(executor.run_cohort(clients, data, [protocol.plan(c, ROUND) for c in clients]))
+
+
+def assert_close(found, expected, tolerance, what):
+    error = (found - expected).abs().max().item()
+    assert error <= tolerance * expected.abs().max().item(), f"{what}: {error:g}"
+
+
+def assert_parity(task, tolerance, data=None, **changes):
+    """Every client's update is that of the loop, to ``tolerance`` of the largest element of each tensor."""
+    loop, vectorised, protocol = started(task, **changes)
+    data = shards(changes.get("sizes", SIZES)) if data is None else data
+    for client, update in enumerate(cohort(vectorised, protocol, data)):
+        assert not isinstance(update, ClientError), update
+        jobs = protocol.plan(client, ROUND)
+        expected = loop.run(client, data[client], jobs)
+        protocol.check(update, jobs)
+        for j, delta in update.deltas.items():
+            assert_close(delta, expected.deltas[j], tolerance, f"w_{j} of client {client}")
+        if expected.psi is not None:
+            # The examples' gradients with respect to psi cancel, which leaves fewer digits.
+            assert_close(update.psi, expected.psi, 5 * tolerance, f"psi of client {client}")
+        assert update.loss == pytest.approx(expected.loss, rel=tolerance)
+        assert update.examples == expected.examples

@@ -1,0 +1,253 @@
+"""The command line: what a user types, reads, and gets as exit status."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import fedpart, refused
+from places import ROOT
+from rich.console import Console
+from tiny import tiny, tiny_file
+from torch import Tensor
+
+from fedpart import HyperModule, RoundReport, __version__
+from simulations.building.experiment import build
+from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.terminal.panel import panel
+from simulations.terminal.progress import Progress, compact
+
+DIVERGES = {"learning_rate": 1e30, "epochs": 3}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) -> None:
+    result = fedpart("run", tiny_file(tmp_path), "--set", "rounds=2", "seed=3")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert "6 clients, 3 per round, local engine" in lines[0]
+    assert lines[1].startswith("round 2/2: val. accuracy ")  # no terminal: a plain line per evaluation
+    assert "rotation -" in lines[1]
+    assert "dropout " in lines[1]
+    for part in (
+        "images may be turned by",
+        "degrees",
+        "on test data",
+        "of what FedAvg's clients send",
+        "method=fedavg",
+    ):
+        assert part in result.stdout
+    folder = tmp_path / "runs" / "tiny-partitioned-seed3"
+    assert saved_config(folder).rounds == 2
+    assert len(read_metrics(folder)) == 2
+
+    again = fedpart(
+        "run", tiny_file(tmp_path), "--set", "rounds=1", "--set", "seed=3", "--set", "method=fedavg"
+    )
+    assert again.exit_code == 0
+    assert (read_summary(tmp_path / "runs" / "tiny-fedavg-seed3") or {})["upload_ratio"] == pytest.approx(
+        1, abs=5e-3
+    )
+
+    third = fedpart(
+        "run", tiny_file(tmp_path), "--set", "rounds=1", "--set", "seed=3"
+    )  # nothing is overwritten
+    assert third.exit_code == 0
+    assert saved_config(folder).rounds == 2
+    assert saved_config(folder.with_name("tiny-partitioned-seed3-2")).rounds == 1
+
+    refused(fedpart("run", tiny_file(tmp_path), "--out", folder), "already holds a run", "--resume", "--out")
+    done = fedpart("run", "--resume", folder)
+    assert done.exit_code == 0
+    assert "already finished" in done.stdout
+    assert "on test data" in done.stdout
+    refused(fedpart("run", "--resume", folder, "--set", "seed=4"), "seed = 3, not 4")
+    longer = fedpart("run", "--resume", folder, "--set", "rounds=3")
+    assert longer.exit_code == 0
+    assert "resumed after round 2" in longer.stdout
+    assert len(read_metrics(folder)) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (["method=fedavgg"], ["did you mean 'fedavg'?"]),
+        (["rounds=many"], ["rounds cannot be 'many'"]),
+        (["data=mnist"], ["MNIST needs a folder", "--set data_dir="]),
+        (["training_points=5000"], ["training_points is 5000", "1297"]),
+        (["clients=100"], ["100 clients cannot share 60 examples"]),
+        (["cohort=2", "clients=2"], ["2 clients for 3 chunks"]),
+        (["parameters=[0.999999, 0.0000005, 0.0000005]"], ["empty"]),
+        (["device=cuda:99"], ["'cuda:99' cannot be used", "device: cpu"]),
+        (["model_options.widht=3"], ["no option 'widht'"]),
+        (["hyperparameters.names=[stage1.*]"], ["'stage1.*'"]),
+        (["hyperparameters.affine.initial=[0.1, 0.2]"], ["one number or 7"]),
+        (["hyperparameters.transforms=['test_cli:not_a_transform']"], ["not a fedpart.HyperModule"]),
+        (
+            ["hyperparameters.transforms=[{use: 'test_cli:Brightness', options: {initail: 1}}]"],
+            ["did you mean 'initial'?"],
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, settings: list[str], wanted: list[str]
+) -> None:
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    refused(fedpart("run", tiny_file(tmp_path), *overrides), *wanted)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    refused(fedpart("run"), "Name a configuration")
+    refused(fedpart("compare"), "Name a configuration")
+    refused(fedpart("run", "nowhere.yaml"), "no configuration file nowhere.yaml")
+    refused(fedpart("run", "a.yaml", "b.yaml"), "One configuration at a time")
+    refused(fedpart("run", "--resume", tmp_path), "holds no run")
+    refused(fedpart("run", "--resume", tmp_path, "--out", tmp_path / "other"), "leave --out")
+
+
+def test_a_failed_client_ends_the_run_and_names_itself(tmp_path: Path) -> None:
+    result = fedpart("run", tiny_file(tmp_path, local=DIVERGES), "--out", "bad")
+    refused(result, "client", "round 1", "loss", status=1)
+    assert read_summary("bad") is None
+
+
+def test_skipped_clients_are_recorded(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path, on_client_error="skip", max_examples=10)
+    result = fedpart("run", path, "--out", "some")
+    assert result.exit_code == 0, result.output
+    lines = read_metrics("some")
+    entries = [entry for line in lines for entry in line["skipped"]]
+    assert 0 < len(entries) < sum(len(line["cohort"]) for line in lines)
+    assert all(set(entry) == {"client", "category", "reason"} for entry in entries)
+    assert "skipped" in result.stdout
+
+
+def test_a_run_in_which_every_client_fails_is_no_result(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path, local=DIVERGES, on_client_error="skip", rounds=1)
+    result = fedpart("run", path, "--out", "bad")
+    refused(result, "Nothing is learnt", "client_error", "round 1", "loss", status=1)
+    assert len(read_metrics("bad")[0]["skipped"]) == 3 and read_summary("bad") is None
+
+
+class Brightness(HyperModule):
+    """A transform of somebody's own."""
+
+    hyperparameters = ("log_gain",)
+
+    def __init__(self, initial: float = 0.1) -> None:
+        import torch
+
+        super().__init__()
+        self.log_gain = torch.nn.Parameter(torch.tensor(initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.log_gain.exp()
+
+
+def not_a_transform() -> int:
+    return 3
+
+
+def linear(num_classes: int, input_shape: tuple[int, ...]) -> Any:
+    """A model of somebody's own."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
+
+
+def test_a_model_and_a_transform_of_ones_own(tmp_path: Path) -> None:
+    transforms = [{"use": "test_cli:Brightness", "name": "light", "options": {"initial": 0.25}}]
+    path = tiny_file(
+        tmp_path,
+        model="test_cli:linear",
+        hyperparameters={"affine": None, "transforms": transforms},
+        rounds=1,
+    )
+    result = fedpart("run", path, "--out", "own")
+    assert result.exit_code == 0, result.output
+    assert list(read_metrics("own")[0]["psi"]["raw"]) == ["light.log_gain"]
+    assert "light.log_gain" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_last_round_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def send(self: Progress, report: RoundReport) -> None:
+        if report.round == 2:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "report", send)
+        result = fedpart("run", tiny_file(tmp_path, checkpoint_every=100), "--out", "stopped")
+    assert result.exit_code == 128 + number
+    assert "fedpart run --resume stopped" in result.stderr
+    stopped_after = len(read_metrics("stopped"))
+    assert 2 <= stopped_after < 5
+    resumed = fedpart("run", "--resume", "stopped")
+    assert f"resumed after round {stopped_after}" in resumed.stdout
+    assert len(read_metrics("stopped")) == 5
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys; from simulations.cli.experiments import main\n"
+    code += "try: main()\nfinally: assert 'torch' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, "--help"]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    assert "compare" in answer.stdout
+
+
+def test_version() -> None:
+    assert fedpart("--version").stdout.strip() == f"fedpart {__version__}"
+
+
+def test_psi_in_few_words() -> None:
+    ranges = {"affine.angle_min [deg]": -12.4, "affine.angle_max [deg]": 14.1, "affine.scale_x_min": 1.0}
+    ranges["affine.scale_x_max"] = 1.1
+    physical = {**ranges, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "light.gain": 0.2}
+    assert compact(physical) == "rotation -12..+14 deg, dropout 9.8%, light.gain 0.2"
+    narrow = {"affine.angle_min [deg]": 0.31, "affine.angle_max [deg]": -0.26}  # crossed
+    assert compact(narrow) == "rotation -0.3..+0.3 deg"
+    theta = {"arms.probability[2.5%] [%]": 29.7, "arms.probability[5%] [%]": 70.3}
+    assert compact({"dropout1.rate [%]": 5.0, **theta, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
+    assert compact(theta).startswith("arms.probability[2.5%]")  # where no rate says it
+    assert compact({}) == ""
+
+
+def test_units_of_psi_and_names_of_folders_are_not_read_as_markup() -> None:
+    summary = {
+        "method": "my[b]:M", "engine": "local", "rounds": 2, "seconds": 61.0, "test_accuracy": None,
+        "val_accuracy": None, "upload_ratio": 0.8, "upload_ratio_expected": 0.77, "upload_bytes": 999_900,
+        "skipped_clients": 0, "psi": {"wave.reach [deg]": 3.0, "wave.period [s]": 2.0},
+    }  # fmt: skip
+    console = Console(width=200, file=io.StringIO())
+    console.print(panel(summary, Path("out[red]")))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in (
+        "wave.reach [deg] 3",
+        "wave.period [s] 2",
+        "out[red]/: config",
+        "my[b]:M, 2",
+        "1000 kB in all",
+    ):
+        assert part in shown
+
+
+def test_transforms_are_called_as_in_the_library() -> None:
+    twice = ["test_cli:Brightness", {"use": "test_cli:Brightness", "name": "light"}, "test_cli:Brightness"]
+    hyperparameters = {"affine": {}, "transforms": twice}
+    built = build(tiny(hyperparameters=hyperparameters))
+    names = [name.partition(".")[0] for name in built.task.psi_names]
+    assert list(dict.fromkeys(names))[:4] == ["affine", "brightness", "light", "brightness2"]

@@ -1,0 +1,115 @@
+"""The command line when something goes wrong: one sentence, but a traceback for a bug."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import fedpart, refused
+from places import ROOT
+from tiny import tiny_file
+from torch import nn
+
+from fedpart import Dataset
+from fedpart.data import Splits, load_splits
+from simulations.folders.run_directory import read_metrics
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    config = tiny_file(tmp_path, rounds=1)
+    refused(fedpart("run", config, "--out", "/proc/nope/x"), "cannot be kept in /proc/nope/x", "--out")
+    compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", "/proc/nope/x")
+    refused(compared, "cannot be kept in /proc/nope/x", "No such file or directory")
+    refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
+
+
+def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
+
+    monkeypatch.setattr("simulations.cli.commands.run_experiment", lambda *_, **__: broken())
+    result = fedpart("run", ROOT / "simulations" / "configs" / "quickstart.yaml", "--out", "folder")
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
+    path = tiny_file(
+        tmp_path,
+        data="test_cli_errors:bad_validation",
+        model="test_cli_errors:ten",
+        rounds=2,
+        evaluate_every=2,
+        hyperparameters={},
+    )
+    refused(fedpart("run", path, "--out", "bad"), "labels of the evaluation set", status=1)
+    assert fedpart("run", path, "--resume", "bad").exit_code == 1  # no round is lost or counted twice
+    path = tiny_file(tmp_path, data="test_cli_errors:bad_test", model="test_cli_errors:ten", rounds=1)
+    refused(fedpart("run", path, "--out", "worse"), "labels of the evaluation set", status=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"execution": "fused", "local": {"epochs": 2}}, "set it to 1, or use execution: loop"),
+        ({"execution": "vectorised", "channels_last": True}, "set channels_last to false"),
+    ],
+)
+def test_what_an_execution_refuses_leaves_no_folder_in_the_way(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), says)
+    assert not Path("here").exists()
+    path = tiny_file(tmp_path, rounds=1, **{**changes, "execution": "loop"})
+    assert fedpart("run", path, "--out", "here").exit_code == 0
+
+
+def test_nodes_that_are_not_the_clients_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedpart.flower.nodes import NodesError
+    from simulations.ray.engine import RayEngine
+
+    def refuse(*_: object) -> None:
+        raise NodesError("A node was started for 2 clients.")
+
+    monkeypatch.setattr(RayEngine, "__enter__", lambda self: setattr(self, "grid", None) or self)
+    monkeypatch.setattr(RayEngine, "__exit__", lambda *_: None)
+    monkeypatch.setattr("simulations.ray.engine.FedPart.run", refuse)
+    refused(fedpart("run", tiny_file(tmp_path), "--engine", "ray", "--out", "x"), "for 2 clients", status=1)
+
+
+def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path: Path) -> None:
+    config = tiny_file(tmp_path, rounds=2)
+    refused(
+        fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine ray)"
+    )
+    assert fedpart("run", config, "--out", "flwr").exit_code == 0
+    text = Path("flwr/config.yaml").read_text()
+    Path("flwr/config.yaml").write_text(text.replace("engine: local", "engine: flower"))
+    longer = ("run", "--resume", "flwr", "--set", "rounds=3")
+    refused(fedpart(*longer), "continue it with --resume flwr --engine local (or --engine ray)")
+    assert fedpart(*longer, "--engine", "local").exit_code == 0
+    assert len(read_metrics("flwr")) == 3
+
+
+def ten(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """A model that takes no notice of the number of classes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], 10))
+
+
+def bad_validation(data_dir: str | None) -> Splits:
+    splits = load_splits("digits")
+    return replace(
+        splits, validation=Dataset(splits.validation.inputs, splits.validation.targets + 9), num_classes=19
+    )
+
+
+def bad_test(data_dir: str | None) -> Splits:
+    splits = load_splits("digits")
+    return replace(splits, test=Dataset(splits.test.inputs, splits.test.targets + 9), num_classes=19)

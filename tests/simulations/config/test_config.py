@@ -1,0 +1,219 @@
+"""Configurations: one sentence for whatever does not fit, a complete resolved form, the shipped files."""
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from places import CONFIGS
+
+from simulations.config.file import read_extended
+from simulations.config.load import ConfigError, ExperimentConfig, kind_of, load_config
+
+
+def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
+    path = tmp_path / "my.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "pydantic" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("sever: {learning_rate: 1}", ["'sever'", "did you mean 'server'?"]),
+        ("local: {batchsize: 1}", ["'local.batchsize'", "did you mean 'batch_size'?"]),
+        ("learning_rate: 1", ["'learning_rate'", "local.learning_rate"]),
+        ("hyperparameters: {affine: {famly: minmax}}", ["affine.famly", "did you mean 'family'?"]),
+        ("hyperparameters: {transforms: [{usee: a.b:c}]}", ["usee", "did you mean 'use'?"]),
+        ("method: fedavgg", ["Unknown method 'fedavgg'", "did you mean 'fedavg'?"]),
+        ("model: mnistcnn", ["Unknown model 'mnistcnn'", "did you mean 'mnist_cnn'?"]),
+        ("data: digit", ["Unknown data set 'digit'", "did you mean 'digits'?"]),
+        (
+            "data: image_folder\ndata_options: {siz: 3}",
+            ["the data set 'image_folder' has no option 'siz'", "'size'"],
+        ),
+        ("data: image_folder\ndata_options: {data_seed: 3}", ["data_seed is a key of the configuration"]),
+        ("split: {recipe: perlabel}", ["Unknown split 'perlabel'", "did you mean 'per_label'?"]),
+        ("likelihood: gausian", ["did you mean 'gaussian'?"]),
+        ("model: no.such.package:build", ["'no.such.package:build'", "cannot be imported"]),
+        ("method_options: {augerino: {wieght: 1}}", ["'wieght'", "did you mean 'weight'?"]),
+        ("method_options: {augerinno: {}}", ["did you mean 'augerino'?"]),
+        ("rounds: 0", ["rounds cannot be 0", "greater than or equal to 1"]),
+        ("rounds: many", ["rounds cannot be 'many'", "integer"]),
+        ("local: {psi_batch: some}", ["local.psi_batch", "'shard' or a valid integer"]),
+        ("precision: fp16", ["precision", "'fp32', 'fp64', 'bf16' or 'auto'"]),
+        ("split: per_label", ["split cannot be 'per_label'", "section"]),
+        ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
+        ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
+        ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
+        ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
+        ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
+        ("max_angle: .nan", ["max_angle", "finite"]),
+        ("hyperparameters: {transforms: [blur]}", ["package.module:callable"]),
+        ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
+        ("rounds: [1,\nseed: }", ["not valid YAML", "line 2"]),
+        ("- rounds", ["key: value"]),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_sentence(
+    tmp_path: Path, text: str, wanted: list[str]
+) -> None:
+    message = refusal(tmp_path, text)
+    assert "my.yaml" in message
+    for part in wanted:
+        assert part in message, message
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("rounds", "key=value"),
+        ("=3", "key=value"),
+        ("local..epochs=3", "key=value"),
+        ("rounds.x=3", "rounds has no keys of its own"),
+        ("chunks=[0.7, 0.3", "not valid YAML"),
+        ("locl.epochs=3", "did you mean 'local'?"),
+        ("ray_address=auto", "ray_address is for engine ray"),
+        ("workers=0", "workers"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_in_one_sentence(
+    tmp_path: Path, override: str, wanted: str
+) -> None:
+    message = refusal(tmp_path, "rounds: 2", override)
+    assert wanted in message
+    assert f"--set {override}" in message
+
+
+def test_workers_have_one_torch_thread_each() -> None:
+    assert ExperimentConfig.from_dict({"threads": 4}).processes == 1
+    assert ExperimentConfig.from_dict({"engine": "ray", "threads": 4}).processes is None
+    with pytest.raises(ConfigError, match="4 workers of engine local have one torch thread"):
+        ExperimentConfig.from_dict({"workers": 4, "threads": 2})
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
+        load_config(tmp_path / "nowhere.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+    (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
+    with pytest.raises(ConfigError, match="not text"):
+        load_config(tmp_path / "image.yaml")
+
+
+def test_settings_are_yaml_and_reach_into_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("hyperparameters: {affine: null}\nserver: {eps: 1e-7}\nserver_psi: {eps: 1e-7}\n")
+    monkeypatch.chdir(tmp_path)
+    config = load_config(
+        path,
+        ["chunks=[0.9, 0.1]", "server.learning_rate=1e-2", "hyperparameters.affine.family=augerino",
+         "method_options.augerino.safe=false", "training_points=null", "data_dir=folder"],
+    )  # fmt: skip
+    assert config.chunks == (0.9, 0.1)
+    assert (config.server.learning_rate, config.server.eps) == (0.01, 1e-7)
+    assert config.server_psi.learning_rate == 3e-3  # psi's own default, though its section is given in part
+    assert config.hyperparameters.affine is not None
+    assert config.hyperparameters.affine.family == "augerino"
+    assert config.method_options == {"augerino": {"safe": False}}
+    assert config.data_dir == str(tmp_path / "folder")
+    assert config.settings().method_options == {}  # those of the method that runs
+
+
+def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
+    """YAML 1.1 has 1e-3 for text, which a method's options would take as such."""
+    path = tmp_path / "a.yaml"
+    path.write_text("method: augerino\nmethod_options: {augerino: {weight: 1e-3, limit: 1E1}}\n")
+    options = load_config(path, ["server.learning_rate=2e-2"])
+    assert options.method_options["augerino"] == {"weight": 0.001, "limit": 10.0}
+    assert options.server.learning_rate == 0.02
+    path.write_text("model_options: {name: e5, other: 1e, hex: 12e3f}\n")
+    assert load_config(path).model_options == {"name": "e5", "other": "1e", "hex": "12e3f"}
+
+
+def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "all.yaml").write_text(
+        "rounds: 7\nchunks: [0.5, 0.3, 0.2]\nserver: {eps: 1e-7, learning_rate: 0.1}\n"
+        "hyperparameters: {affine: {family: lila, initial: 0.1}}\n"
+    )
+    (tmp_path / "shared" / "mine.yaml").write_text("extends: all.yaml\nserver: {learning_rate: 0.2}\n")
+    (tmp_path / "cell.yaml").write_text(
+        "extends: shared/mine.yaml\nchunks: [0.9, 0.1]\n"
+        "hyperparameters: {dropout: null, affine: {initial: 0.3}}\n"
+    )
+    monkeypatch.chdir(tmp_path / "shared")
+    config = load_config(tmp_path / "cell.yaml", ["rounds=8"])
+    assert (config.rounds, config.chunks) == (8, (0.9, 0.1))
+    assert (config.server.eps, config.server.learning_rate) == (1e-7, 0.2)
+    affine = config.hyperparameters.affine
+    assert affine is not None and (affine.family, affine.initial) == ("lila", 0.3)
+    assert config.hyperparameters.dropout is None
+    assert "extends" not in config.resolved()
+
+
+@pytest.mark.parametrize(
+    ("base", "wanted"),
+    [
+        ("extends: my.yaml", ["in a circle", "my.yaml extends", "base.yaml extends"]),
+        ("extends: nowhere.yaml", ["base.yaml extends", "nowhere.yaml", "no such file"]),
+        ("extends: [a, b]", ["base.yaml: extends cannot be ['a', 'b']", "name of a YAML file"]),
+        ("sever: 1", ["my.yaml extends", "base.yaml: unknown key 'sever'", "did you mean 'server'?"]),
+    ],
+)
+def test_what_a_file_cannot_extend(tmp_path: Path, base: str, wanted: list[str]) -> None:
+    (tmp_path / "base.yaml").write_text(base)
+    message = refusal(tmp_path, "extends: base.yaml")
+    for part in wanted:
+        assert part in message, message
+
+
+def test_an_empty_file_is_the_default_experiment(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("")
+    assert load_config(tmp_path / "empty.yaml") == ExperimentConfig()
+
+
+def test_short_forms_of_transforms() -> None:
+    short = ExperimentConfig.from_dict({"hyperparameters": "my_package.blur:Blur"}).hyperparameters
+    assert short.affine is None
+    assert [entry.use for entry in short.transforms] == ["my_package.blur:Blur"]
+    listed = ExperimentConfig.from_dict({"hyperparameters": {"transforms": ["a:B", {"use": "c:D"}]}})
+    assert [entry.use for entry in listed.hyperparameters.transforms] == ["a:B", "c:D"]
+    assert listed.hyperparameters.affine is not None
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_configurations_load_and_survive_the_round_trip(path: Path) -> None:
+    kind = kind_of(read_extended(path)[0])
+    config = load_config(path, kind=kind)
+    text = yaml.safe_dump(config.resolved())
+    again = kind.from_dict(yaml.safe_load(text))
+    assert again == config
+    assert again.hash() == config.hash()
+    assert set(config.resolved()) == set(kind.model_fields)
+    assert math.isclose(sum(config.chunks), 1)
+
+
+def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
+    base = ExperimentConfig()
+
+    def hashes(**changes: object) -> tuple[bool, bool]:
+        other = ExperimentConfig.from_dict({**base.resolved(), **changes})
+        return other.hash() == base.hash(), other.identity() == base.identity()
+
+    assert hashes(engine="ray", workers=2, data_dir="/elsewhere", checkpoint_every=3) == (True, True)
+    assert hashes(rounds=3) == (False, True)
+    assert hashes(seed=3) == (False, True)  # the protocol knows the seed by itself
+    assert hashes(data_seed=3) == (False, False)
+    assert hashes(training_points=300) == (False, False)
+
+
+def test_a_configuration_does_not_change() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        ExperimentConfig().rounds = 3  # type: ignore[misc]

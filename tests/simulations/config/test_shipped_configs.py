@@ -1,0 +1,102 @@
+"""Every shipped configuration runs: two rounds, or some iterations, on few images.
+
+Data sets are the real ones where they are, and stand-ins of the same shape, with a warning, elsewhere.
+"""
+
+import functools
+import json
+import math
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from places import CONFIGS, DATA
+
+from fedpart.data import Dataset, Splits, load_splits
+from simulations.building import task as building
+from simulations.config.file import read_extended
+from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
+from simulations.folders.run_directory import read_metrics, saved_config
+from simulations.running import fast_path
+from simulations.running.runner import run_experiment
+from simulations.sweeps.select import run_selection
+
+FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
+SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points=16"]
+
+
+@functools.cache
+def splits_of(name: str, options: str) -> Splits:
+    """The data set, once for all configurations."""
+    pattern = {"mnist": "MNIST/raw", "cifar10": "cifar*10*"}.get(name)
+    if pattern is None or list(DATA.glob(pattern)):
+        return load_splits(name, str(DATA), **json.loads(options))
+    warnings.warn(f"{name} is not in {DATA} (set FEDPART_DATA_DIR): a stand-in is used.", stacklevel=2)
+    if name == "mnist":
+        return load_splits("digits")
+    images = torch.rand(200, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    part = Dataset(images, torch.arange(200) % 10)
+    return Splits(part, part, part, num_classes=10)
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, data_dir: str | None, *, data_seed: int, **options: object) -> Splits:
+        return splits_of(name, json.dumps(options))
+
+    monkeypatch.setattr(building, "load_splits", load)
+    monkeypatch.setattr(fast_path, "REPEATS", 1)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))
+def test_it_runs(path: Path, tmp_path: Path) -> None:
+    data, _ = read_extended(path)
+    if data.get("model") == "resnet9":
+        settings = [*SMALL, "model_options={width: 32}"]  # of 64: a quarter of the parameters
+    else:
+        settings = SMALL
+    if kind_of(data) is ExperimentConfig:
+        few = ["rounds=2", "clients=4", "cohort=2", "evaluate_every=1", "engine=local"]
+        config = load_config(path, [*settings, *few])
+        summary = run_experiment(config, tmp_path / "run")
+        assert summary["rounds"] == len(read_metrics(tmp_path / "run")) == 2
+    else:
+        few = ["iterations=4", "batch_size=8", "evaluate_every=2"]
+        config = load_config(path, [*settings, *few], TrainingConfig)
+        if config.select is not None:
+            run_selection(config, tmp_path / "selection")
+            assert (tmp_path / "selection" / "summary.json").exists()
+            return
+        summary = run_experiment(config, tmp_path / "run")
+    assert saved_config(tmp_path / "run").precision in ("fp32", "bf16")  # auto has been settled
+    assert 0 <= summary["test_accuracy"] <= 1
+    assert all(math.isfinite(value) for value in summary["psi"].values())
+
+
+def test_table4_is_complete() -> None:
+    """4 data sets x 3 sizes, with the settings of App. J.2."""
+    cells = {path.stem: load_config(path) for path in (CONFIGS / "table4").glob("*.yaml")}
+    wanted = [f"{rot}{data}_{points}" for rot in ("", "rot") for data in ("mnist", "cifar10")
+              for points in ("1250", "5000", "full")]  # fmt: skip
+    assert sorted(cells) == sorted(wanted)
+    for name, config in cells.items():
+        data, _, points = name.removeprefix("rot").partition("_")
+        assert (config.data, config.rotated) == (data, name.startswith("rot"))
+        assert config.training_points == (None if points == "full" else int(points))
+        assert (config.validation_points, config.test_points) == (None, None)
+        assert (config.clients, config.samples, config.local.epochs) == (100, 10, 1)
+        skew = (config.split.by, config.split.alpha)
+        dropout = config.hyperparameters.dropout
+        assert dropout is not None and dropout.rate == 0.1
+        found = (config.rounds, config.chunks, config.local.learning_rate, config.local.batch_size,
+                 config.local.psi_batch, config.server.learning_rate, config.server.eps,
+                 config.server_psi.learning_rate, skew)  # fmt: skip
+        label = "angle" if config.rotated else "label"
+        if data == "mnist":
+            paper = (2000, (0.7, 0.2, 0.1), 5e-2, 64, "shard", 1e-3, 1e-8, 3e-3, (label, 0.1))
+        else:
+            alpha = 0.1 if config.rotated else 1.0
+            paper = (5000, (0.9, 0.1), 10**-0.5, 32, 32, 1e-2, 1e-7, 1e-3, (label, alpha))
+            assert config.server_psi.eps == 1e-7
+        assert found == paper

@@ -1,0 +1,203 @@
+"""What an operator is told, without a federation: a stand-in takes the place of the SuperLink."""
+
+from dataclasses import replace
+
+import pytest
+from fake_runs import small_config, write_run
+from typer.testing import CliRunner
+
+import simulations.cli.deployment  # noqa: F401  adds its commands to the others
+from benchmarks.checks.crash import EXPERIMENT
+from simulations.cli import deployment_commands as commands
+from simulations.cli.experiments import app
+from simulations.config.load import ExperimentConfig
+from simulations.deployment.control import Run
+from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
+from simulations.running.runner import run_experiment
+
+CONFIG = {**EXPERIMENT, "rounds": 1, "evaluate_every": 1, "engine": "local"}
+WHY = "ServerApp failed with exception: the reason."
+
+
+class Link:
+    """Knows nodes and runs, and keeps what was started."""
+
+    def __init__(self, nodes=(), run=None):
+        self.names, self.last, self.started = dict.fromkeys(nodes, "online"), run, []
+
+    def nodes(self):
+        return self.names
+
+    def runs(self):
+        return [self.last]
+
+    def follow(self, id, show):
+        return self.last
+
+    def start(self, run_config):
+        self.started.append(run_config)
+        return 1
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Run a command against a link: its exit status, and what it shows as one line."""
+
+    def tell(link, *arguments):
+        monkeypatch.setattr(commands, "Control", lambda address, keys: link)
+        shown = CliRunner().invoke(app, [*map(str, arguments), "--link", "here:1", "--keys", "keys"])
+        return shown.exit_code, " ".join(shown.output.split())
+
+    return tell
+
+
+def clients(*numbers):
+    return [f"client-{number}" for number in numbers]
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: digits\nclients: 4\ncohort: 2\nrounds: 1\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ((), "No SuperNode is registered; register their keys with fedpart register."),
+        (clients(0, 2, 3), "no key is registered for 1 of them (such as client-1): add --set clients=3"),
+    ],
+)
+def test_a_run_with_more_clients_than_keys_is_not_started(told, config_file, nodes, says):
+    link = Link(nodes)
+    status, text = told(link, "submit", config_file, "--out", "/runs/there")
+    assert status == 2 and says in text and not link.started
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        (clients(0, 1, 2, 3), ""),
+        (clients(0, 1, 2, 3, 4), "5 SuperNodes are registered; the run takes client-0 to client-3, "),
+        (["", "somebody"], ""),  # a SuperLink that takes nodes without keys
+    ],
+)
+def test_a_run_with_all_its_keys_is_started(told, config_file, nodes, says):
+    link = Link(nodes)
+    status, text = told(link, "submit", config_file, "--out", "/runs/there")
+    assert status == 0 and text.startswith(says) and len(link.started) == 1
+    assert text.endswith("Run 1: 4 clients, 1 round; results in /runs/there.")
+
+
+def test_a_run_is_not_started_into_the_folder_of_another(told, config_file, tmp_path):
+    out, link = tmp_path / "out", Link(clients(0, 1, 2, 3))
+    RunDirectory.create(out, ExperimentConfig.from_dict(CONFIG)).close()
+    status, text = told(link, "submit", config_file, "--out", out)
+    assert status == 2 and "already holds a run" in text and not link.started
+
+
+def test_results_are_copied_with_their_pictures(told, tmp_path):
+    out, to = tmp_path / "out", tmp_path / "to"
+    run_experiment(ExperimentConfig.from_dict(CONFIG), out)
+    link = Link(run=Run(7, "finished:completed", "", str(out)))
+    status, text = told(link, "results", to)
+    assert (status, text) == (0, f"Results are in {to / 'out'}.")
+    kept = {file.name for file in out.iterdir()}
+    pictures = {file.name for file in (to / "out").iterdir()} - kept
+    assert SUMMARY in kept and not any(name.endswith(".png") for name in kept)
+    assert {"learning_curve.png", "transforms.png"} <= pictures
+
+
+def test_results_say_which_picture_is_missing_where_the_data_are(told, tmp_path):
+    out, to = tmp_path / "out", tmp_path / "to"
+    run_experiment(ExperimentConfig.from_dict(CONFIG), out)
+    file = out / "config.yaml"
+    file.write_text(file.read_text().replace("data: digits", f"data: mnist\ndata_dir: {tmp_path / 'no'}"))
+    status, text = told(Link(run=Run(7, "finished:completed", "", str(out))), "results", to)
+    assert status == 0 and "A picture is missing" in text
+    assert (to / "out" / "learning_curve.png").exists() and not (to / "out" / "transforms.png").exists()
+
+
+def test_what_a_failed_run_has_left_is_not_called_results(told, tmp_path):
+    out, to = tmp_path / "out", tmp_path / "to"
+    RunDirectory.create(out, ExperimentConfig.from_dict(CONFIG)).close()
+    run = Run(7, "finished:failed", WHY, str(out))
+    why = f"Run 7 has finished and failed: {WHY[:-1]};"
+
+    status, text = told(Link(run=run), "results", to)
+    assert status == 1 and f"{why} it has no checkpoint: submit it anew, with another --out." in text
+    assert f"What there is of it is in {to / 'out'}." in text and "Results are" not in text
+
+    (out / CHECKPOINT).touch()
+    status, text = told(Link(run=run), "results")
+    assert status == 1 and f"{why} continue it with fedpart submit --resume {out}." in text
+
+    elsewhere = replace(run, out="/somewhere/else")
+    status, text = told(Link(run=elsewhere), "results", to)
+    assert status == 1 and "continue it with fedpart submit --resume /somewhere/else." in text
+    assert "It is not copied: The results of run 7 cannot be read here" in text
+
+
+@pytest.fixture
+def fetched(tmp_path, told):
+    """What ``fedpart results`` says about the run in ``out``, of that status; its copies go to ``copies``."""
+
+    def results(status, details=""):
+        run = Run(1, status, details, str(tmp_path / "out"))
+        return told(Link(run=run), "results", tmp_path / "copies")
+
+    return results
+
+
+def test_a_failed_run_that_was_resumed_is_fetched_over_its_copy(tmp_path, fetched):
+    out, copy = tmp_path / "out", tmp_path / "copies" / "out"
+    write_run(out, small_config(rounds=3), None, finished=False)
+    status, text = fetched("finished:failed", "it was killed")
+    assert status == 1 and "it was killed" in text
+    assert len((copy / "metrics.jsonl").read_text().splitlines()) == 3
+    (copy / "notes.txt").write_text("mine")
+    write_run(out, small_config(rounds=5), None)
+    for _ in range(2):
+        assert fetched("finished:completed")[0] == 0
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == {
+            file.name: file.read_bytes()
+            for file in copy.iterdir()
+            if file.name != "notes.txt" and file.suffix != ".png"
+        }
+        assert (copy / "learning_curve.png").exists()
+    assert (copy / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("other", [small_config(seed=1), small_config(rounds=13)])
+def test_another_run_is_not_written_over(tmp_path, fetched, other):
+    write_run(tmp_path / "out", small_config(), None)
+    write_run(tmp_path / "copies" / "out", other, None)
+    before = {file: file.read_bytes() for file in (tmp_path / "copies" / "out").iterdir()}
+    status, text = fetched("finished:completed")
+    assert status == 2 and "holds another run than run 1; give another folder" in text
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_a_copy_that_has_been_completed_elsewhere_stays(tmp_path, fetched):
+    write_run(tmp_path / "out", small_config(), None, finished=False)
+    write_run(tmp_path / "copies" / "out", small_config(), None)
+    status, text = fetched("finished:failed", "it was killed")
+    assert status == 1 and "it was killed" in text
+    assert (tmp_path / "copies" / "out" / "summary.json").exists()
+
+
+def test_a_run_that_failed_before_it_made_its_folder_says_why(fetched):
+    status, text = fetched("finished:failed", "clients is 0")
+    assert status == 1 and "clients is 0" in text
+
+
+def test_results_that_cannot_be_copied_are_not_a_success(fetched):
+    status, text = fetched("finished:completed")
+    assert status == 1 and "cannot be read here" in text
+
+
+def test_results_that_are_there_already_are_left_alone(tmp_path, fetched):
+    write_run(tmp_path / "copies" / "out", small_config(), None)
+    (tmp_path / "out").symlink_to(tmp_path / "copies" / "out")
+    assert fetched("finished:completed")[0] == 0

@@ -1,0 +1,264 @@
+"""The operator's side of a deployment, without a federation: registration, signals, health."""
+
+import os
+import signal
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from fake_runs import small_config
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from places import ROOT
+from typer.testing import CliRunner
+
+import simulations.cli.deployment  # noqa: F401  adds its commands to the others
+from fedpart.flower.workarounds import superlink
+from simulations.cli.experiments import app
+from simulations.deployment import control, health, processes, up
+from simulations.deployment.control import Control, Run, Unreachable
+from simulations.deployment.keys import CA, make_keys
+from simulations.deployment.processes import Processes
+from simulations.running.desk import Interrupted
+
+PATIENCE = 600  # seconds, for what takes a moment where nothing else runs
+
+
+@pytest.fixture
+def reached(tmp_path, monkeypatch):
+    """A Control, what a SuperLink would answer to it, and no SuperLink."""
+    make_keys(tmp_path / "keys", 3)
+    monkeypatch.setattr(control.time, "sleep", lambda seconds: None)
+    connection = Control("127.0.0.1:1", tmp_path / "keys" / "operator")
+    connection._client = SimpleNamespace()
+    return connection
+
+
+@pytest.fixture
+def workers(tmp_path):
+    """Processes that wait until they are asked to end."""
+    with Processes(tmp_path / "logs", tmp_path / "homes", {}) as running:
+        yield running
+
+
+def waiting(name="executor"):
+    return [sys.executable, "-c", "import time; time.sleep(600)", name]
+
+
+def public_key(folder, client):
+    text = (folder / f"node-{client}.pub").read_bytes()
+    return public_key_to_bytes(serialization.load_ssh_public_key(text))
+
+
+def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
+    (reached.keys / "node-1.pub").unlink()
+    told = []
+    reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=[])
+    reached._client.RegisterNode = told.append
+    assert reached.register() == (2, 0)
+    assert {request.name: request.public_key for request in told} == {
+        f"client-{client}": public_key(reached.keys, client) for client in (0, 2)
+    }
+
+
+def test_a_key_whose_file_is_gone_is_withdrawn(reached):
+    known = [
+        SimpleNamespace(name=f"client-{client}", node_id=client + 70, status=status, public_key=key)
+        for client, status, key in (
+            *((client, "online", public_key(reached.keys, client)) for client in range(3)),
+            (1, "unregistered", b"older"),
+        )
+    ]
+    (reached.keys / "node-1.pub").unlink()
+    withdrawn = []
+    reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=known)
+    reached._client.UnregisterNode = withdrawn.append
+    assert reached.register() == (2, 1)
+    assert [request.node_id for request in withdrawn] == [71]
+
+
+def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
+    """Flower's stream of a run's log is silent until the run begins."""
+    statuses = ["starting", "pending", "pending", "starting", "running", "finished:completed"]
+    reached.run = lambda id: Run(id, statuses.pop(0), "", "")
+    reached._client.StreamLogs = lambda request: [
+        SimpleNamespace(latest_timestamp=1.0, log_output="round 1\n")
+    ]
+    monkeypatch.setattr(control, "PENDING_SECONDS", 0.0)
+    said = []
+    assert reached.follow(7, said.append).completed
+    warning, log = said
+    assert "Run 7 is pending" in warning and "executor" in warning and log == "round 1\n"
+
+
+def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkeypatch):
+    """Modes of others' folders are not for root to change, without the capability FOWNER."""
+
+    def refuse(path, mode):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    make_keys(tmp_path, 1)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    make_keys(tmp_path, 2, owner=os.getuid())
+    assert (tmp_path / "supernode-1" / "node.key").exists()
+
+
+def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
+    flower = SimpleNamespace(flower_superlink=lambda: (tmp_path / sys.argv[2]).touch())
+    monkeypatch.setattr(superlink.importlib, "import_module", lambda name: flower)
+    (tmp_path / "token").write_text("secret")
+    command = ["superlink", "--operator-token-file", str(tmp_path / "token"), "--database", "state.db"]
+    monkeypatch.setattr(sys, "argv", command)
+    before = os.umask(0o022)
+    try:
+        superlink.main()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "state.db").stat().st_mode) == 0o600
+
+
+def test_a_process_that_is_to_end_is_not_started_again_though_it_had_just_died(workers, monkeypatch):
+    monkeypatch.setattr(processes, "RESTART_SECONDS", 0.0)
+    workers.start("serverapp", [sys.executable, "-c", ""])
+    workers._running["serverapp"].wait()
+    assert workers.mend() == ["serverapp"]
+    workers.finish("serverapp")
+    assert workers.mend() == [] and workers.ended("serverapp")
+
+
+def test_a_process_that_ends_is_started_again(workers, monkeypatch):
+    monkeypatch.setattr(processes, "RESTART_SECONDS", 0.0)
+    workers.start("superlink", waiting())
+    first = workers.pid("superlink")
+    assert workers.mend() == []
+    os.kill(first, signal.SIGKILL)
+    workers._running["superlink"].wait()
+    assert workers.mend() == ["superlink"] and workers.mend() == []
+    assert workers.pid("superlink") != first and not workers.ended("superlink")
+
+
+def test_a_run_that_nobody_will_begin_is_not_waited_for(workers, monkeypatch):
+    """The executor is asked to stop before it has taken the run: Flower leaves the run pending for ever."""
+    looks = []
+
+    def run(id):
+        looks.append(id)
+        assert len(looks) < 100, "it is waited for"
+        if len(looks) == 1:
+            raise Unreachable("it starts")
+        return Run(id, "pending", "", "")
+
+    monkeypatch.setattr(up, "_follow", lambda *given: None)
+    workers.start("serverapp", waiting())
+    federation = SimpleNamespace(control=SimpleNamespace(run=run), processes=workers)
+    left = up.watch(federation, 3, lambda text: None, [signal.SIGTERM])
+    assert left == Run(3, "pending", "", "") and workers.ended("serverapp")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_processes_start_ends_them_and_nothing_is_submitted(tmp_path, monkeypatch, number):
+    asked, ended = [], []
+
+    def nodes(self):
+        asked.append(number)
+        assert len(asked) < 10, "it is waited for"
+        os.kill(os.getpid(), number)
+        raise Unreachable("it starts")
+
+    def start(self, run_config):
+        raise AssertionError("it is submitted")
+
+    monkeypatch.setattr(Processes, "start", lambda *given: None)
+    monkeypatch.setattr(Processes, "__exit__", lambda *given: ended.append(True))
+    monkeypatch.setattr(Control, "nodes", nodes)
+    monkeypatch.setattr(Control, "start", start)
+    file = tmp_path / "one.yaml"
+    file.write_text("{data: digits, model: digits_cnn, clients: 1, cohort: 1, chunks: [1]}")
+    shown = CliRunner().invoke(app, ["up", str(file), "--out", str(tmp_path / "out")])
+    assert shown.exit_code == 128 + number
+    assert "Stopped before anything was run" in shown.output, "there is no run in it to continue"
+    assert len(asked) == 1 and ended == [True]
+
+
+def test_a_signal_that_comes_when_the_last_round_is_over_stops_nothing(tmp_path, monkeypatch):
+    ended_as(monkeypatch, "finished:completed")
+    up.run_deployed(small_config(), tmp_path / "out")
+
+
+@pytest.mark.parametrize("status", ["finished:failed", "pending", "running"])
+def test_a_signal_before_that_interrupts(tmp_path, monkeypatch, status):
+    ended_as(monkeypatch, status)
+    with pytest.raises(Interrupted, match="SIGTERM after round 0"):
+        up.run_deployed(small_config(), tmp_path / "out")
+
+
+def ended_as(monkeypatch, status):
+    """A federation whose run ends so, and a signal before it has."""
+
+    @contextmanager
+    def federation(*given, **more):
+        yield SimpleNamespace(control=SimpleNamespace(start=lambda run_config: 1))
+
+    def watch(federation, id, show, stopped):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped == [signal.SIGTERM]
+        return Run(id, status, "", "")
+
+    monkeypatch.setattr(up, "Federation", federation)
+    monkeypatch.setattr(up, "watch", watch)
+
+
+def test_an_executor_that_hangs_is_not_healthy(tmp_path):
+    program = tmp_path / f"executor-{os.getpid()}"
+    program.write_text("import time\nprint('up', flush=True)\nwhile True: time.sleep(0.01)")
+    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.read(2) == b"up"
+        assert health.running(program.name) == [process.pid]
+        assert health.moves(process.pid, PATIENCE)
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert not health.moves(process.pid, 0.5)
+    finally:
+        process.kill()
+        process.communicate()
+    assert health.running(program.name) == [] and not health.moves(process.pid, 0.5)
+
+
+class Answering(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+
+def test_a_server_that_does_not_answer_is_not_healthy(tmp_path):
+    for federation in ("ours", "other"):
+        make_keys(tmp_path / federation, 1)
+    keys = tmp_path / "ours" / "superlink"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys / "server.crt", keys / "server.key")
+    server = HTTPServer(("127.0.0.1", 0), Answering)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def status(authority):
+        address = f"127.0.0.1:{server.server_port}"
+        command = [sys.executable, "-m", "simulations.deployment.health", address, str(authority / CA)]
+        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
+
+    try:
+        assert status(keys) == 0
+        assert status(tmp_path / "other" / "superlink") != 0
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert status(keys) != 0

@@ -1,0 +1,300 @@
+"""Runs on the disk: what a folder holds, and that nothing is lost, whenever a run dies."""
+
+import errno
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from interruptions import Died, DiesAfter
+from places import ROOT
+from safetensors import safe_open
+from tiny import same_run, tiny, tiny_file
+
+from simulations.building.experiment import RunError, build
+from simulations.config.load import ConfigError
+from simulations.folders.run_directory import (
+    CHECKPOINT,
+    SUMMARY,
+    RunDirectory,
+    read_metrics,
+    read_summary,
+    saved_config,
+)
+from simulations.running.resume import resumed_config
+from simulations.running.runner import run_experiment
+from simulations.running.summary import git_commit
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run_experiment(tiny(), folder)
+    return folder
+
+
+def test_a_folder_holds_everything(undisturbed: Path) -> None:
+    assert {path.name for path in undisturbed.iterdir()} == {
+        "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
+        "checkpoint.previous.pt",
+    }  # fmt: skip
+    assert saved_config(undisturbed) == tiny()
+    assert yaml.safe_load((undisturbed / "config.yaml").read_text())["seed"] == 0
+
+    lines = read_metrics(undisturbed)
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    for line in lines:
+        assert {
+            "round",
+            "seconds",
+            "train_loss",
+            "upload_bytes",
+            "download_bytes",
+            "cohort",
+            "skipped",
+            "psi",
+        } <= set(line)
+        assert line["seconds"] > 0
+        assert line["skipped"] == [] and line["refused"] == {}
+        assert line["replies"] == 3 and line["stepped"]
+        assert len(line["psi"]["raw"]["affine.range"]) == 14
+        assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(
+            line["psi"]["raw"]["affine.range"][7] * 180 / 3.14159265, rel=1e-6
+        )
+        evaluated = line["round"] in (2, 4, 5)
+        assert ("val_accuracy" in line) == ("val_nll" in line) == evaluated
+        if evaluated:
+            assert 0 <= line["val_accuracy"] <= 1
+
+    summary = read_summary(undisturbed)
+    assert summary is not None
+    assert (summary["method"], summary["engine"], summary["seed"], summary["rounds"]) == (
+        "partitioned",
+        "local",
+        0,
+        5,
+    )
+    accuracies = [line["val_accuracy"] for line in lines if "val_accuracy" in line]
+    assert summary["val_accuracy"] == accuracies[-1]
+    assert summary["val_accuracy_last10"] == pytest.approx(sum(accuracies) / 3)
+    assert summary["val_evaluations_averaged"] == 3
+    assert 0 <= summary["test_accuracy"] <= 1
+    assert summary["seconds"] == pytest.approx(sum(line["seconds"] for line in lines), abs=1e-3)
+    assert set(summary["versions"]) == {"python", "fedpart", "torch", "numpy", "flwr", "ray"}
+    assert "git_commit" in summary
+
+    with safe_open(undisturbed / "state.safetensors", "pt") as state:
+        assert state.metadata() is None
+        names = set(state.keys())
+        assert {"w/conv1.weight", "w/classes.bias", "psi/affine.range", "psi/dropout1.logit"} <= names
+        assert all(name.startswith(("w/", "psi/")) for name in names)
+        assert all(state.get_tensor(name).dtype == torch.float32 for name in names)
+        assert (
+            state.get_tensor("psi/affine.range").flatten().tolist() == lines[-1]["psi"]["raw"]["affine.range"]
+        )
+
+
+def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> None:
+    summary, protocol = read_summary(undisturbed), build(tiny()).protocol
+    assert summary is not None
+    cohorts = [protocol.cohort(round) for round in range(1, 6)]
+    assert [line["cohort"] for line in read_metrics(undisturbed)] == cohorts
+    sent = sum(protocol.upload_numbers(protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
+    predicted = sent / (15 * protocol.partition.space.size)
+    assert summary["upload_ratio"] == pytest.approx(predicted, rel=5e-3)
+    # six clients in the chunks .5/.3/.2 are 3, 2 and 1; the partitions' shares are .5/.3/.2
+    expected = 3 / 6 * 1 + 2 / 6 * 0.5 + 1 / 6 * 0.2
+    assert summary["upload_ratio_expected"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_building_is_a_function_of_the_configuration() -> None:
+    config = tiny(rotated=True, split={"by": "angle", "alpha": 1.0})
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = build(config)
+    assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers are his own
+    torch.manual_seed(2)
+    two = build(config)
+    assert one.protocol.fingerprint == two.protocol.fingerprint
+    assert torch.equal(one.protocol.partition.space.initial(), two.protocol.partition.space.initial())
+    for a, b in zip(
+        [*one.shards, one.validation, one.test], [*two.shards, two.validation, two.test], strict=True
+    ):
+        assert torch.equal(a.inputs, b.inputs)
+        assert torch.equal(a.targets, b.targets)
+    assert len(one.shards) == 6
+    assert min(len(shard) for shard in one.shards) >= 1
+    assert sum(len(shard) for shard in one.shards) == 60
+    assert (len(one.validation), len(one.test), one.num_classes) == (30, 40, 10)
+    other = build(tiny(rotated=True, split={"by": "angle", "alpha": 1.0}, seed=1))
+    assert not torch.equal(one.protocol.partition.space.initial(), other.protocol.partition.space.initial())
+    assert torch.equal(one.shards[0].inputs, other.shards[0].inputs)  # data have a seed of their own
+
+
+def test_an_existing_run_is_never_written_to(undisturbed: Path) -> None:
+    before = {path.name: path.read_bytes() for path in undisturbed.iterdir()}
+    with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
+        run_experiment(tiny(), undisturbed)
+    assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, tiny())
+    with pytest.raises(FileExistsError, match="Another process"):
+        RunDirectory.reopen(tmp_path, tiny())
+    run.close()
+    RunDirectory.reopen(tmp_path, tiny()).close()
+
+
+@pytest.mark.parametrize("round", [1, 3, 4])
+def test_resuming_after_a_round_gives_the_same_bits(undisturbed: Path, tmp_path: Path, round: int) -> None:
+    with pytest.raises(Died):
+        run_experiment(tiny(), tmp_path, progress=DiesAfter(round))
+    assert (tmp_path / "checkpoint.pt").exists() == (round >= 2)
+    run_experiment(saved_config(tmp_path), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_resuming_after_a_death_between_metrics_and_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(self: RunDirectory, federation: Any) -> None:
+        if federation.round == 4:
+            raise Died
+        save(self, federation)
+
+    save = RunDirectory.save
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(RunDirectory, "save", die)
+        run_experiment(tiny(), tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 5, "secon')  # a line that was torn
+    assert [line["round"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4]
+    run_experiment(tiny(), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_resuming_before_the_summary_was_written(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*arguments: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(RunDirectory, "finish", die)
+        run_experiment(tiny(), tmp_path)
+    assert read_summary(tmp_path) is None
+    run_experiment(tiny(), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", "from simulations.cli.experiments import main; main()"]
+    command += ["run", str(tiny_file(tmp_path)), "--out", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while len(read_metrics(folder)) < 3 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL, "it was over before it was killed"
+    run_experiment(saved_config(folder), folder, resume=True)
+    same_run(undisturbed, folder)
+
+
+@pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])
+def test_resuming_after_a_full_disk(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """Simulated: from round 4 on, nothing more can be written into one of the files."""
+    open_file, full = Path.open, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class Full(io.StringIO):
+        def write(self, content: Any) -> int:
+            raise full
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name.startswith(written) and len(read_metrics(tmp_path)) >= 4:
+            return Full()
+        return open_file(path, *arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match=r"is full .*room.*--resume"):
+        patch.setattr(Path, "open", refuse)
+        run_experiment(tiny(), tmp_path)
+    run_experiment(tiny(), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
+    run_experiment(tiny(rounds=3), tmp_path)
+    first = read_metrics(tmp_path)
+    assert "val_accuracy" in first[2]
+    run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)  # round 3's evaluation was out of turn, and is gone
+    assert saved_config(tmp_path).rounds == 5
+
+
+def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
+    before = (undisturbed / "summary.json").stat().st_mtime_ns
+    assert run_experiment(tiny(), undisturbed, resume=True) == read_summary(undisturbed)
+    assert (undisturbed / "summary.json").stat().st_mtime_ns == before
+
+
+def test_resuming_with_another_configuration_names_the_difference(undisturbed: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has server\.learning_rate = 0\.001, not 0\.1"):
+        resumed_config(undisturbed, None, ["server.learning_rate=0.1"])
+    with pytest.raises(ConfigError, match="has rounds = 5, not 4"):
+        resumed_config(undisturbed, None, ["rounds=4"])
+    with pytest.raises(ConfigError, match="has seed = 0, not 7"):
+        resumed_config(undisturbed, str(tiny_file(tmp_path, seed=7)), [])
+    assert resumed_config(undisturbed, str(tiny_file(tmp_path, engine="ray")), []) == tiny()
+    assert resumed_config(undisturbed, None, ["engine=ray", "rounds=9"]) == tiny(engine="ray", rounds=9)
+    with pytest.raises(ConfigError, match="holds no run"):
+        resumed_config(tmp_path, None, [])
+
+
+def test_a_checkpoint_without_its_metrics_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Died):
+        run_experiment(tiny(), tmp_path, progress=DiesAfter(4))
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="does not hold the rounds 1 to 4"):
+        run_experiment(tiny(), tmp_path, resume=True)
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        (tmp_path / name).write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt cannot be read .*previous\.pt cannot be read"):
+        run_experiment(tiny(), tmp_path, resume=True)
+
+
+def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
+    root = tmp_path / "one more"
+
+    def git(*arguments):
+        settings = ("user.name=Someone", "user.email=someone@example.org", "commit.gpgsign=false")
+        options = [part for setting in settings for part in ("-c", setting)]
+        command = ["git", "-C", str(root), *options, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    (root / "inner").mkdir(parents=True)
+    monkeypatch.setattr("simulations.running.summary._ROOT", root)
+    git("init")
+    (root / "file").write_text("before")
+    assert git_commit() is None  # there is no commit yet
+    git("add", "file")
+    git("commit", "--no-verify", "--message", "first")
+    git("update-ref", "refs/tags/v1", "HEAD")
+    commit = git("rev-parse", "HEAD")
+    (root / "untracked").write_text("a user's")
+    assert git_commit() == commit
+    (root / "file").write_text("changed")
+    assert git_commit() == f"{commit}+changes"
+    monkeypatch.setattr("simulations.running.summary._ROOT", root / "inner")  # another project's repository
+    assert git_commit() is None

@@ -1,0 +1,125 @@
+"""precision: auto becomes what is measured, once for all runs that belong together."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import fedpart
+from tiny import tiny, tiny_file, tiny_training
+
+from simulations.building.task import build_task
+from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.running import fast_path
+from simulations.running.fast_path import GAIN, measure, settled
+from simulations.running.runner import run_experiment
+from simulations.sweeps.compare import run_comparison
+
+ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    """Makes a step take what the test says, in the order of ORDER."""
+
+    def given(*times):
+        left = {"fp32": {False: times[0], True: times[1]}, "bf16": {False: times[2], True: times[3]}}
+        monkeypatch.setattr(fast_path, "_seconds", lambda task, *_: left[task.precision][task.channels_last])
+
+    return given
+
+
+def auto(**changes) -> ExperimentConfig:
+    return tiny(precision="auto", **changes)
+
+
+@pytest.mark.parametrize(
+    "times, chosen",
+    [
+        ((4.0, 3.0, 5.0, 1.0), ("bf16", True)),
+        ((4.0, 3.0, 5.0, 2.9), ("fp32", True)),  # hardly faster: not worth other digits
+        ((1.0, 3.0, 5.0, 2.9), ("fp32", False)),
+        ((4.0, 3.0, 1.0, 2.0), ("bf16", False)),
+    ],
+)
+def test_the_fastest_is_chosen_unless_it_hardly_is(times, chosen, seconds, tmp_path):
+    seconds(*times)
+    config = settled(auto(), tmp_path)
+    assert (config.precision, config.channels_last) == chosen
+    expected = auto().resolved() | {"precision": chosen[0], "channels_last": chosen[1]}
+    assert config.resolved() == expected
+
+
+def test_vectorised_clients_have_no_channels_last(seconds, tmp_path):
+    seconds(4.0, 1.0, 3.0, 0.5)
+    config = settled(auto(execution="vectorised"), tmp_path)
+    assert (config.precision, config.channels_last) == ("bf16", False)
+
+
+@pytest.mark.parametrize("config", [auto(), tiny_training(precision="auto")], ids=["run", "train"])
+def test_every_way_is_measured(config):
+    found = measure(config)
+    assert sorted((way.precision, way.channels_last) for way in found) == sorted(ORDER)
+    assert all(way.seconds > 0 for way in found)
+
+
+def test_without_units_for_bf16_the_choice_is_fp32(tmp_path):
+    """In a process that computes as on an x86 processor of 2013; other kinds cannot be made to look older."""
+    changes = {"hyperparameters": {"affine": None, "dropout": None}, "method": "fedavg"}
+    config = auto(training_points=600, **changes)
+    code = (
+        "import json, sys; from simulations.config.load import ExperimentConfig as Config; "
+        "from simulations.running.fast_path import measure; "
+        "print(json.dumps(measure(Config.from_dict(json.loads(sys.argv[1])))))"
+    )
+    older = platform.machine() in ("x86_64", "AMD64")
+    cpu = {"ONEDNN_MAX_CPU_ISA": "AVX2", "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2"}
+    answer = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(config.resolved())],
+        env={**os.environ, **(cpu if older else {}), "NUMBA_CACHE_DIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(answer.stdout)
+    fp32, bf16 = (min(way[2] for way in found if way[0] == precision) for precision in ("fp32", "bf16"))
+    assert found[0][0] == ("fp32" if older or fp32 <= bf16 / GAIN else "bf16"), found
+
+
+def test_the_choice_is_written_and_kept(seconds, tmp_path):
+    seconds(4.0, 3.0, 5.0, 1.0)
+    out = tmp_path / "run"
+    summary = run_experiment(auto(rounds=2), out)
+    assert (summary["precision"], summary["channels_last"]) == ("bf16", True)
+    written = yaml.safe_load((out / "config.yaml").read_text())
+    assert (written["precision"], written["channels_last"]) == ("bf16", True)
+    seconds(1.0, 3.0, 5.0, 2.0)  # another day
+    file = tiny_file(tmp_path, precision="auto", rounds=2)
+    answer = fedpart("run", str(file), "--set", "rounds=3", "--resume", str(out))
+    assert answer.exit_code == 0, answer.output
+    assert yaml.safe_load((out / "config.yaml").read_text())["precision"] == "bf16"
+
+
+def test_a_comparison_chooses_once(seconds, tmp_path):
+    seconds(4.0, 3.0, 5.0, 1.0)
+    run_comparison(auto(rounds=1), ["fedavg"], 1, tmp_path)
+    seconds(1.0, 3.0, 5.0, 2.0)
+    run_comparison(auto(rounds=1), ["fedavg", "partitioned"], 2, tmp_path)
+    precisions = {
+        yaml.safe_load(file.read_text())["precision"] for file in Path(tmp_path).glob("*/*/config.yaml")
+    }
+    assert precisions == {"bf16"} and len(list(tmp_path.glob("*/*/config.yaml"))) == 4
+
+
+def test_where_flower_starts_the_clients_it_is_refused():
+    with pytest.raises(ValueError, match="give fp32 or bf16"):
+        build_task(auto(), 10, (1, 8, 8))
+
+
+def test_data_that_are_missing_are_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="MNIST"):
+        settled(auto(data="mnist", data_dir=None), tmp_path)

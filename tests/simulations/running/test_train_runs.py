@@ -1,0 +1,269 @@
+"""Centralised runs on the disk and on the command line."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import fedpart, refused
+from safetensors import safe_open
+from tiny import TINY, same_run, tiny_training, tiny_training_file
+
+from fedpart import Training, TrainingReport
+from simulations.config.load import ConfigError, TrainingConfig
+from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.pictures.plots import plot_run
+from simulations.running.resume import resumed_config
+from simulations.running.runner import run_experiment
+from simulations.terminal.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run_experiment(tiny_training(keep_best=True), folder)
+    return folder
+
+
+def psi_of(folder: Path) -> list[float]:
+    with safe_open(folder / "state.safetensors", "pt") as state:
+        values: list[float] = state.get_tensor("psi/mask.logit").tolist()
+    return values
+
+
+def test_a_folder_holds_everything(undisturbed: Path) -> None:
+    assert {path.name for path in undisturbed.iterdir()} == {
+        "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
+        "checkpoint.previous.pt",
+    }  # fmt: skip
+    assert saved_config(undisturbed) == tiny_training(keep_best=True)
+    lines = read_metrics(undisturbed)
+    assert [line["iteration"] for line in lines] == [10, 20, 30]
+    for line in lines:
+        assert set(line) == {
+            "iteration", "seconds", "train_loss", "lml", "psi", "val_accuracy", "val_nll",
+        }  # fmt: skip
+        assert len(line["psi"]["raw"]["mask.logit"]) == 30
+        assert "mask.keep[0] [%]" in line["psi"]["physical"]
+    summary = read_summary(undisturbed)
+    assert summary is not None
+    best = max(lines, key=lambda line: line["lml"])
+    assert (summary["lml"], summary["lml_iteration"]) == (best["lml"], best["iteration"])
+    assert psi_of(undisturbed) == best["psi"]["raw"]["mask.logit"]
+    assert [part["k"] for part in summary["subnetworks"]] == [1, 2, 3]
+    assert [part["examples"] for part in summary["subnetworks"]] == [60, 90, 120]
+    assert [part["next"] is None for part in summary["subnetworks"]] == [False, False, True]
+    full = summary["subnetworks"][-1]
+    assert summary["train_nll"] == full["train"]["nll"]
+    assert summary["test_accuracy"] == full["test"]["accuracy"]
+    assert [stage["name"] for stage in summary["stages"]] == ["trained"]
+    assert summary["iterations"] == 30
+
+
+@pytest.mark.parametrize("checkpoint_every", [10, 7, 1000])
+def test_an_interrupted_run_ends_with_the_same_bits(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
+) -> None:
+    step = Training.step
+
+    def interrupt(self: Training) -> float:
+        if self.iteration == 16:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    file = tiny_training_file(tmp_path, keep_best=True, checkpoint_every=checkpoint_every)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "step", interrupt)
+        stopped = fedpart("train", file, "--out", "stopped")
+    assert stopped.exit_code == 130
+    assert "Stopped after iteration 17; continue with: fedpart train --resume stopped" in stopped.stderr
+    assert [line["iteration"] for line in read_metrics("stopped")] == [10]
+    resumed = fedpart("train", "--resume", "stopped")
+    assert resumed.exit_code == 0, resumed.output
+    assert "resumed after iteration 17" in resumed.stdout
+    same_run(undisturbed, Path("stopped"))
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(Exception):
+        pass
+
+    def die(self: Progress, report: TrainingReport) -> None:
+        if report.iteration == 20:
+            raise Died
+
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(Progress, "report", die)
+        run_experiment(tiny_training(keep_best=True, checkpoint_every=15), tmp_path)
+    assert [line["iteration"] for line in read_metrics(tmp_path)] == [10, 20]  # the checkpoint is of 15
+    run_experiment(saved_config(tmp_path), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_death_before_the_summary_does_not_lose_the_best_state(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
+        patch.setattr("simulations.running.runner.RunDirectory.finish", die)
+        run_experiment(tiny_training(keep_best=True), tmp_path)
+    run_experiment(tiny_training(keep_best=True), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
+
+
+def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
+    run_experiment(tiny_training(), tmp_path / "whole")
+    run_experiment(tiny_training(iterations=20), tmp_path / "grown")
+    more = resumed_config(tmp_path / "grown", None, ["iterations=30"], TrainingConfig)
+    run_experiment(more, tmp_path / "grown", resume=True)
+    same_run(tmp_path / "whole", tmp_path / "grown")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": {"shape": "cosine"}},
+        {"keep_best": True},  # the state that would go on is the best, not the last
+        {
+            "method": "validation",
+            "chunks": [0.5, 0.5],
+            "method_options": {"validation": {"finetune_epochs": 1}},
+        },
+    ],
+)
+def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run_experiment(tiny_training(iterations=10, **changes), tmp_path)
+    before = saved_config(tmp_path)
+    with pytest.raises(ConfigError, match="iterations are part of its schedule"):
+        resumed_config(tmp_path, None, ["iterations=20"], TrainingConfig)
+    assert saved_config(tmp_path) == before
+
+
+def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
+    options = {"validation": {"finetune_epochs": 1}}
+    config = tiny_training(method="validation", chunks=[0.9, 0.1], method_options=options, iterations=15)
+    summary = run_experiment(config, tmp_path)
+    assert [(stage["name"], stage["iteration"]) for stage in summary["stages"]] == [
+        ("optimised", 15), ("finetuned", 23),
+    ]  # fmt: skip
+    lines = {line["iteration"]: line for line in read_metrics(tmp_path)}
+    assert list(lines) == [10, 15, 20, 23]
+    assert lines[15]["stage"] == "optimised"
+    assert lines[15]["test_nll"] == summary["stages"][0]["test_nll"]
+    assert summary["stages"][1]["test_nll"] == summary["test_nll"] != summary["stages"][0]["test_nll"]
+    assert summary["lml"] is None
+    (only,) = summary["subnetworks"]
+    assert only["examples"] == 120 and only["next"] is None  # finetuned on both chunks
+
+
+def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -> None:
+    summary = run_experiment(tiny_training(method="validation", chunks=[0.9, 0.1]), tmp_path)
+    (only,) = summary["subnetworks"]
+    assert only["examples"] == 108
+    assert summary["train_nll"] == only["train"]["nll"] != only["next"]["nll"]
+
+
+@pytest.mark.parametrize("method", ["none", "separate"])
+def test_baselines_run(tmp_path: Path, method: str) -> None:
+    summary = run_experiment(tiny_training(method=method), tmp_path)
+    assert len(summary["subnetworks"]) == (3 if method == "separate" else 1)
+    assert (summary["lml"] is None) == (method == "none")
+
+
+def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
+    result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert (
+        "partitioned on input_selection: 30 iterations; files in runs/training-partitioned-seed3" in lines[0]
+    )
+    assert lines[1].startswith("iteration 10/30: val. accuracy ")
+    assert "L_ML -" in lines[1] and "mask keeps " in lines[1]
+    for part in ("the mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
+        assert part in result.stdout
+    folder = Path("runs/training-partitioned-seed3")
+    assert {path.name for path in folder.glob("*.png")} == {"learning_curve.png", "mask.png"}
+    done = fedpart("train", "--resume", folder)
+    assert "already finished; add --set iterations=N" in done.stdout
+
+
+def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
+    refused(fedpart("run", "--resume", undisturbed), "centralised training", "fedpart train --resume")
+    refused(fedpart("train"), "Name a configuration", "fedpart train")
+    config = Path("federated.yaml")
+    config.write_text(json.dumps(TINY))
+    refused(fedpart("train", config), "federated experiments", "fedpart run")
+    refused(fedpart("train", "--resume", undisturbed, "--set", "seed=5"), "seed = 0, not 5")
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    bad = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
+    refused(fedpart("train", bad, "--out", "bad"), "iteration", "lower the learning rates", status=1)
+    assert read_summary("bad") is None
+
+
+def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path: Path) -> None:
+    digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {}}
+    unsafe = {"augerino": {"safe": False, "weight": 1.0}}
+    bad = tiny_training_file(
+        tmp_path,
+        **digits,
+        method="augerino",
+        method_options=unsafe,
+        optimiser_psi={"learning_rate": 4.0},
+    )
+    sentence = "has diverged, as its objective is unbounded", "use the safe one (safe: true)"
+    refused(fedpart("train", bad, "--out", "bad"), *sentence, status=1)
+    before = read_metrics("bad")
+    assert [line["iteration"] for line in before] == [10]
+    assert plot_run("bad")
+    again = fedpart("train", "--resume", "bad")
+    refused(again, *sentence, status=1)
+    assert "resumed after iteration 10" in again.stdout
+    assert read_metrics("bad") == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (["hyperparameters.mask.kept=31"], "first 1 to 30 of 30 features, got 31"),
+        (["hyperparameters.mask.kept=0"], "first 1 to 30 of 30 features, got 0"),
+        (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
+        (["parameters=[0.5, 0.5]"], "3 chunk proportions but 2 parameter proportions"),
+        (["hyperparameters.affine={}"], "set hyperparameters.affine: null"),
+        (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
+        (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
+        (["method=validation"], "for instance"),
+        (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),
+        (["method=validation", "chunks=[1.0, 0.0]"], "chunks.1 cannot be 0.0; it should be greater than 0"),
+        (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
+        (["method=none", "keep_best=true"], "keep_best needs L_ML"),
+        (["psi_from=nowhere"], "holds no finished run"),
+        (["chunks=[1.0]"], "give two chunks or more, or use method: none"),
+        (["method=separate", "chunks=[1.0]"], "give two chunks or more, or use method: none"),
+        (["psi_every=31"], "psi_every is 31, but there are 30 iterations"),
+        (
+            ["method=augerino", "method_options.augerino.weight=x"],
+            "Augerino's weight is a number >= 0, got 'x'",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, settings: list[str], wanted: str
+) -> None:
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    refused(fedpart("train", tiny_training_file(tmp_path), *overrides), wanted)
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,352 @@
+import csv
+import io
+import json
+import math
+
+import pytest
+from fake_runs import learned, small_config, write_run
+from rich.console import Console
+
+from fedpart import ClientError
+from simulations.building.experiment import RunError
+from simulations.config.load import ConfigError
+from simulations.config.score import Score
+from simulations.running.runner import Interrupted
+from simulations.sweeps.compare import ComparisonIncomplete, plan, run_comparison
+
+# fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out
+CURVES = {
+    ("fedavg", 3): [0.0, 0.0] + [0.80] * 10,
+    ("fedavg", 4): [0.0, 0.0] + [0.84] * 10,
+    ("partitioned", 3): [0.1, 0.1] + [0.85] * 5 + [0.95] * 5,
+    ("partitioned", 4): [0.1, 0.1] + [0.90] * 10,
+}
+
+
+class FakeRunner:
+    """Writes a run folder in place of a run; raises what ``errors`` holds for a cell."""
+
+    def __init__(self, errors=None, **options):
+        self.errors, self.options, self.calls = errors or {}, options, []
+
+    def __call__(self, config, out, *, resume=False, progress=None):
+        cell = (config.method, config.seed)
+        self.calls.append((*cell, resume))
+        if cell in self.errors:
+            write_run(out, config, [0.5] * config.rounds, finished=False)
+            raise self.errors[cell]
+        partitioned = config.method == "partitioned"
+        physical = {3: learned(12, -60.0, 50.0, 8.0), 4: learned(12, -40.0, 70.0, 12.0)}.get(
+            config.seed, learned(12, -50.0, 60.0)
+        )
+        return write_run(
+            out,
+            config,
+            CURVES.get(cell, [0.5] * config.rounds),
+            upload=616_000 if partitioned else 800_000,
+            download=1_000_000,
+            physical=physical if partitioned else [{"dropout1.rate [%]": 10.0}] * 12,
+            test_accuracy={3: 0.7, 4: 0.8}.get(config.seed, 0.6),
+            seconds=10.0 * config.seed,
+            **self.options,
+        )
+
+
+def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, **changes):
+    stream = io.StringIO()
+    console = Console(file=stream, width=80)
+    try:
+        return run_comparison(
+            small_config(**{"seed": 3, **changes}), methods, seeds, out, run=runner, console=console
+        )
+    finally:
+        compare.printed = stream.getvalue()
+
+
+def test_the_numbers_are_those_of_the_run_folders(tmp_path):
+    fedavg, partitioned = compare(tmp_path, FakeRunner()).rows
+    # means of the last ten evaluations: 0.80 and 0.84; 0.90 and 0.90
+    assert fedavg.validation.mean == pytest.approx(0.82)
+    assert fedavg.validation.error == pytest.approx(0.02)  # std(ddof=1) 0.0283 / sqrt(2)
+    assert partitioned.validation.mean == pytest.approx(0.90)
+    assert partitioned.validation.error == pytest.approx(0.0)
+    assert fedavg.test.mean == pytest.approx(0.75) and fedavg.test.error == pytest.approx(0.05)
+    assert partitioned.upload_bytes.mean == 12 * 616_000 and partitioned.download_bytes.mean == 12_000_000
+    assert partitioned.upload_ratio.mean == pytest.approx(0.77) and fedavg.upload_ratio.mean == 1
+    assert fedavg.seconds.mean == 35
+    assert fedavg.psi == {}  # a drop rate that nothing changed is not learned
+    assert partitioned.psi["affine.angle_min [deg]"] == Score(-50.0, pytest.approx(10.0))
+    assert partitioned.psi["affine.angle_max [deg]"].mean == pytest.approx(60.0)
+    assert "dropout2.rate [%]" not in partitioned.psi
+
+
+def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
+    compare(tmp_path, FakeRunner())
+    page = (tmp_path / "comparison.md").read_text()
+    # FedAvg has sent as much as partitioned networks after 9 rounds, two of whose scores are 0
+    costs = "100.0 | 9.6 MB | 12 MB | 35.0 | — |"
+    assert f"| fedavg | 82.00 ± 2.00 | 63.78 ± 1.56 | 75.00 ± 5.00 | — | {costs}" in page
+    costs = "77.0 | 7.39 MB | 12 MB | 35.0 | rotation"
+    assert f"| partitioned | 90.00 ± 0.00 | 90.00 ± 0.00 | 75.00 ± 5.00 | — | {costs}" in page
+    assert "rotation -50.0° to 60.0°<br>dropout 10.0 %" in page
+    for picture in ("accuracy_rounds", "accuracy_bytes", "psi"):
+        assert f"({picture}.png)" in page and (tmp_path / f"{picture}.png").stat().st_size > 5000
+    printed = compare.printed
+    for text in (page, " ".join(printed.split())):
+        assert "validation: mean of a run's last ten evaluations, at most" in text
+    assert "82.00 ± 2.00" in printed and "partitioned learned: rotation -50.0° to 60.0°; dropout" in printed
+    assert max(map(len, printed.splitlines()[3:-1])) <= 80 and "partitioned 90.00" in printed
+    with (tmp_path / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["fedavg", "partitioned"]
+    assert float(rows[0]["val_accuracy_last10"]) == pytest.approx(0.82)
+    assert float(rows[0]["val_accuracy_last10 standard_error"]) == pytest.approx(0.02)
+    assert (
+        float(rows[1]["affine.angle_max [deg]"]) == pytest.approx(60)
+        and rows[0]["affine.angle_max [deg]"] == ""
+    )
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert found["rows"][1]["upload_bytes"]["mean"] == 12 * 616_000
+    assert found["seeds"] == [3, 4] and found["config"]["rounds"] == 12 and "method" not in found["config"]
+
+
+def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_path):
+    rates = {3: 2.5, 4: 40.00000059604645}
+
+    def run(config, out, **_):
+        fedex = config.method == "fedex"
+        rate = rates[config.seed] if fedex else 10.0
+        after = {"dropout1.rate [%]": rate, "dropout2.rate [%]": rate}
+        after |= {"arms.probability[2.5%] [%]": 60.0, "arms.probability[40%] [%]": 40.0} if fedex else {}
+        share = 0.2232 if fedex else 0.0
+        return write_run(out, config, [0.5] * 12, physical=[after] * 12, held_out_share=share)
+
+    found = compare(tmp_path, run, ["fedavg", "fedex"])
+    page = (tmp_path / "comparison.md").read_text()
+    assert "| 22.3 | 100.0 |" in page and "| dropout 2.5, 40 % (chosen, by seed) |" in page
+    assert "fedex held out 22.3% of the clients' examples." in compare.printed
+    assert "fedavg held out" not in compare.printed
+    assert found.flat()[1]["dropout1.rate [%]"] == "2.5; 40" and found.flat()[1]["held_out_share"] == 0.2232
+    rates[3] = rates[4]
+    compare(tmp_path / "agreed", run, ["fedavg", "fedex"])
+    assert "| dropout 40 % (chosen) |" in (tmp_path / "agreed" / "comparison.md").read_text()
+
+
+def test_equal_upload_waits_for_all_methods(tmp_path):
+    compare(tmp_path, FakeRunner(), ["fedavg"])
+    with pytest.raises(ComparisonIncomplete) as caught:
+        compare(tmp_path, FakeRunner({("partitioned", 4): ClientError("No.")}))
+    fedavg, partitioned = caught.value.comparisons[""].rows
+    assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
+
+
+def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
+    more = {"fedavg": 800_500, "augerino": 800_000, "partitioned": 400_000}
+    curve = [0.1 * round for round in range(1, 9)] + [0.0] * 4  # the last four on other images
+
+    def run(config, out, **_):
+        return write_run(out, config, curve, upload=more[config.method])
+
+    def equal(methods, **changes):
+        out = tmp_path / "-".join((*methods, *changes))
+        return [row.equal_upload.mean for row in compare(out, run, methods, seeds=1, **changes).rows]
+
+    whole = sum(curve[2:]) / 10
+    assert equal(["fedavg", "augerino"]) == pytest.approx([whole] * 2)
+    early = {"full_validation_rounds": 4, "validation_points": 10}
+    # Partitioned has sent 8 times 400,000 bytes before the images change, FedAvg as many after 4 rounds.
+    assert equal(["fedavg", "partitioned"], **early) == pytest.approx([0.25, 0.45])
+    more["fedavg"] = 801_000
+    assert equal(["partitioned", "fedavg"], **early) == pytest.approx([0.45, 0.2])
+
+
+def test_one_seed_has_no_standard_error(tmp_path):
+    (row,) = compare(tmp_path, FakeRunner(), ["partitioned"], seeds=1).rows
+    assert row.validation.error is None and "90.00 ± —" in compare.printed
+    assert row.upload_ratio.mean == pytest.approx(0.77)  # FedAvg was not run: the run's own figure
+    assert "standard_error" in (tmp_path / "comparison.csv").read_text()
+
+
+def test_a_regression_is_measured_by_its_loss(tmp_path):
+    def run(config, out, **_):
+        return write_run(out, config, None, test_nll=0.25)
+
+    (row,) = compare(tmp_path, run, ["fedavg"], seeds=1).rows
+    assert row.validation.mean == 1.0 and row.test.mean == 0.25
+    assert "validation loss [nats]" in (tmp_path / "comparison.md").read_text()
+    assert {path.name for path in tmp_path.glob("*.png")} == {"nll_rounds.png", "nll_bytes.png"}
+
+
+def test_finished_cells_are_not_run_again(tmp_path):
+    first, again, more = FakeRunner(), FakeRunner(), FakeRunner()
+    compare(tmp_path, first)
+    assert first.calls == [
+        ("fedavg", 3, False),
+        ("partitioned", 3, False),
+        ("fedavg", 4, False),
+        ("partitioned", 4, False),
+    ]
+    before = compare(tmp_path, again)
+    assert again.calls == [] and before.rows[0].validation.mean == pytest.approx(0.82)
+    compare(tmp_path, more, ["fedavg", "augerino", "partitioned"], seeds=3)
+    assert more.calls == [
+        ("augerino", 3, False),
+        ("augerino", 4, False),
+        ("fedavg", 5, False),
+        ("augerino", 5, False),
+        ("partitioned", 5, False),
+    ]
+
+
+def test_a_started_cell_is_continued(tmp_path):
+    config = small_config(seed=3, method="fedavg")
+    write_run(tmp_path / "fedavg" / "seed3", config, [0.5] * 12, finished=False)
+    runner = FakeRunner()
+    compare(tmp_path, runner, ["fedavg"], seeds=1)
+    assert runner.calls == [("fedavg", 3, True)]
+
+
+def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
+    config = small_config(seed=3, method="fedavg")  # 12 rounds now, 6 when its summary was written
+    write_run(tmp_path / "fedavg" / "seed3", config, [0.5] * 12, rounds=6)
+
+    def refuse(*_, **options):
+        raise RunError("No.") if options["resume"] else AssertionError
+
+    with pytest.raises(ComparisonIncomplete, match="fedavg seed 3: No"):  # its summary is no result
+        compare(tmp_path, refuse, ["fedavg"], seeds=1)
+    assert "| fedavg<br>(0/1 seeds) | — |" in (tmp_path / "comparison.md").read_text()
+    runner = FakeRunner()
+    compare(tmp_path, runner, ["fedavg"], seeds=1)
+    assert runner.calls == [("fedavg", 3, True)]
+
+
+def test_a_changed_configuration_is_refused_before_anything_runs(tmp_path):
+    compare(tmp_path, FakeRunner(), seeds=1)
+    runner = FakeRunner()
+    with pytest.raises(
+        ConfigError, match=r"seed3 holds a run with other settings \(local.batch_size: 64 there, 8 here\)"
+    ):
+        compare(tmp_path, runner, seeds=2, local={"batch_size": 8})
+    with pytest.raises(ConfigError, match="engine: local there, ray here"):
+        compare(tmp_path, runner, engine="ray")
+    assert runner.calls == []
+
+
+def test_damaged_files_are_found_before_anything_runs(tmp_path):
+    compare(tmp_path, FakeRunner(), seeds=1)
+    runner = FakeRunner()
+    for file, content in (("metrics.jsonl", "{}\nnot a line\n"), ("summary.json", "null")):
+        (tmp_path / "partitioned" / "seed3" / file).write_text(content)
+        with pytest.raises(ConfigError, match=rf"{file} is damaged .*run"):
+            compare(tmp_path, runner, seeds=2)
+    assert runner.calls == []
+
+
+def test_what_cannot_change_the_numbers_does_not_count_as_changed(tmp_path):
+    compare(tmp_path, FakeRunner())
+    runner = FakeRunner()
+    # the options of a method concern its own cells; where data lie and how often state is saved concern none
+    options = {"augerino": {"safe": False}}
+    compare(
+        tmp_path, runner, checkpoint_every=3, data_dir="elsewhere", method_options=options, method="augerino"
+    )
+    assert runner.calls == []
+
+
+def test_another_folder_of_images_is_other_data(tmp_path):
+    own = {"data": "image_folder", "data_options": {"size": 32}}
+    compare(tmp_path, FakeRunner(), seeds=1, data_dir="cats", **own)
+    runner = FakeRunner()
+    with pytest.raises(ConfigError, match=r"other settings \(data_dir: cats there, dogs here\)"):
+        compare(tmp_path, runner, seeds=1, data_dir="dogs", **own)
+    assert runner.calls == []
+
+
+def test_one_bad_cell_does_not_lose_the_others(tmp_path):
+    runner = FakeRunner(
+        {("fedavg", 3): ClientError("The loss of client 7 is nan."), ("fedavg", 4): KeyError("w")}
+    )
+    with pytest.raises(ComparisonIncomplete) as caught:
+        compare(tmp_path, runner, ["fedavg", "partitioned"], seeds=3)
+    assert len(runner.calls) == 6
+    message = str(caught.value)
+    assert "2 of 6 runs failed" in message and "fedavg seed 3: The loss of client 7 is nan." in message
+    assert "fedavg seed 4: KeyError: 'w'" in message
+    assert isinstance(caught.value, ClientError)  # the command line's status 1
+    fedavg, partitioned = caught.value.comparisons[""].rows
+    assert fedavg.seeds == [5] and partitioned.seeds == [3, 4, 5]
+    page = (tmp_path / "comparison.md").read_text()
+    assert "| fedavg<br>(1/3 seeds) |" in page and "## Failed" in page
+    failures = json.loads((tmp_path / "comparison.json").read_text())["failures"]
+    assert "Traceback" in failures[1]["traceback"]
+    again = FakeRunner()
+    compare(tmp_path, again, ["fedavg", "partitioned"], seeds=3)
+    assert again.calls == [("fedavg", 3, True), ("fedavg", 4, True)]
+
+
+def test_nothing_finished_is_reported_too(tmp_path):
+    error = ClientError("No.")
+    with pytest.raises(ComparisonIncomplete, match="fedavg seed 3, fedavg seed 4: No"):
+        compare(tmp_path, FakeRunner({("fedavg", 3): error, ("fedavg", 4): error}), ["fedavg"])
+    assert "| fedavg<br>(0/2 seeds) | — | — |" in (tmp_path / "comparison.md").read_text()
+    assert not list(tmp_path.glob("*.png"))
+
+
+@pytest.mark.parametrize("error", [Interrupted(2, "round 5"), OSError("disk full"), KeyboardInterrupt()])
+def test_a_person_or_the_disk_stops_everything(tmp_path, error):
+    runner = FakeRunner({("partitioned", 3): error})
+    with pytest.raises(type(error)):
+        compare(tmp_path, runner)
+    assert len(runner.calls) == 2
+
+
+def test_a_bad_configuration_stops_at_the_first_run_but_not_later(tmp_path):
+    runner = FakeRunner({("fedavg", 3): ConfigError("There is no folder.")})
+    with pytest.raises(ConfigError, match="no folder"):
+        compare(tmp_path / "a", runner)
+    assert len(runner.calls) == 1
+    with pytest.raises(ComparisonIncomplete, match="No ranges"):
+        compare(tmp_path / "b", FakeRunner({("partitioned", 3): ConfigError("No ranges.")}))
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "message"),
+    [
+        (["fedavgg"], 1, "did you mean 'fedavg'"),
+        (["fedavg", "fedavg"], 1, "'fedavg' twice"),
+        ([], 1, "at least one method"),
+        (["fedavg"], 0, "at least one seed"),
+    ],
+)
+def test_bad_requests_are_refused(tmp_path, methods, seeds, message):
+    runner = FakeRunner()
+    with pytest.raises(ConfigError, match=message):
+        compare(tmp_path, runner, methods, seeds)
+    assert runner.calls == [] and not list(tmp_path.iterdir())
+
+
+def test_unequal_cohorts_are_pointed_out(tmp_path):
+    config = small_config(seed=3)
+    for cell in plan(config, ["fedavg", "partitioned"], 1, tmp_path):
+        cohort = [0, 1] if cell.config.method == "fedavg" else [0, 2]
+        write_run(cell.folder, cell.config, [0.5] * 12, cohort=cohort)
+    comparison = compare(tmp_path, FakeRunner(), seeds=1)
+    assert comparison.notes == ["Seed 3: the methods' cohorts differ, first in round 1."]
+    assert comparison.notes[0] in compare.printed and "the same data and clients" in comparison.title()
+
+
+def test_a_range_whose_ends_have_swapped_places_is_shown_in_order(tmp_path):
+    def run(config, out, **_):
+        ends = (3.0, -1.0) if config.seed == 3 else (-5.0, 9.0)
+        return write_run(out, config, [0.5] * 12, physical=learned(12, *ends))
+
+    (row,) = compare(tmp_path, run, ["partitioned"]).rows
+    assert row.psi["affine.angle_min [deg]"].mean == pytest.approx(-3.0)
+    assert row.psi["affine.angle_max [deg]"].mean == pytest.approx(6.0)
+
+
+def test_score_of_values():
+    assert Score.of([1.0, 2.0, 6.0]) == Score(3.0, pytest.approx(math.sqrt(7 / 3)))
+    assert Score.of([]) is None and Score.of([1.0, None]) is None and Score.of([1.0, math.nan]) is None
+    assert Score(0.95678, 0.0012).text(100) == "95.68 ± 0.12"

@@ -1,0 +1,187 @@
+"""Cells in processes of their own: what one that fails, is killed or fills the disk does to the others."""
+
+import io
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from interruptions import Died, DiesAfter
+from places import importing
+from rich.console import Console
+from tiny import same_run, tiny, tiny_file
+from typer.testing import CliRunner
+
+from fedpart.methods.fedavg import FedAvg
+from simulations.building.experiment import DiskFull
+from simulations.cli.experiments import app
+from simulations.config.load import ConfigError
+from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
+from simulations.running.runner import Interrupted, run_experiment
+from simulations.sweeps.cells import Cell, complete
+from simulations.sweeps.parallel import WATCH, complete_in_processes
+
+
+def deadly(data_dir=None):
+    """A data set that ends its process, as the system does where memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def unportable(data_dir=None):
+    """A data set that fails in a way which no other process can be told of."""
+
+    class Odd(Exception):
+        pass
+
+    raise Odd("odd data")
+
+
+def absent(data_dir=None):
+    raise FileNotFoundError("There are no data.")
+
+
+def cells(folder: Path, *changes):
+    """Runs of two rounds, or what ``changes`` say."""
+    configs = [tiny(seed=seed, **{"rounds": 2, **own}) for seed, own in enumerate(changes)]
+    return [Cell(f"seed {config.seed}", config, folder / str(config.seed)) for config in configs]
+
+
+def run(own, jobs):
+    """All cells; what was said, and those that failed."""
+    stream = io.StringIO()
+    failed = complete(own, jobs=jobs, console=Console(file=stream, width=200))
+    return stream.getvalue(), failed
+
+
+def states(own):
+    return [cell.state() for cell in own]
+
+
+def test_what_fails_is_named_and_the_others_finish(tmp_path):
+    name = f"{__name__}:"
+    bad = {"method": "augerino", "method_options": {"augerino": {"initial": 1e30}}}
+    own = cells(tmp_path, {}, {"data": name + "deadly"}, bad, {"data": name + "unportable"})
+    said, failed = run(own, 2)
+    assert states(own) == ["finished", "new", "started", "new"]
+    errors = {entry.cell.name: entry.error for entry in failed}
+    assert errors["seed 1"] == "Its process was ended by SIGKILL, perhaps for lack of memory."
+    assert "is nan" in errors["seed 2"] and errors["seed 3"] == "Odd: odd data"
+    assert "4 runs to do, 2 at a time." in said and "Finished 1 of 4: seed 0: validation accuracy" in said
+    assert said.count("Failed: ") == 3
+    assert {entry.cell.name for entry in failed if "Traceback" in entry.traceback} == {"seed 2", "seed 3"}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_full_disk_ends_all(tmp_path, jobs):
+    """Simulated: the summary of the first run is written to a device that is always full."""
+    own = cells(tmp_path, {"rounds": 1}, {"rounds": 400}, *[{}] * 3)
+    own[0].folder.mkdir()
+    (own[0].folder / "summary.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(DiskFull, match=r"The disk of .*0 is full .*room"):
+        run(own, jobs)
+    assert "finished" not in states(own) and states(own)[2:] == ["new"] * 3
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_first_run_of_all_cannot_be_set_up(tmp_path, jobs):
+    bad = {"data": f"{__name__}:absent"}
+    own = cells(tmp_path, bad, bad, {})
+    with pytest.raises(ConfigError, match="There are no data"):
+        run(own, jobs)
+    assert not any(holds_run(cell.folder) for cell in own)
+    run(own[2:], jobs)
+    _, failed = run(own, jobs)  # not the first: one is finished
+    assert {entry.cell.name for entry in failed} == {"seed 0", "seed 1"}  # in the order of their ends
+
+
+def test_started_runs_go_on_to_the_same_bits(tmp_path):
+    own = cells(tmp_path, {"rounds": 5}, {"rounds": 4})
+    with pytest.raises(Died):
+        run_experiment(own[0].config, own[0].folder, progress=DiesAfter(3))
+    run_experiment(own[0].config, tmp_path / "undisturbed")
+    assert run(own, 2)[1] == []
+    same_run(own[0].folder, tmp_path / "undisturbed")
+
+
+def test_a_person_stops_all(tmp_path):
+    own = cells(tmp_path, {"rounds": 1}, {"rounds": 1_000_000, "checkpoint_every": 1_000_000}, {}, {})
+
+    def say(text):
+        if text.startswith("Finished 1"):
+            deadline = time.monotonic() + 60
+            while not read_metrics(own[1].folder) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="SIGINT after 1 of 4 runs"):
+        complete_in_processes(own, 2, 0, say)
+    assert states(own) == ["finished", "started", "new", "new"]
+    assert (own[1].folder / "checkpoint.pt").exists()  # out of turn: it ended its round and saved it
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+class Deserted(FedAvg):
+    """Kills the main process in its third round, where a file asks for it, and goes on once it is noticed."""
+
+    def plan(self, protocol, client, round):
+        if round == 3 and Path("desert").exists():
+            with suppress(ProcessLookupError):  # the other cell was faster
+                os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+            for thread in threading.enumerate():
+                if thread.name == WATCH:
+                    thread.join()
+        return super().plan(protocol, client, round)
+
+
+def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
+    """In order, with a checkpoint; the same command finishes them, to the bits of undisturbed runs."""
+    monkeypatch.chdir(tmp_path)
+    file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
+    arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
+    (tmp_path / "desert").touch()
+    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.experiments import main; main()"
+    main = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, *several],
+        env={**os.environ, "PYTHONPATH": importing(__file__), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said, _ = main.communicate(timeout=120)  # which every process that it has started has to close
+    assert main.returncode == -signal.SIGKILL and "Traceback" not in said, said
+    cells = sorted(Path("out").glob("*/seed*"))
+    begun = [cell for cell in cells if read_metrics(cell)]  # the other may not have got that far
+    assert begun and all((cell / "checkpoint.pt").exists() for cell in begun)
+    assert not any((cell / "summary.json").exists() for cell in cells)
+
+    (tmp_path / "desert").unlink()
+    for more in (several, ["--out", "undisturbed"]):
+        done = CliRunner().invoke(app, [*arguments, *more])
+        assert done.exit_code == 0, done.output
+    for seed in ("seed0", "seed1"):
+        (own,), (other,) = (list(Path(out).glob(f"*/{seed}")) for out in ("out", "undisturbed"))
+        same_run(own, other)
+
+
+def test_what_another_process_has_finished_meanwhile_is_taken_as_finished(tmp_path):
+    own = cells(tmp_path, {}, {})
+    for cell in own:
+        run_experiment(cell.config, cell.folder)
+    said: list[str] = []
+    assert complete_in_processes(own, 2, 0, said.append) == []
+    assert len(said) == 2 and all(text.startswith("Finished") for text in said)
+
+
+def test_a_cell_in_which_another_process_runs_is_one_sentence(tmp_path):
+    own = cells(tmp_path, {}, {})
+    folder = RunDirectory.create(own[0].folder, own[0].config)
+    with pytest.raises(FileExistsError, match=r"^Another process is running in .*0; wait for it, or .*\.$"):
+        run(own, 2)
+    folder.close()

@@ -1,0 +1,312 @@
+"""Selection by L_ML: its runs, its files, and what it says."""
+
+import csv
+import io
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import fedpart, refused
+from layout import assert_nothing_overlaps
+from rich.console import Console
+from tiny import tiny_training, tiny_training_file
+
+from simulations.building.experiment import RunError
+from simulations.config.load import ConfigError
+from simulations.folders.run_directory import read_metrics, read_summary
+from simulations.pictures.plots import run_figure
+from simulations.pictures.selection_figures import selection_figure
+from simulations.results.curves import Run
+from simulations.results.selection import Column, Selection
+from simulations.sweeps.cells import complete
+from simulations.sweeps.select import SelectionIncomplete, plan, run_selection
+from simulations.terminal.progress import Progress
+
+SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def scored(value: int, seed: int, lml: float) -> dict[str, Any]:
+    return {
+        "iterations": 30, "seed": seed, "lml": lml, "seconds": 1.0,
+        "train_accuracy": 0.9, "train_nll": -0.01 * value,
+        "test_accuracy": 0.8 + lml / 1000, "test_nll": -lml / 100,
+    }  # fmt: skip
+
+
+class Pretends:
+    """Runs a cell by writing its folder: L_ML peaks at 15, on seed 1 at 30."""
+
+    def __init__(self, fail: int | None = None) -> None:
+        self.fail, self.ran = fail, []
+
+    def __call__(
+        self, config: Any, out: Path, *, resume: bool = False, progress: Any = None
+    ) -> dict[str, Any]:
+        value = config.hyperparameters.mask.kept
+        self.ran.append((value, config.seed, config.data_seed))
+        if value == self.fail:
+            raise ValueError("This one fails.")
+        lml = {5: -30.0, 15: -10.0, 30: -12.0 if config.seed == 0 else -9.5}[value]
+        out.mkdir(parents=True)
+        (out / "config.yaml").write_text(json.dumps(config.resolved()))
+        (out / "summary.json").write_text(json.dumps(scored(value, config.seed, lml)))
+        return {}
+
+
+def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
+    runner = Pretends()
+    found = run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=runner)
+    assert runner.ran == [(v, i, 7 + i) for i in (0, 1) for v in (5, 15, 30)]
+    (column,) = found.columns
+    assert column.best == 15 and column.best_per_seed == {0: 15, 1: 30}
+    row = column.rows[2]
+    assert row.lml is not None and row.lml.mean == pytest.approx(-10.75)
+    assert row.lml.error == pytest.approx(1.25)  # std(ddof=1) / sqrt(2)
+    assert row.train_log_likelihood is not None and row.train_log_likelihood.mean == pytest.approx(0.3)
+    assert column.rank_correlation["test_accuracy"] == pytest.approx(1.0)
+
+    summary = json.loads((tmp_path / "s" / "summary.json").read_text())
+    assert summary["best_k"] == 15
+    assert summary["best_per_seed"] == {"0": 15, "1": 30}
+    assert [row["value"] for row in summary["rows"]] == [5, 15, 30]
+    with (tmp_path / "s" / "select.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["value"] for line in lines] == ["5", "15", "30"]
+    assert float(lines[1]["lml"]) == -10.0
+    assert (tmp_path / "s" / "select.png").is_file()
+
+    again = Pretends()
+    run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=again)
+    assert again.ran == []  # finished runs are kept
+    more = tiny_training(select={**SELECT, "values": [5, 15, 30, 30.5]}, data_seed=7)
+    with pytest.raises(ConfigError, match=r"30\.5"):
+        plan(more, tmp_path / "s")
+
+
+def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
+    shown: list[Any] = []
+
+    def run(config: Any, out: Path, *, progress: Any = None, **_: Any) -> None:
+        shown.append(progress)
+
+    config = tiny_training(select={**SELECT, "values": [5]})
+    for terminal in (True, False):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=terminal, width=80)
+        progress = Progress(console)
+        run_selection(config, tmp_path, run=run, progress=progress, console=console)
+        assert shown == [progress if terminal else None] * 2
+        assert ("Run 1 of 2: kept 5, seed 0" in stream.getvalue()) == terminal
+        shown.clear()
+
+
+def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
+    with pytest.raises(SelectionIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
+        run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends(fail=5))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["best_k"] == 15
+    assert summary["best_per_seed"] == {}  # a seed without all values cannot say
+    assert [row["lml"] is None for row in summary["rows"]] == [True, False, False]
+    assert len(summary["failures"]) == 2
+    run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
+
+
+def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path: Path) -> None:
+    """The data of seed 1 are easier, whatever the value: 15 has no run on it."""
+    evidences = {"5": {0: -30.0, 1: -3.0}, "15": {0: -20.0}, "30": {0: -25.0, 1: -1.0}, "40": {}}
+    runs = {v: [scored(int(v), seed, lml) for seed, lml in own.items()] for v, own in evidences.items()}
+    config = tiny_training(select={"key": "iterations", "values": [5, 15, 30, 40], "seeds": 2})
+    column = Column.of("partitioned", "lml", config, runs)
+    assert column.best == 15
+    assert [row.lml and row.lml.mean for row in column.rows] == [-30.0, -20.0, -25.0, None]
+    assert [row.seeds for row in column.rows] == [[0], [0], [0], []]
+    assert column.rows[2].lml_per_seed == {0: -25.0, 1: -1.0}
+    assert column.rank_correlation["test_accuracy"] == pytest.approx(1.0)
+    selection = Selection("iterations", [column], [], config)
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(selection.table())
+    assert "all numbers are of the 1 seed that every value with a result has" in stream.getvalue()
+    assert "over 2 seeds" not in selection_figure(selection).get_suptitle()
+
+
+def test_where_nothing_can_be_compared_nothing_is_named(tmp_path: Path) -> None:
+    stream = io.StringIO()
+
+    def fails(*_: Any, **__: Any) -> dict[str, Any]:
+        raise RunError("This one fails.")
+
+    with pytest.raises(SelectionIncomplete):
+        run_selection(tiny_training(select=SELECT), tmp_path, run=fails, console=Console(file=stream))
+    assert "no L_ML on a seed that all values have" in stream.getvalue()
+    assert "None" not in stream.getvalue() and "select.png" not in stream.getvalue()
+
+
+def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> None:
+    found = run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    lml, accuracy, likelihood = selection_figure(found).axes
+    assert list(lml.lines[0].get_ydata()) == pytest.approx([-30.0, -10.0, -10.75])
+    assert lml.lines[1].get_xdata()[0] == 15
+    assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["train", "test"]
+    assert_nothing_overlaps(selection_figure(found))
+    assert likelihood.get_xlabel() == "hyperparameters.mask.kept"
+    assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
+
+
+def test_equal_scores_share_their_mean_rank() -> None:
+    section = {"key": "iterations", "values": [1, 2, 3, 4]}
+    accuracies, evidences = (0.3, 0.1, 0.1, 0.9), (-3.0, -4.0, -2.0, -1.0)
+    runs = {
+        str(i): [scored(i, 0, lml) | {"test_accuracy": accuracy, "test_nll": 1.0}]
+        for i, (lml, accuracy) in enumerate(zip(evidences, accuracies, strict=True))
+    }
+    found = Column.of("partitioned", "lml", tiny_training(select=section), runs).rank_correlation
+    # Ranks 2 1 3 4 and 3 1.5 1.5 4, mean 2.5: covariance 3 of sqrt(5 * 4.5).
+    assert found["test_accuracy"] == pytest.approx(3 / math.sqrt(22.5))
+    assert found["test_log_likelihood"] is None  # all equal
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "ticks"),
+    [
+        ([30, 5, 15], "linear", ["5", "15", "30"]),  # in the order of their size
+        ([1e-4, 3e-3, 1e-2], "log", ["0.0001", "0.003", "0.01"]),
+        ([5, 10, 11, 12, 13, 30], "linear", None),  # no room for a tick each
+        (
+            [[1, 0] * 15, [1] * 30, "x"],
+            "linear",
+            ["[1, 0, 1, 0, 1, 0, 1,...", "[1, 1, 1, 1, 1, 1, 1,...", "x"],
+        ),
+    ],
+)
+def test_values_stand_where_they_can_be_read(values: list[Any], scale: str, ticks: list[str] | None) -> None:
+    config = tiny_training(select={**SELECT, "values": values, "seeds": 1})
+    runs = {str(value): [scored(1, 0, -1.0 - i)] for i, value in enumerate(values)}
+    column = Column.of("partitioned", "lml", config, runs)
+    figure = selection_figure(Selection("key", [column], [], config))
+    assert_nothing_overlaps(figure)
+    ax = figure.axes[0]
+    assert ax.get_xscale() == scale
+    if ticks is not None:
+        assert [text.get_text() for text in ax.get_xticklabels()] == ticks
+    x = list(ax.lines[0].get_xdata())
+    assert x == sorted(x) and len(x) == len(values)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
+    file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1})
+    result = fedpart("select", file, "--values", "5,15", "--jobs", str(jobs), "--out", "s")
+    assert result.exit_code == 0, result.output
+    assert "L_ML is largest at" in result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"2 runs to do, {jobs} at a time."
+    for number, line in enumerate(lines[1:3], start=1):  # no terminal: one line for each run
+        assert re.fullmatch(
+            rf"Finished {number} of 2: kept \d+, seed 0: L_ML -[\d.]+, test accuracy [\d.]+%, [\d.]+ s", line
+        )
+    assert lines[3].split() == ["partitioned:", "hyperparameters.mask.kept"]
+    for value in ("5", "15"):
+        assert (Path("s") / value / "seed0" / "state.safetensors").is_file()
+    again = fedpart("select", file, "--values", "5,15", "--out", "s")
+    assert "2 of 2 runs were finished before" in again.stdout
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Path, jobs: int) -> None:
+    bad = tiny_training(select={**SELECT, "seeds": 1}, psi_from="nowhere")
+    cells, console = plan(bad, tmp_path), Console(file=io.StringIO())
+    with pytest.raises(ConfigError, match="holds no finished run"):
+        complete(cells, jobs=jobs, console=console)
+    Pretends()(cells[0].config, cells[0].folder)
+    failed = complete(cells, jobs=jobs, console=console)
+    assert {entry.cell.name for entry in failed} == {cell.name for cell in cells[1:]}
+
+
+def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
+    section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
+    file = tiny_training_file(tmp_path, select=section, keep_best=True)
+    result = fedpart("select", file, "--out", "s")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(Path("s/summary.json").read_text())
+    lines, twin = read_metrics("s/laplace/5/seed0"), read_summary("s/laplace/5/seed0")
+    assert [line["iteration"] for line in lines] == [20, 30]
+    assert twin is not None and twin["evidence"] == "laplace"
+    assert twin["lml"] == max(line["lml"] for line in lines)  # early stopping on its own objective
+    assert twin["subnetworks"][0]["examples"] == 120  # one network on all data
+    assert summary["laplace"]["rows"][0]["lml"]["mean"] == twin["lml"]
+    assert summary["laplace"]["best_k"] in (5, 30)
+    assert (summary["evidence"], summary["laplace"]["evidence"]) == ("lml", "laplace")
+    assert "Laplace evidence is largest at" in result.stdout
+
+
+def test_the_key_is_chosen_on_the_command_line_too(tmp_path: Path) -> None:
+    file, key = tiny_training_file(tmp_path), "select.key=optimiser.learning_rate"
+    result = fedpart("select", file, "--set", key, "--values", "1e-3,3e-2", "--seeds", "1", "--out", "s")
+    assert result.exit_code == 0, result.output
+    assert json.loads(Path("s/summary.json").read_text())["values"] == [0.001, 0.03]
+
+
+def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
+    file = tiny_training_file(tmp_path)
+    refused(fedpart("select", file), "does not say what to select")
+    with_section = tiny_training_file(tmp_path, select=SELECT)
+    refused(fedpart("select", with_section, "--values", "5,5"), "5 twice")
+    refused(fedpart("select", with_section, "--set", "method=none"), "compares L_ML")
+    wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.mask.keep")
+    refused(wrong, "did you mean 'kept'?")
+    refused(fedpart("select", with_section, "--values", "5,[1"), "select.values=[5,[1] is not valid YAML")
+    chunks = ("--set", "select.key=chunks", "--values", "[0.5,0.5],[0.8,0.2]")
+    refused(
+        fedpart("select", with_section, *chunks), "chunks cannot be compared", "each is of other examples"
+    )
+    for key, values in (("data_options", "{},{}"), ("rotated_padding", "zeros,border")):
+        other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
+        refused(other, f"Values of {key} cannot be compared", "each is of other examples")
+    for key, values in (("evidence", "lml,laplace"), ("method", "partitioned,separate")):
+        other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
+        refused(other, f"Values of {key} cannot be compared", "each estimates it in another way")
+    refused(fedpart("select", with_section, "--values", ""), "it should be a list of at least 1")
+    last = fedpart("select", with_section, "--values", "5,0")  # seen before 5 is trained
+    refused(last, "kept 0, seed 0: ", "first 1 to 30 of 30 features, got 0")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    learned = {"key": "iterations", "values": [10, 20], "laplace": True}  # with the tiny experiment's mask
+    refused(
+        fedpart("select", tiny_training_file(tmp_path, select=learned)),
+        "select.laplace: A Laplace approximation needs inputs that are the same each time",
+    )
+    refused(
+        fedpart("train", tiny_training_file(tmp_path), "--set", "evidence=laplace"),
+        "use it with the method 'none'",
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_laplace_torch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "laplace", None)
+    file = tiny_training_file(tmp_path, select={**SELECT, "laplace": True})
+    refused(fedpart("select", file), "pip install fedpart[laplace]")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path: Path) -> None:
+    fixed = {"affine": None, "dropout": None, "mask": {"kept": 15}}
+    file = tiny_training_file(tmp_path, hyperparameters=fixed, evidence="laplace", keep_best=True)
+    result = fedpart("train", file, "--set", "method=none", "method_options.none.augment=true", "--out", "r")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("Laplace evidence") == 4  # three reports and the panel
+    assert "L_ML" not in result.stdout
+    assert run_figure(Run.load("r")).axes[1].get_ylabel() == "Laplace evidence [nats]"
