@@ -38,4 +38,4 @@ nitpicky = True
 def setup(app):
     """Writes the generated pages before Sphinx looks for sources."""
     generated.write(DOCS / "reference" / "generated")
-    app.connect("missing-reference", generated.leave_foreign_names)
+    app.connect("missing-reference", generated.resolve)

@@ -137,6 +137,14 @@ def kind(field: dict) -> str:
     return " ".join([word, ", ".join(limits)]).strip()
 
 
-def leave_foreign_names(app: Any, environment: Any, node: Any, contents: Any) -> Any:
-    """Shows types in signatures without a link where they are not ours; references in prose must resolve."""
-    return None if isinstance(contents, nodes.literal) else contents
+def resolve(app: Any, environment: Any, node: Any, contents: Any) -> Any:
+    """Finds a name wherever in fedpart it is defined; types of other libraries in signatures stay without a link."""
+    if node.get("refdomain") != "py":
+        return None
+    if not isinstance(contents, nodes.literal):
+        return contents
+    node["refspecific"] = True
+    python = environment.domains["py"]
+    return python.resolve_xref(
+        environment, node["refdoc"], app.builder, node["reftype"], node["reftarget"], node, contents
+    )

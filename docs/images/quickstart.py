@@ -1,6 +1,6 @@
 """Draws docs/images/quickstart.png: accuracy and learned rotation of the default experiment, beside FedAvg.
 
-fedpart compare simulations/configs/quickstart.yaml --engine local --seeds 3 --methods fedavg,partitioned --out runs/quickstart
+fedpart compare simulations/configs/quickstart.yaml --engine local --seeds 3 --out runs/quickstart
 python docs/images/quickstart.py runs/quickstart
 """
 
