@@ -14,7 +14,7 @@ import typer.main
 from docutils import nodes
 
 import fedpart
-from simulations.cli.experiments import app as command_line
+from simulations.cli.deployment import app as command_line  # with the commands of a deployment
 from simulations.config.federated import ExperimentConfig
 from simulations.config.training import TrainingConfig
 
@@ -138,13 +138,16 @@ def kind(field: dict) -> str:
 
 
 def resolve(app: Any, environment: Any, node: Any, contents: Any) -> Any:
-    """Finds a name wherever in fedpart it is defined; types of other libraries in signatures stay without a link."""
+    """Finds a name wherever in fedpart it is; types of other libraries in signatures get no link."""
     if node.get("refdomain") != "py":
         return None
-    if not isinstance(contents, nodes.literal):
+    target = node["reftarget"]
+    foreign = "." in target and not target.startswith("fedpart.")
+    if foreign or not isinstance(contents, nodes.literal):
         return contents
     node["refspecific"] = True
+    name = target.rpartition(".")[2]
     python = environment.domains["py"]
     return python.resolve_xref(
-        environment, node["refdoc"], app.builder, node["reftype"], node["reftarget"], node, contents
+        environment, node["refdoc"], app.builder, node["reftype"], name, node, contents
     )
