@@ -25,10 +25,22 @@ def test_the_tree_is_what_ls_shows():
     assert blocks(DOCS / "architecture.md")[0].text == tree()
 
 
-def test_the_road_of_a_round_is_short():
-    """The four files that it names: those that a reader follows from the cohort to Adam."""
-    text = (DOCS / "architecture.md").read_text()
-    (section,) = re.findall(r"## The road of a round\n(.*?)\n## ", text, re.S)
-    files = set(re.findall(r"`(fedpart/[\w/]+\.py)`", section))
-    assert len(files) <= 4
-    assert sum(len((ROOT / file).read_text().splitlines()) for file in files) <= 1000
+def section(title: str) -> str:
+    (found,) = re.findall(rf"## {title}\n(.*?)\n## ", (DOCS / "architecture.md").read_text(), re.S)
+    return found
+
+
+def test_the_floors_are_those_of_the_imports():
+    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests/fedpart/test_rooms.py").read_text(), re.S)
+    rooms = [
+        name.removesuffix(".py")
+        for row in re.findall(r"^\|([^|]*)\|", section("Floors"), re.M)[1:]
+        for name in re.findall(r"`([\w.]+)`", row)
+    ]
+    assert rooms == [name.removeprefix("fedpart.") for name in reversed(ast.literal_eval(floors))]
+
+
+def test_a_round_is_read_in_four_files_and_500_lines():
+    files = re.findall(r"^\d\. `(fedpart/[\w/]+\.py)`", section("The road of a round"), re.M)
+    assert len(files) == 4
+    assert sum(len((ROOT / file).read_text().splitlines()) for file in files) <= 500
