@@ -139,16 +139,21 @@ def kind(field: dict) -> str:
 
 
 def resolve(app: Any, environment: Any, node: Any, contents: Any) -> Any:
-    """Finds a name wherever in fedpart it is; types of other libraries in signatures get no link."""
+    """Finds a name wherever in fedpart it is; types of other libraries in signatures get no link.
+
+    Neither do names without a docstring of their own, constants for instance; but they have to exist.
+    """
     if node.get("refdomain") != "py":
         return None
-    target = node["reftarget"]
+    target, kind = node["reftarget"], node["reftype"]
     foreign = "." in target and not target.startswith("fedpart.")
     if foreign or not isinstance(contents, nodes.literal):
         return contents
-    node["refspecific"] = True
     name = target.rpartition(".")[2]
+    if kind in ("attr", "data", "meth") and not node.get("refspecific"):
+        module = import_module(node["py:module"])
+        owner = getattr(module, node.get("py:class") or "", module)
+        return contents if kind == "attr" or hasattr(owner, name) or hasattr(module, name) else None
+    node["refspecific"] = True
     python = environment.domains["py"]
-    return python.resolve_xref(
-        environment, node["refdoc"], app.builder, node["reftype"], name, node, contents
-    )
+    return python.resolve_xref(environment, node["refdoc"], app.builder, kind, name, node, contents)
