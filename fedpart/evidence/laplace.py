@@ -52,9 +52,10 @@ def diagonal_laplace(
     their mean, the likelihood's temperature 1, and no terms in 2 pi (prior and posterior cancel).
 
     The prior that a weight decay stands for: minimising the *mean* loss of N examples plus
-    ``decay/2 |theta|^2`` (decay added to the gradient, as SGD and Adam do) finds the mode under ``prior_precision = decay * N``:
-    0.0003 on 1,000 examples is 0.3. Decoupled decay (AdamW) has no such prior. ``"optimised"`` takes the p
-    that maximises the log marginal likelihood at these weights, which is unique, without training again.
+    ``decay/2 |theta|^2`` (decay added to the gradient, as SGD and Adam do) finds the mode under
+    ``prior_precision = decay * N``: 0.0003 on 1,000 examples is 0.3. Decoupled decay (AdamW) has no such
+    prior. ``"optimised"`` takes the p that maximises the log marginal likelihood at these weights, which is
+    unique, without training again.
 
     The module's own tensors, mode and device stay as they are; a copy is evaluated in double precision and in
     ``eval()``. Parameters that a ``HyperModule`` declares as hyperparameters, and those that require no
