@@ -90,7 +90,7 @@ def keys_page(name: str, config: type) -> str:
 
 def table(section: dict, definitions: dict, prefix: str, sections: dict) -> str:
     """A row for each key; sections that it meets are added to ``sections`` by their path."""
-    rows = ["| key | type | default | decides | |", "|---|---|---|---|---|"]
+    rows = ["| key | meaning | type | default |", "|---|---|---|---|"]
     for key, field in section["properties"].items():
         for name in references(field):
             sections.setdefault(prefix + key, definitions[name])
@@ -99,8 +99,9 @@ def table(section: dict, definitions: dict, prefix: str, sections: dict) -> str:
             value = field["default"]
             default = "its section's" if value and any(references(field)) else f"`{plain(value)}`"
         text = field.get("description", "").replace("|", "\\|").replace("``", "`")
-        decides = field.get("decides", "numbers")
-        rows.append(f"| `{prefix}{key}` | {kind(field)} | {default} | {decides} | {text} |")
+        if (decides := field.get("decides", "numbers")) != "numbers":
+            text += f" (decides {'the course' if decides == 'course' else decides})"
+        rows.append(f"| `{prefix}{key}` | {text} | {kind(field)} | {default} |")
     return "\n".join(rows) + "\n"
 
 
