@@ -12,7 +12,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_batches, count_held_out, divided, local_batches
 from fedpart.federated.protocol import Protocol
-from fedpart.kernels.memory import keep_freed_memory
+from fedpart.kernels import keep_freed_memory
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.kernels.door import load
+from fedpart.kernels import scaling_kernel
 
 _PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
 _LARGE = _PIECE  # numbers of a vector from which on compiled kernels are worth their import
-_COMPILED = (torch.float32, torch.float64)
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
@@ -167,14 +166,13 @@ class LocalSGD:
         """
         result = torch.empty_like(self._origin) if total is None else total
         vectors, factor = ([self._change], 1.0) if self._sgd is not None else (self._only, -self._rate)
-        large = result.device.type == "cpu" and len(result) >= _LARGE
-        kernels = load("fedpart.kernels.scaling") if large and result.dtype in _COMPILED else None
+        kernel = scaling_kernel(result) if len(result) >= _LARGE else None
         done = 0
         for vector in vectors:
             here = slice(done, done + len(vector))
             if self._sgd is None:  # torch's step, whose momentum begins with the second
                 self._decayed(vector, self._origin[here])
-            _scale(vector, factor, weight, result[here], total is not None, kernels)
+            _scale(vector, factor, weight, result[here], total is not None, kernel)
             done = here.stop
         return result
 
@@ -182,7 +180,7 @@ class LocalSGD:
         return gradient.add_(values, alpha=self._decay) if self._decay else gradient
 
 
-def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool, kernels: Any) -> None:
+def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool, kernel: Any) -> None:
     """``vector`` times two numbers, to the bit as one product after the other; it may be used up.
 
     Memory is what the step of a small shard waits for: a vector is read once where there is a compiled
@@ -193,13 +191,10 @@ def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: boo
         first, second: the numbers.
         result: ``[N]``, written.
         add: to what it holds, or in place of it.
-        kernels: their module, if they can be used for ``result``.
+        kernel: the compiled one, if there is one for ``result``.
     """
-    if kernels is not None and vector.is_contiguous() and vector.dtype == result.dtype:
-        out = result.numpy()
-        number = out.dtype.type
-        kernel = kernels.add_scaled if add else kernels.scale
-        kernel(out, vector.detach().numpy(), number(first), number(second))
+    if kernel is not None and vector.is_contiguous() and vector.dtype == result.dtype:
+        kernel(result, vector, first, second, add)
         return
     piece = _PIECE if vector.device.type == "cpu" else max(1, len(vector))
     for part, here in zip(torch.split(vector, piece), torch.split(result, piece), strict=True):
