@@ -49,7 +49,7 @@ def test_the_next_step_finds_freed_memory_where_it_was():
 
 @pytest.mark.parametrize(
     "name, value",
-    zip(VARIABLES, ("131072", "131072", "glibc.malloc.trim_threshold=131072"), strict=True),
+    list(zip(VARIABLES, ("131072", "131072", "glibc.malloc.trim_threshold=131072"), strict=True)),
 )
 def test_what_the_environment_says_stands(name, value):
     assert faults("kept", **{name: value}) >= faults("ordinary", **{name: value}) / 2
