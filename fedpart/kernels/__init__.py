@@ -8,8 +8,6 @@ it says otherwise. numba is imported when the first kernel is asked for.
 :func:`.random_bits_kernel`         Noise: 0.5 ns for 16 bits, numpy's generator 0.9; to the bit.
 :func:`.look_up_kernel`             Dropout's mask: one of 65,536 values, each computed once a round.
                                     A step of 500 MNIST images took 75 ms, 13.5 of them for masks.
-:func:`.scaling_kernel`             A client's update, scaled and added to the cohort's sum: one pass
-                                    over memory instead of three; to the bit.
 :func:`.pooling_kernel`             Max-pooling and ReLU, for any convolution: 22 ms of such a step's
                                     113; to the bit.
 :func:`.pooled_convolution_kernel`  Convolution, pooling and ReLU in one pass: 1.4 to 3.5 times as fast
@@ -33,7 +31,6 @@ from fedpart.kernels.door import (
     pooled_convolution_kernel,
     pooling_kernel,
     random_bits_kernel,
-    scaling_kernel,
 )
 from fedpart.kernels.memory import keep_freed_memory
 
@@ -44,5 +41,4 @@ __all__ = [
     "pooled_convolution_kernel",
     "pooling_kernel",
     "random_bits_kernel",
-    "scaling_kernel",
 ]

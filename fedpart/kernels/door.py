@@ -35,22 +35,9 @@ def look_up_kernel(out: Tensor) -> Kernel | None:
     """
     if out.device.type != "cpu" or not compiles():
         return None
-    from fedpart.kernels.elementwise import look_up
+    from fedpart.kernels.lookup import look_up
 
     return look_up
-
-
-def scaling_kernel(out: Tensor) -> Kernel | None:
-    """The kernel for ``out [N]``, float32 or float64: ``(out, vector [N], first, second, add)``.
-
-    It writes ``vector * first * second``, or adds it, each step rounded, as torch does one by one. The vector
-    is contiguous and of the type of ``out``.
-    """
-    if out.device.type != "cpu" or out.dtype not in (torch.float32, torch.float64) or not compiles():
-        return None
-    from fedpart.kernels.elementwise import scale
-
-    return scale
 
 
 def pooling_kernel(x: Tensor) -> Pooling | None:
