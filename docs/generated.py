@@ -15,8 +15,7 @@ from docutils import nodes
 
 import fedpart
 from simulations.cli.deployment import app as command_line  # with the commands of a deployment
-from simulations.config.federated import ExperimentConfig
-from simulations.config.training import TrainingConfig
+from simulations.config.load import ExperimentConfig, TrainingConfig
 
 command = typer.main.get_command(command_line)  # what sphinx-click documents
 

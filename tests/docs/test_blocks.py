@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
-from command_line import fedpart
+from command_line import app, fedpart
 from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
-from simulations.cli.deployment import app
-from simulations.config.federated import ExperimentConfig
+import simulations.cli.deployment  # noqa: F401  its commands are added
+from simulations.config.load import ExperimentConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
 PAGES += sorted((DOCS / "guides").glob("*.md"))
