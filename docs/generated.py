@@ -150,10 +150,12 @@ def resolve(app: Any, environment: Any, node: Any, contents: Any) -> Any:
     if foreign or not isinstance(contents, nodes.literal):
         return contents
     name = target.rpartition(".")[2]
+    module = import_module(node.get("py:module") or "fedpart")
+    owner = getattr(module, node.get("py:class") or "", module)
     if kind in ("attr", "data", "meth") and not node.get("refspecific"):
-        module = import_module(node["py:module"])
-        owner = getattr(module, node.get("py:class") or "", module)
         return contents if kind == "attr" or hasattr(owner, name) or hasattr(module, name) else None
+    if name.startswith("_") and hasattr(module, name):
+        return contents
     node["refspecific"] = True
     python = environment.domains["py"]
     return python.resolve_xref(environment, node["refdoc"], app.builder, kind, name, node, contents)
