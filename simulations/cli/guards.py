@@ -42,8 +42,8 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         out: the folder of results; None: one in ``runs/``.
     """
     from fedpart import ClientError, TrainingError
-    from simulations.building.experiment import RunError
     from simulations.config.load import ConfigError
+    from simulations.errors import RunError
 
     folder = out or Path("runs")
     try:

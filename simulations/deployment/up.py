@@ -14,12 +14,12 @@ from pathlib import Path
 from types import FrameType
 
 from fedpart.flower.nodes import node_name
-from simulations.building.experiment import RunError
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Run, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes, free_ports
 from simulations.deployment.programs import executor, superlink, supernode
+from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
 from simulations.running.desk import Interrupted

@@ -12,8 +12,8 @@ from typing import Any
 
 from fedpart import Dataset
 from fedpart.training.state import ModelState
-from simulations.building.experiment import RunError
-from simulations.config.load import Config, ConfigError
+from simulations.config.load import Config
+from simulations.errors import RunError, one_sentence
 from simulations.folders.metrics import Report
 from simulations.folders.run_directory import RunDirectory
 from simulations.terminal.progress import Progress
@@ -110,15 +110,3 @@ class Desk:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextmanager
-def one_sentence(
-    becomes: type[Exception] = ConfigError,
-    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
-) -> Iterator[None]:
-    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
-    try:
-        yield
-    except expected as error:
-        raise becomes(str(error) or type(error).__name__) from error
