@@ -16,7 +16,8 @@ from simulations.config.evidence import NAMES
 from simulations.config.load import Config, ConfigError, TrainingConfig
 from simulations.folders.run_directory import holds_run, read_summary, saved_config
 from simulations.folders.run_images import KnownImages, changed_images, in_short
-from simulations.running.runner import Interrupted, run_experiment
+from simulations.running.runner import run_experiment
+from simulations.running.signals import Interrupted
 from simulations.terminal.progress import Progress
 
 Runner = Callable[..., dict[str, Any]]

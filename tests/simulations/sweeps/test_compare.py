@@ -11,7 +11,7 @@ from fedpart import ClientError
 from simulations.building.experiment import RunError
 from simulations.config.load import ConfigError
 from simulations.config.score import Score
-from simulations.running.runner import Interrupted
+from simulations.running.signals import Interrupted
 from simulations.sweeps.compare import ComparisonIncomplete, plan, run_comparison
 
 # fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out

@@ -23,7 +23,8 @@ from simulations.building.experiment import DiskFull
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
-from simulations.running.runner import Interrupted, run_experiment
+from simulations.running.runner import run_experiment
+from simulations.running.signals import Interrupted
 from simulations.sweeps.cells import Cell, complete
 from simulations.sweeps.parallel import WATCH, complete_in_processes
 
