@@ -19,7 +19,7 @@ BAD_INPUT, FAILED = 2, 1
 def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
     from simulations.folders.run_directory import CONFIG
-    from simulations.running.runner import Interrupted
+    from simulations.running.signals import Interrupted
 
     try:
         yield

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import FrameType
 
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
-from simulations.running.runner import Interrupted, run_experiment
+from simulations.running.runner import run_experiment
+from simulations.running.signals import Interrupted, caught_signals
 from simulations.sweeps.tally import Tally, in_words
 
 WATCH = "watch over the main process"
@@ -132,22 +132,15 @@ def _forwarded_signals(
     stopped: list[int], running: dict[Connection, tuple[BaseProcess, Cell]], say: Callable[[str], None]
 ) -> Iterator[None]:
     """SIGINT and SIGTERM end the runs in progress after their step; a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not stopped:
+    def stop() -> None:
+        if len(stopped) == 1:
             say("Stopping the runs in progress (once more to stop at once).")
-        stopped.append(number)
         _send(signal.SIGTERM, running)  # the second one ends them at once
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except BaseException:
-        _send(signal.SIGTERM, running)
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with caught_signals(stopped, stop):
+        try:
+            yield
+        except BaseException:
+            _send(signal.SIGTERM, running)
+            raise

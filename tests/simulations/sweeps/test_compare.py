@@ -11,7 +11,7 @@ from fedpart import ClientError
 from simulations.config.load import ConfigError
 from simulations.config.score import Score
 from simulations.errors import RunError
-from simulations.running.runner import Interrupted
+from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import plan, run_comparisons
 from simulations.sweeps.tally import SweepIncomplete
