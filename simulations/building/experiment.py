@@ -18,14 +18,6 @@ from simulations.building.task import build_task, check_device, load_data
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
 
-class RunError(RuntimeError):
-    """An experiment cannot go on, for a reason outside of its clients; one sentence."""
-
-
-class DiskFull(RunError):
-    """There is no room for what the experiment has found."""
-
-
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """What a federated configuration describes, built: the same bits in every process.

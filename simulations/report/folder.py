@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.load import Config, ConfigError, ExperimentConfig
+from simulations.folders.cell import Cell, changed, deciding
 from simulations.folders.run_directory import CONFIG, saved_config
 from simulations.folders.run_images import in_short
+from simulations.results.collect import collect
 from simulations.results.comparison import Comparison
 from simulations.results.curves import Run
-from simulations.sweeps.cells import Cell, changed, deciding
-from simulations.sweeps.compare import collect
 
 Settings = dict[str, Any]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from simulations.building.task import saved_psi
 from simulations.config.load import ExperimentConfig
+from simulations.folders.cell import Cell
 from simulations.pictures.plots import spread
 from simulations.pictures.transform_figures import examples, run_task, shown_blocks
 from simulations.report.charts import Chart, client_charts, contact_sheet, metric_charts, psi_charts
 from simulations.report.clients import Clients
 from simulations.report.data import Data
 from simulations.results.curves import LAST, Run, metric
-from simulations.sweeps.cells import Cell
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 
 from simulations.config.load import ExperimentConfig
+from simulations.folders.cell import Cell
 from simulations.report.folder import Found
 from simulations.results.curves import Run
 from simulations.results.tables import counted
-from simulations.sweeps.cells import Cell
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 

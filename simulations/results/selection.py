@@ -19,8 +19,8 @@ from simulations.config.evidence import NAMES
 from simulations.config.load import TrainingConfig
 from simulations.config.score import Score
 from simulations.folders.metrics import finite
+from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
-from simulations.running.summary import git_commit, versions
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from fedpart import Dataset
 from fedpart.training.state import ModelState
-from simulations.building.experiment import RunError
-from simulations.config.load import Config, ConfigError
+from simulations.config.load import Config
+from simulations.errors import RunError, one_sentence
 from simulations.folders.metrics import Report
 from simulations.folders.run_directory import RunDirectory
+from simulations.running.signals import Interrupted, caught_signals
 from simulations.terminal.progress import Progress
-
-
-class Interrupted(Exception):
-    """SIGINT or SIGTERM stopped the run; a checkpoint is saved.
-
-    Attributes:
-        signal_number: which signal.
-        after: the last completed step, e.g. ``round 3``.
-    """
-
-    def __init__(self, signal_number: int, after: str) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} after {after}")
-        self.signal_number, self.after = signal_number, after
 
 
 class Desk:
@@ -93,32 +79,15 @@ class Desk:
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Let SIGINT and SIGTERM end the run after the step in progress; a second one ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def handle(number: int, frame: FrameType | None) -> None:
-            if self.stopped:
-                signal.signal(number, signal.SIG_DFL)
+        def stop() -> None:
+            if len(self.stopped) > 1:
+                signal.signal(self.stopped[-1], signal.SIG_DFL)
                 raise KeyboardInterrupt
-            self.stopped.append(number)
             self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with caught_signals(self.stopped, stop):
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextmanager
-def one_sentence(
-    becomes: type[Exception] = ConfigError,
-    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
-) -> Iterator[None]:
-    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
-    try:
-        yield
-    except expected as error:
-        raise becomes(str(error) or type(error).__name__) from error

@@ -11,18 +11,17 @@ from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.engines import LocalEngine
-from simulations.building.experiment import Experiment, RunError, TrainingExperiment, build
+from simulations.building.experiment import Experiment, TrainingExperiment, build
 from simulations.building.task import torch_threads
 from simulations.config.load import Config, ConfigError
+from simulations.errors import RunError
 from simulations.folders.run_directory import RunDirectory, read_summary, refuse_existing
 from simulations.folders.run_images import listed_images, refuse_changed_images
-from simulations.running.desk import Desk, Interrupted, one_sentence
+from simulations.running.desk import Desk, one_sentence
 from simulations.running.fast_path import settled
 from simulations.running.summary import summarise
 from simulations.running.training_summary import summarise_training
 from simulations.terminal.progress import Progress
-
-__all__ = ["Interrupted", "run_experiment"]
 
 
 class Engine(Protocol):

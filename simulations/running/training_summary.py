@@ -8,7 +8,7 @@ from typing import Any
 from fedpart import Dataset, Training
 from fedpart.randomness.streams import generator
 from simulations.building.experiment import TrainingExperiment
-from simulations.running.summary import git_commit, versions
+from simulations.folders.versions import git_commit, versions
 
 
 def summarise_training(

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import simulations.cli.deployment
 import simulations.flower.server
 from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
-from simulations.building.experiment import RunError
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -26,6 +25,7 @@ from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
 from simulations.deployment.programs import supernode
 from simulations.deployment.up import Federation, watch
+from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import STATE, RunDirectory

@@ -9,7 +9,7 @@ from tiny import tiny
 
 from fedpart import Federation
 from fedpart.flower.strategy import FedPart
-from simulations.building.experiment import RunError
+from simulations.errors import RunError
 from simulations.ray.grid import RayGrid
 from simulations.running.runner import run_experiment
 

@@ -17,7 +17,7 @@ from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.running import fast_path
 from simulations.running.fast_path import GAIN, measure, settled
 from simulations.running.runner import run_experiment
-from simulations.sweeps.compare import run_comparison
+from simulations.sweeps.compare import run_comparisons
 
 ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
 
@@ -106,9 +106,9 @@ def test_the_choice_is_written_and_kept(seconds, tmp_path):
 
 def test_a_comparison_chooses_once(seconds, tmp_path):
     seconds(4.0, 3.0, 5.0, 1.0)
-    run_comparison(auto(rounds=1), ["fedavg"], 1, tmp_path)
+    run_comparisons({"": auto(rounds=1)}, ["fedavg"], 1, tmp_path)
     seconds(1.0, 3.0, 5.0, 2.0)
-    run_comparison(auto(rounds=1), ["fedavg", "partitioned"], 2, tmp_path)
+    run_comparisons({"": auto(rounds=1)}, ["fedavg", "partitioned"], 2, tmp_path)
     precisions = {
         yaml.safe_load(file.read_text())["precision"] for file in Path(tmp_path).glob("*/*/config.yaml")
     }

@@ -1,0 +1,63 @@
+"""Cell: one run among others, what its folder holds, and whether that is what is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from simulations.config.load import Config
+from simulations.errors import ConfigError
+from simulations.folders.run_directory import holds_run, read_summary, saved_config
+from simulations.folders.run_images import KnownImages, changed_images, in_short
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run among others: what it is called, its configuration, and its folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+    def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
+        """What its folder holds.
+
+        Args:
+            known: images that have been listed for other cells.
+
+        Raises:
+            ConfigError: a run with another configuration, or on other images; the message names what differs.
+        """
+        if not holds_run(self.folder):
+            return "new"
+        differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
+        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
+        if differing:
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
+                f"folder with --out, or delete this one."
+            )
+        return "finished" if self.finished() else "started"
+
+    def finished(self) -> bool:
+        """Whether its folder holds the outcome of the whole run."""
+        return read_summary(self.folder, self.config) is not None
+
+
+def deciding(config: Config) -> dict[str, Any]:
+    """The keys that can change a number of a comparison's table, the seconds among them."""
+    idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
+    return {key: value for key, value in config.resolved().items() if key not in idle}
+
+
+def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """What differs between two configurations, as ``rounds: 6 there, 8 here``, for every key of ``here``."""
+    found = []
+    for key, value in here.items():
+        before = there.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            found += [f"{key}.{rest}" for rest in changed(before, {**dict.fromkeys(before), **value})]
+        elif before != value:
+            found.append(f"{key}: {before} there, {value} here")
+    return found
