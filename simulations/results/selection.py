@@ -17,10 +17,10 @@ from rich.text import Text
 
 from simulations.config.evidence import NAMES
 from simulations.config.load import TrainingConfig
-from simulations.config.score import Score
 from simulations.folders.metrics import finite
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
+from simulations.results.estimate import Estimate
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {
@@ -47,12 +47,12 @@ class ValueScores:
 
     value: Any
     seeds: list[int]
-    lml: Score | None
-    train_accuracy: Score | None
-    test_accuracy: Score | None
-    train_log_likelihood: Score | None
-    test_log_likelihood: Score | None
-    seconds: Score | None
+    lml: Estimate | None
+    train_accuracy: Estimate | None
+    test_accuracy: Estimate | None
+    train_log_likelihood: Estimate | None
+    test_log_likelihood: Estimate | None
+    seconds: Estimate | None
     lml_per_seed: dict[int, float]
 
 
@@ -205,7 +205,7 @@ class Selection:
 def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
     runs = [run for seed, run in found.items() if seed in shared]
     scores = {
-        name: Score.of(None if run[key] is None else factor * run[key] for run in runs)
+        name: Estimate.of(None if run[key] is None else factor * run[key] for run in runs)
         for name, (key, factor) in _MEASURES.items()
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
@@ -247,7 +247,7 @@ def _flat(name: str, row: ValueScores) -> dict[str, Any]:
     return flat
 
 
-def _text(score: Score | None, factor: float, digits: int) -> str:
+def _text(score: Estimate | None, factor: float, digits: int) -> str:
     if score is None:
         return "\N{EM DASH}"
     if score.error is None:
