@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulations.folders.run_directory import saved_config
-from simulations.report.charts import PREFIX
+from simulations.pictures.figures import PREFIX
 from simulations.report.costs import DOWN, UP, Cost, count_steps
 from simulations.report.data import Data, DataMissing
 from simulations.report.folder import Found, find
 from simulations.report.sections import (
-    Section,
+    PageSection,
     clients_section,
     curves_section,
     images_section,
@@ -89,7 +89,7 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
     )
 
 
-def _sections(found: Found, runs: dict[str, list[Run]], data: Data | str) -> list[Section]:
+def _sections(found: Found, runs: dict[str, list[Run]], data: Data | str) -> list[PageSection]:
     # the chunks of the method that has most of them
     most = max(found.cells, key=lambda cell: len(cell.config.build_method().proportions(cell.config.chunks)))
     return [

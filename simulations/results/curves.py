@@ -144,6 +144,10 @@ class Band:
     mean: Array
     error: Array | None
 
+    def scaled(self, x: float, y: float) -> Band:
+        """In other units of both axes."""
+        return Band(x * self.x, y * self.mean, None if self.error is None else y * self.error)
+
 
 def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
     """Average curves ``[n]``, one per seed; the standard error is std(ddof=1) / sqrt(seeds)."""
