@@ -15,7 +15,7 @@ from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
 from simulations.folders.run_directory import CONFIG, saved_config
-from simulations.running.fast_path import settled
+from simulations.running.precision import choose_precision
 
 
 def resumed_config(
@@ -27,7 +27,7 @@ def resumed_config(
             of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
     """
     _saved(folder, kind)  # refuses what is no run of that kind before the file is read
-    wanted = settled(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
+    wanted = choose_precision(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
     return continued_config(folder, wanted, {override.partition("=")[0].strip() for override in overrides})
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from simulations.folders.cell import Cell
 from simulations.folders.run_images import KnownImages
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import complete_in_processes
 from simulations.sweeps.tally import Failed, Tally

@@ -15,7 +15,7 @@ from simulations.results.collect import collect
 from simulations.results.comparison import Comparison, Failure
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
-from simulations.running.fast_path import settled
+from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.tally import SweepIncomplete
 
@@ -82,7 +82,9 @@ def run_comparisons(
     """
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)
-    configs = {name: settled(config, out / name, runner.progress) for name, config in configs.items()}
+    configs = {
+        name: choose_precision(config, out / name, runner.progress) for name, config in configs.items()
+    }
     plans = {name: plan(config, methods, seeds, out / name) for name, config in configs.items()}
     cells = [
         replace(cell, name=f"{name}: {cell.name}") if name else cell

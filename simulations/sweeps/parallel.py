@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted, caught_signals
 from simulations.sweeps.tally import Tally, in_words
 
@@ -39,7 +39,7 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
     # A server process that has imported torch once, and what else a run's first round imports, forks into a
     # fresh process for every cell.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.running.runner", "torch._dynamo", "numba"])
+    context.set_forkserver_preload(["simulations.running.run", "torch._dynamo", "numba"])
     waiting, running = list(cells), {}
     stopped: list[int] = []
     ending: Exception | None = None

@@ -15,7 +15,7 @@ from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
 from simulations.results.selection import Column, Selection
-from simulations.running.fast_path import settled
+from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.tally import SweepIncomplete
 
@@ -85,7 +85,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
         Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
-    config = settled(config, out, runner.progress)
+    config = choose_precision(config, out, runner.progress)
     cells = plan(config, out)
     assert config.select is not None
     twins = []

@@ -14,7 +14,7 @@ import fedpart
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
 WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "flower").glob("*.py")]

@@ -21,7 +21,7 @@ from fedpart.federated.wire import decode_update, encode_update
 from fedpart.task.held_out import Score
 from fedpart.training.safeguards import ClipSettings
 from simulations.config.load import ConfigError
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
 RATES = [0.05, 0.1, 0.3]

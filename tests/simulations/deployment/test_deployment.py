@@ -29,7 +29,7 @@ from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import STATE, RunDirectory
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
 PATIENCE = 600  # seconds, for what takes a few where nothing else runs

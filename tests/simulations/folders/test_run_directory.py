@@ -31,7 +31,7 @@ from simulations.folders.run_directory import (
 )
 from simulations.folders.versions import git_commit
 from simulations.running.resume import resumed_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 
 @pytest.fixture(scope="module")

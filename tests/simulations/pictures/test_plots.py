@@ -21,7 +21,7 @@ from simulations.pictures.transform_figures import SAMPLES, sample, shown_blocks
 from simulations.results.curves import Run, byte_unit, moving_average
 from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import Quantity, groups
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
 UNITS = {"angle": " [deg]", "shift_x": " [%]", "shift_y": " [%]"}

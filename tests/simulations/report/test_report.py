@@ -26,7 +26,7 @@ from simulations.report.folder import find
 from simulations.report.page import duration, write_report
 from simulations.report.settings import versions
 from simulations.results.curves import Run
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 SECTIONS = [
     "Results", "Learning curves", "Hyperparameters over rounds", "Learned augmentation", "Clients", "Cost",

@@ -16,7 +16,7 @@ from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.pictures.plots import plot_run
 from simulations.running.resume import resumed_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
 
 
@@ -118,7 +118,7 @@ def test_death_before_the_summary_does_not_lose_the_best_state(
         raise RuntimeError("died")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
-        patch.setattr("simulations.running.runner.RunDirectory.finish", die)
+        patch.setattr("simulations.running.run.RunDirectory.finish", die)
         run_experiment(tiny_training(keep_best=True), tmp_path)
     run_experiment(tiny_training(keep_best=True), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)

@@ -16,8 +16,8 @@ from fedpart.task.gradients import Point, gradients
 from fedpart.task.jobs import Job
 from simulations.building.task import build_task, load_data, torch_threads
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
+from simulations.errors import one_sentence
 from simulations.folders.run_directory import CONFIG, saved_config
-from simulations.running.desk import one_sentence
 from simulations.terminal.progress import Progress
 
 REPEATS = 5
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
         return f"{self.precision}{form}: {1000 * self.seconds:.1f} ms"
 
 
-def settled(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
+def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
     """``config`` with a choice in place of ``precision: auto``.
 
     Args:

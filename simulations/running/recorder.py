@@ -1,16 +1,14 @@
-"""Desk: where the reports of a run go, and where signals to it arrive."""
+"""Recorder: takes the reports of a run to its folder and the screen, and ends the run where a signal came."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from fedpart import Dataset
 from fedpart.training.state import ModelState
-from simulations.config.load import Config
 from simulations.errors import RunError, one_sentence
 from simulations.folders.metrics import Report
 from simulations.folders.run_directory import RunDirectory
@@ -18,22 +16,23 @@ from simulations.running.signals import Interrupted, caught_signals
 from simulations.terminal.progress import Progress
 
 
-class Desk:
-    """Where reports go: to the folder, the checkpoint and the screen; and where signals arrive.
+class Recorder:
+    """What happens between the steps of a run.
+
+    Args:
+        run: the folder.
+        lines: those of ``metrics.jsonl`` until now; continued.
+        progress: the screen.
+        state: what is trained.
 
     Attributes:
-        stopped: the number of the signal that came, if one did.
+        stopped: the numbers of the signals that came.
     """
 
     def __init__(
-        self,
-        config: Config,
-        run: RunDirectory,
-        lines: list[dict[str, Any]],
-        progress: Progress,
-        state: ModelState,
+        self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState
     ) -> None:
-        self.config, self.run, self.lines, self.progress, self.state = config, run, lines, progress, state
+        self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
@@ -76,18 +75,12 @@ class Desk:
             self.run.save(self.state)
             self._saved = self.state.completed
 
-    @contextmanager
-    def signals(self) -> Iterator[None]:
+    def signals(self) -> AbstractContextManager[None]:
         """Let SIGINT and SIGTERM end the run after the step in progress; a second one ends it at once."""
+        return caught_signals(self.stopped, self._stop)
 
-        def stop() -> None:
-            if len(self.stopped) > 1:
-                signal.signal(self.stopped[-1], signal.SIG_DFL)
-                raise KeyboardInterrupt
-            self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")
-
-        with caught_signals(self.stopped, stop):
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _stop(self) -> None:
+        if len(self.stopped) > 1:
+            signal.signal(self.stopped[-1], signal.SIG_DFL)
+            raise KeyboardInterrupt
+        self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")
