@@ -17,8 +17,9 @@ from simulations.pictures.figures import (
     marks,
     over_seeds,
 )
-from simulations.results.curves import LAST, Band, Run, byte_unit, metric, metric_band, psi_bands
+from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands
 from simulations.results.psi_parts import Group, groups
+from simulations.results.words import byte_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from fedpart.data import angle_bins
 from fedpart.federated.assignment import ChunkAssignment
 from simulations.config.load import ExperimentConfig
 from simulations.pictures.figures import PAGE_WIDTH, Chart, dress, dress_bar, legend_below, short, svg
-from simulations.results.tables import counted
+from simulations.results.words import counted
 
 Counts = NDArray[np.int64]
 FEW = 20  # labels that each get a tick

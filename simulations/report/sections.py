@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from simulations.config.load import ExperimentConfig
-from simulations.folders.cell import Cell
 from simulations.pictures.bands import MANY
 from simulations.pictures.comparison_figures import (
     AVERAGED,
@@ -98,11 +97,11 @@ def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
     return PageSection("Hyperparameters over rounds", charts, text=text)
 
 
-def images_section(cells: Sequence[Cell], data: Data | str) -> PageSection:
+def images_section(found: Sequence[Run], data: Data | str) -> PageSection:
     """What the augmentation of each method that has learned one does, drawn for its first finished seed.
 
     Args:
-        cells: sorted by method and seed.
+        found: sorted by method and seed.
         data: what the images are from, or a sentence on why they are missing.
     """
     heading = "Learned augmentation"
@@ -110,17 +109,17 @@ def images_section(cells: Sequence[Cell], data: Data | str) -> PageSection:
         return PageSection(heading, text=data)
     sheets: dict[str, list[Sheet]] = {}
     (_, names), seen, sentences = examples(data.splits), set(), []
-    for cell in cells:
-        if cell.config.method in seen or not cell.finished():
+    for run in found:
+        if run.config.method in seen or not run.finished:
             continue
-        seen.add(cell.config.method)
+        seen.add(run.config.method)
         try:
-            blocks = run_blocks(cell.folder, data.splits)
+            blocks = run_blocks(run.folder, data.splits)
         except (ValueError, TypeError, OSError, ImportError) as error:
-            sentences.append(f"{cell.name} cannot be drawn: {error}")
+            sentences.append(f"{run.name} cannot be drawn: {error}")
             continue
         if blocks:
-            sheets[cell.name] = [Sheet(title, _png_url(block), block.shape[1]) for title, block in blocks]
+            sheets[run.name] = [Sheet(title, _png_url(block), block.shape[1]) for title, block in blocks]
     if sheets:
         sentences.append(
             "Training images, and how the network is shown them: samples under the ranges with which a run "

@@ -18,9 +18,10 @@ from simulations.pictures.figures import COLOURS, DPI
 from simulations.pictures.plots import plot_comparison, plot_run
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
-from simulations.results.curves import Run, byte_unit, moving_average
+from simulations.results.curves import Run, moving_average
 from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import Quantity, groups
+from simulations.results.words import byte_unit
 from simulations.running.run import run_experiment
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")

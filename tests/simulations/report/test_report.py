@@ -23,9 +23,10 @@ from simulations.config.load import ConfigError
 from simulations.report.clients import Clients, client_charts
 from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
-from simulations.report.page import duration, write_report
-from simulations.report.settings import versions
+from simulations.report.page import write_report
+from simulations.report.runs import versions
 from simulations.results.curves import Run
+from simulations.results.words import duration
 from simulations.running.run import run_experiment
 
 SECTIONS = [
@@ -300,7 +301,7 @@ def test_a_run_of_another_version_is_left_out(tmp_path):
     fake(tmp_path)
     (tmp_path / "fedavg" / "seed1" / "config.yaml").write_text("{rounds: 3, moon: full}")
     (found,) = find(tmp_path)
-    assert [cell.name for cell in found.cells] == [
+    assert [run.name for run in found.runs] == [
         "fedavg, seed 0",
         "partitioned, seed 0",
         "partitioned, seed 1",
@@ -316,12 +317,12 @@ def test_runs_with_other_settings_are_left_out(tmp_path):
     fake(tmp_path, ["augerino"], [0])
     fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
     (found,) = find(tmp_path)
-    cells = [
+    names = [
         "augerino, seed 0",
         *(f"fedavg, seed {i}" for i in (1, 2)),
         *(f"partitioned, seed {i}" for i in range(3)),
     ]
-    assert [cell.name for cell in found.cells] == cells
+    assert [run.name for run in found.runs] == names
     short, optional = found.notes
     assert re.search(r"fedavg/seed0 has other settings than .*seed\d \(rounds: 2 there, 12 here\)", short)
     assert "augerino/seed1 has other settings than" in optional and "safe" in optional
