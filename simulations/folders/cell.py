@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -53,11 +54,15 @@ def deciding(config: Config) -> dict[str, Any]:
 
 def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """What differs between two configurations, as ``rounds: 6 there, 8 here``, for every key of ``here``."""
-    found = []
-    for key, value in here.items():
-        before = there.get(key)
-        if isinstance(before, dict) and isinstance(value, dict):
-            found += [f"{key}.{rest}" for rest in changed(before, {**dict.fromkeys(before), **value})]
-        elif before != value:
-            found.append(f"{key}: {before} there, {value} here")
-    return found
+    differing = differences({key: there.get(key) for key in here}, here)
+    return [f"{key}: {before} there, {now} here" for key, before, now in differing]
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Keys with other values, ``a.b`` in a section that both have, and these values; None: not there."""
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{key}.{rest}", *values) for rest, *values in differences(old, new))
+        elif old != new:
+            yield key, old, new

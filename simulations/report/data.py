@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fedpart import Dataset
 from fedpart.data import Splits
-from simulations.building.experiment import split_among_clients
-from simulations.building.task import load_data
+from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import ExperimentConfig
 from simulations.folders.run_images import changed_images, in_short, listed_images
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.folders.cell import differences
 from simulations.folders.run_directory import CONFIG, saved_config
 from simulations.running.precision import choose_precision
 
@@ -43,22 +44,19 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
         ConfigError: as :func:`resumed_config`.
     """
     saved, kind = _saved(folder, type(wanted)), type(wanted)
-    then, now = _flat(saved.resolved()), _flat(wanted.resolved())
     total = saved.clock.total
     changes: dict[str, Any] = {}
-    for key in sorted(then.keys() | now.keys()):
-        if then.get(key) == now.get(key):
-            continue
+    for key, then, now in differences(saved.resolved(), wanted.resolved()):
         if key.partition(".")[0] in saved.rim:
             if key in given and "." not in key:  # a file's value is not a wish to change it
-                changes[key] = now[key]
-        elif key == total and now[key] > then[key] and saved.may_grow:
-            changes[key] = now[key]
+                changes[key] = now
+        elif key == total and now > then and saved.may_grow:
+            changes[key] = now
         else:
             may = f"(only {total} may grow)" if saved.may_grow else f"(its {total} are part of its schedule)"
             raise ConfigError(
-                f"The run in {folder} has {key} = {then.get(key)!r}, not {now.get(key)!r}; resume it as it "
-                f"is {may}, or start a new run with --out."
+                f"The run in {folder} has {key} = {then!r}, not {now!r}; resume it as it is {may}, or start "
+                f"a new run with --out."
             )
     return kind.from_dict({**saved.resolved(), **changes})
 
@@ -71,13 +69,3 @@ def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
             f"--resume {folder}."
         )
     return saved
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from simulations.building.experiment import build
+from simulations.config.file import apply_override
 from simulations.config.load import TrainingConfig
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
@@ -59,7 +61,8 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     for i in range(section.seeds):
         seeds = {"seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
-            changed = _with_value(base | seeds, section.key, value)
+            changed = copy.deepcopy(base | seeds)
+            apply_override(changed, f"{section.key}={json.dumps(value)}")
             own = TrainingConfig.from_dict(changed, f"select.key {section.key} with the value {value!r}")
             name = f"{section.key.rpartition('.')[2]} {value}, seed {own.seed}"
             cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
@@ -156,19 +159,6 @@ def _check(cell: Cell, source: str) -> None:
             f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
             f"or evidence: laplace."
         )
-
-
-def _with_value(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy of nested ``data`` with ``value`` at ``a.b.c``."""
-    changed = copy.deepcopy(data)
-    *parents, last = key.split(".")
-    section = changed
-    for parent in parents:
-        if not isinstance(section.get(parent), dict):
-            section[parent] = {}
-        section = section[parent]
-    section[last] = value
-    return changed
 
 
 def _folder(value: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 from places import CONFIGS, DATA
 
 from fedpart.data import Dataset, Splits, load_splits
-from simulations.building import task as building
+from simulations.building import data as building
 from simulations.config.file import read_extended
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
 from simulations.folders.run_directory import read_metrics, saved_config

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import simulations.cli.deployment
-import simulations.flower.server
+import simulations.running.server_app
 from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
@@ -217,7 +217,7 @@ def test_a_serverapp_refuses_to_continue_with_another_configuration(tmp_path):
     other = ExperimentConfig.from_dict({**CONFIG, "chunks": [0.7, 0.3]})
     context = Context(0, 0, {}, RecordDict(), deployed_run_config(other, tmp_path, True))
     with pytest.raises(ConfigError, match=r"has chunks = .*0\.5.*, not .*0\.7.*resume it as it is"):
-        simulations.flower.server.main(InProcessGrid(None, 0), context)
+        simulations.running.server_app.main(InProcessGrid(None, 0), context)
 
 
 def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
