@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from simulations.config.file import read_yaml
 from simulations.config.load import TrainingConfig
+from simulations.config.yaml_files import read_yaml
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.figures import DPI
 from simulations.sweeps.cells import Cell, complete

@@ -15,8 +15,8 @@ from fedpart.training.files import kept
 from simulations.building.experiment import RunError
 from simulations.cli.commands import new_folder
 from simulations.cli.guards import interruptible
-from simulations.config.file import read_yaml
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
+from simulations.config.yaml_files import read_yaml
 from simulations.deployment.control import Control, Run
 from simulations.deployment.up import run_deployed
 from simulations.flower.config import deployed_run_config

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.config.evidence import NAMES
+from simulations.config.load import EVIDENCE_NAMES
 from simulations.results.curves import Band
 from simulations.results.psi_parts import Group
 
@@ -30,7 +30,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 3)),
 )
 DPI = 125  # 8 inches across: 1000 pixels
-EVIDENCE = NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
+EVIDENCE = EVIDENCE_NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
 MANY = len(DASHES)  # more components of one kind of psi cannot be told apart
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.config.score import Score
 from simulations.pictures.figures import COLOURS, EVIDENCE, canvas, draw_band, dress, legend_above, marks
 from simulations.results.curves import Band
+from simulations.results.estimate import Estimate
 from simulations.results.selection import Column, Selection, ValueScores
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
             text.set_horizontalalignment("right")
 
 
-def _band(x: np.ndarray, scores: list[Score], factor: float) -> Band:
+def _band(x: np.ndarray, scores: list[Estimate], factor: float) -> Band:
     errors = [score.error for score in scores]
     error = None if any(e is None for e in errors) else factor * np.array(errors, dtype=float)
     return Band(x, factor * np.array([score.mean for score in scores]), error)

@@ -11,8 +11,8 @@ from fedpart import Dataset, Protocol
 from fedpart.engines.batches import count_batches
 from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig
-from simulations.config.score import Score
 from simulations.results.curves import Run
+from simulations.results.estimate import Estimate
 
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
@@ -32,15 +32,15 @@ class Cost:
         estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
     """
 
-    held_out: Score | None
-    seconds: Score | None
-    client_seconds: Score | None
-    upload: Score | None
-    upload_psi: Score | None
-    download: Score | None
-    steps: Score | None
-    psi_batches: Score | None
-    estimate: Score | None
+    held_out: Estimate | None
+    seconds: Estimate | None
+    client_seconds: Estimate | None
+    upload: Estimate | None
+    upload_psi: Estimate | None
+    download: Estimate | None
+    steps: Estimate | None
+    psi_batches: Estimate | None
+    estimate: Estimate | None
 
     @classmethod
     def of(cls, runs: Sequence[Run], steps: Sequence[tuple[int, int]] | None) -> Cost:
@@ -54,15 +54,15 @@ class Cost:
         timed = zip(runs, each, strict=True)
         estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
         return cls(
-            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
-            seconds=Score.of(run.total("seconds") for run in runs),
-            client_seconds=Score.of(each),
-            upload=Score.of(run.total("upload_bytes") for run in runs),
-            upload_psi=Score.of(run.summary.get("upload_bytes_psi") for run in runs),
-            download=Score.of(run.total("download_bytes") for run in runs),
-            steps=None if steps is None else Score.of(trained for trained, _ in steps),
-            psi_batches=None if steps is None else Score.of(psi for _, psi in steps),
-            estimate=Score.of(estimates),
+            held_out=Estimate.of(run.summary.get("held_out_share") for run in runs),
+            seconds=Estimate.of(run.total("seconds") for run in runs),
+            client_seconds=Estimate.of(each),
+            upload=Estimate.of(run.total("upload_bytes") for run in runs),
+            upload_psi=Estimate.of(run.summary.get("upload_bytes_psi") for run in runs),
+            download=Estimate.of(run.total("download_bytes") for run in runs),
+            steps=None if steps is None else Estimate.of(trained for trained, _ in steps),
+            psi_batches=None if steps is None else Estimate.of(psi for _, psi in steps),
+            estimate=Estimate.of(estimates),
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulations.config.score import Score
 from simulations.folders.run_directory import saved_config
 from simulations.report.charts import PREFIX
 from simulations.report.costs import DOWN, UP, Cost, count_steps
@@ -21,6 +20,7 @@ from simulations.report.sections import (
 from simulations.report.settings import Table, about, runs_table, settings_text, versions
 from simulations.results.comparison import DASH
 from simulations.results.curves import Run, byte_text
+from simulations.results.estimate import Estimate
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, HELD_OUT, without
 
@@ -173,7 +173,7 @@ def _named(head: list[str], rows: Sequence[tuple[str, list[str]]], named: bool) 
     return ["experiment", *head], [[name, *row] for name, row in rows]
 
 
-def _text(score: Score | None, show: Callable[[float], str]) -> str:
+def _text(score: Estimate | None, show: Callable[[float], str]) -> str:
     return DASH if score is None else show(score.mean)
 
 

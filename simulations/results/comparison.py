@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.config.published import Published
-from simulations.config.score import Score
 from simulations.results.curves import byte_text
+from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import PsiParts, Quantity
 from simulations.results.scores import MethodScores
 from simulations.results.tables import (
@@ -135,14 +135,15 @@ class Comparison:
             rows.append(texts)
         return head, rows
 
-    def theirs(self, method: str) -> Score | None:
+    def theirs(self, method: str) -> Estimate | None:
         """What the paper reports for a method, a fraction."""
         if self.published is None or self.metric != "val_accuracy":
             return None
-        return self.published.accuracy.get(method)
+        found = self.published.accuracy.get(method)
+        return None if found is None else Estimate(**found)
 
     def difference(self, row: MethodScores) -> float | None:
-        """A row's distance from the paper, see :meth:`.Score.difference`."""
+        """A row's distance from the paper, see :meth:`.Estimate.difference`."""
         theirs = self.theirs(row.method)
         return None if row.validation is None or theirs is None else row.validation.difference(theirs)
 
@@ -217,7 +218,7 @@ class Comparison:
         return flat
 
 
-def _shown(score: Score | None, text: Callable[[Score], str]) -> str:
+def _shown(score: Estimate | None, text: Callable[[Estimate], str]) -> str:
     return DASH if score is None else text(score)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.config.file import ConfigError
+from simulations.config.yaml_files import ConfigError
 from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
 from simulations.results.psi_parts import PsiParts
 

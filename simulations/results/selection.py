@@ -15,11 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.evidence import NAMES
-from simulations.config.load import TrainingConfig
-from simulations.config.score import Score
+from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
 from simulations.folders.metrics import finite
 from simulations.results.comparison import CAPTION
+from simulations.results.estimate import Estimate
 from simulations.running.summary import git_commit, versions
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
@@ -47,12 +46,12 @@ class ValueScores:
 
     value: Any
     seeds: list[int]
-    lml: Score | None
-    train_accuracy: Score | None
-    test_accuracy: Score | None
-    train_log_likelihood: Score | None
-    test_log_likelihood: Score | None
-    seconds: Score | None
+    lml: Estimate | None
+    train_accuracy: Estimate | None
+    test_accuracy: Estimate | None
+    train_log_likelihood: Estimate | None
+    test_log_likelihood: Estimate | None
+    seconds: Estimate | None
     lml_per_seed: dict[int, float]
 
 
@@ -62,7 +61,7 @@ class Column:
 
     Attributes:
         name: of the method, or ``laplace``: plain networks.
-        evidence: which estimate ``lml`` is: a key of :data:`.NAMES`.
+        evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCE_NAMES`.
         rows: one per value.
         best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
@@ -134,7 +133,7 @@ class Selection:
         return Group(*(self._table(column) for column in self.columns))
 
     def _table(self, column: Column) -> RenderableType:
-        what = NAMES[column.evidence]
+        what = EVIDENCE_NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
         title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
         table = Table(title=title, title_style="bold", caption=caption)
@@ -205,7 +204,7 @@ class Selection:
 def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
     runs = [run for seed, run in found.items() if seed in shared]
     scores = {
-        name: Score.of(None if run[key] is None else factor * run[key] for run in runs)
+        name: Estimate.of(None if run[key] is None else factor * run[key] for run in runs)
         for name, (key, factor) in _MEASURES.items()
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
@@ -247,7 +246,7 @@ def _flat(name: str, row: ValueScores) -> dict[str, Any]:
     return flat
 
 
-def _text(score: Score | None, factor: float, digits: int) -> str:
+def _text(score: Estimate | None, factor: float, digits: int) -> str:
     if score is None:
         return "\N{EM DASH}"
     if score.error is None:

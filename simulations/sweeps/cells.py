@@ -12,8 +12,7 @@ from rich.console import Console
 
 from fedpart import ClientError, TrainingError
 from simulations.building.experiment import DiskFull, RunError
-from simulations.config.evidence import NAMES
-from simulations.config.load import Config, ConfigError, TrainingConfig
+from simulations.config.load import EVIDENCE_NAMES, Config, ConfigError, TrainingConfig
 from simulations.folders.run_directory import holds_run, read_summary, saved_config
 from simulations.folders.run_images import KnownImages, changed_images, in_short
 from simulations.running.runner import Interrupted, run_experiment
@@ -145,7 +144,7 @@ def outcome(cell: Cell) -> str:
     name = "test" if part == "test" else "validation"
     at = "" if part == "test" else " at the last evaluation"
     found = [
-        "" if lml is None else f"{NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
+        "" if lml is None else f"{EVIDENCE_NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
         "" if accuracy is None else f"{name} accuracy {accuracy:.1%}{at}",
         f"{name} loss {nll:.3f}{at}" if accuracy is None and nll is not None else "",
         "" if seconds is None else f"{seconds:,.1f} s",
@@ -166,8 +165,8 @@ def say(console: Console, text: str) -> None:
 
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
-    idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
-    return {key: value for key, value in config.resolved().items() if key not in idle}
+    own = {"data_dir": config.data_dir} if config.folder_is_data else {}
+    return config.deciding("numbers", "course") | own
 
 
 def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from places import CONFIGS
 
-from simulations.config.file import read_extended
 from simulations.config.load import ConfigError, ExperimentConfig, kind_of, load_config
+from simulations.config.yaml_files import read_extended
 
 
 def refusal(tmp_path: Path, text: str, *overrides: str) -> str:

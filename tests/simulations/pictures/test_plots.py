@@ -13,7 +13,6 @@ from tiny import tiny_training
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
-from simulations.config.score import Score
 from simulations.pictures.figures import COLOURS, DPI
 from simulations.pictures.mask_figures import mask_figure
 from simulations.pictures.plots import (
@@ -26,6 +25,7 @@ from simulations.pictures.plots import (
 )
 from simulations.pictures.transform_figures import SAMPLES, sample, transforms_figure
 from simulations.results.curves import Run, byte_unit, moving_average
+from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import Quantity, groups
 from simulations.running.runner import run_experiment
 
@@ -116,7 +116,7 @@ def test_a_moving_average_is_over_a_value_and_the_nine_before_it(evaluations):
 def test_curves_end_at_the_validation_score(runs):
     (ax,) = comparison_figure(runs, "rounds").axes
     for line, own in zip(ax.lines, runs.values(), strict=True):
-        score = Score.of(run.last10("val_accuracy") for run in own)
+        score = Estimate.of(run.last10("val_accuracy") for run in own)
         assert line.get_ydata()[-1] == pytest.approx(100 * score.mean)
 
 

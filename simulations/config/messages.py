@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from fedpart.registry import Registry
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'x'?`` for the nearest known name, with all of them if they are few or none is near."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    near = near or [other for other in known if name == "".join(word[:1] for word in other.split("_"))]
-    names = f"known: {', '.join(known) or 'none'}"
-    if not near:
-        return names
-    return f"did you mean {near[0]!r}?" + (f" ({names})" if len(known) <= 8 else "")
+from fedpart.registry import Registry, nearest
+from simulations.config.keys import is_section, keys_of
 
 
 def check_name(name: str, known: Registry[Any] | Mapping[str, Any], kind: str = "name") -> str:
@@ -52,20 +41,19 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], what
         return
     for option in options:
         if option not in parameters:
-            raise ValueError(f"{what} has no option {option!r}; {did_you_mean(option, parameters)}")
+            raise ValueError(f"{what} has no option {option!r}: {nearest(option, parameters)}")
 
 
-def sentence(error: ValidationError, model: type[BaseModel]) -> str:
+def sentence(error: ValidationError, model: type) -> str:
     """The first problem of a validation, unknown keys before anything else, as one sentence."""
     problems = error.errors(include_url=False)
-    unknown = [p for p in problems if p["type"] == "extra_forbidden"]
+    unknown = [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]
     if unknown:
         *parents, key = unknown[0]["loc"]
         path = ".".join(str(part) for part in (*parents, key))
-        near = _nearest_key(str(key), model, parents)
-        return f"unknown key {path!r}; {near}{'' if near.endswith('?') else '.'}"
+        return f"unknown key {path!r}: {_nearest_key(str(key), model, parents)}"
     first = problems[0]
-    path, annotation = _locate(model, first["loc"])
+    path, meaning = _locate(model, first["loc"])
     same = [p for p in problems if _locate(model, p["loc"])[0] == path]
     reasons = list(dict.fromkeys(_reason(p) for p in same))
     if not path:
@@ -76,12 +64,12 @@ def sentence(error: ValidationError, model: type[BaseModel]) -> str:
         return f"{path}: {reasons[0].rstrip('.')}."
     value = repr(first["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
-    return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({annotation})."
+    return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({meaning})."
 
 
 def _reason(problem: Any) -> str:
     """pydantic's message without its stock phrases; of value errors, our own message."""
-    if problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
+    if problem["type"] in ("model_type", "dict_type", "model_attributes_type", "dataclass_type"):
         return "a section with keys of its own"
     if problem["type"] in ("tuple_type", "list_type"):
         return "a list"
@@ -91,56 +79,50 @@ def _reason(problem: Any) -> str:
     return text.partition(", unable to parse")[0]
 
 
-def knows(model: type[BaseModel], key: str) -> bool:
-    """Whether the model, or one of its sections, has a key of that name."""
-    return any(path.rpartition(".")[2] == key for path in _paths(model))
+def knows(section: type, key: str) -> bool:
+    """Whether the section, or one within it, has a key of that name."""
+    return any(path.rpartition(".")[2] == key for path in _paths(section))
 
 
-def _nearest_key(key: str, model: type[BaseModel], parents: Iterable[str | int]) -> str:
+def _nearest_key(key: str, section: type, parents: Iterable[str | int]) -> str:
     """The key of that very name in another section, or else the nearest one of the same section."""
-    elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == key]
+    elsewhere = [path for path in _paths(section) if path.rpartition(".")[2] == key]
     if elsewhere:
         return f"did you mean {' or '.join(map(repr, elsewhere))}?"
-    return did_you_mean(key, _fields(model, parents))
+    for part in parents:
+        field = keys_of(section).get(str(part))
+        section = next(iter(_sections(field.annotation)), section) if field else section
+    return nearest(key, keys_of(section))
 
 
-def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:
+def _paths(section: type, prefix: str = "") -> list[str]:
     paths = []
-    for name, field in model.model_fields.items():
+    for name, field in keys_of(section).items():
         paths.append(prefix + name)
-        for section in _sections(field.annotation):
-            paths += _paths(section, f"{prefix}{name}.")
+        for inner in _sections(field.annotation):
+            paths += _paths(inner, f"{prefix}{name}.")
     return paths
 
 
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+def _sections(annotation: Any) -> list[type]:
+    """The sections among the types of a key."""
     if get_origin(annotation) in (Union, types.UnionType, list, tuple):
         return [found for argument in get_args(annotation) for found in _sections(argument)]
-    return []
+    return [annotation] if isinstance(annotation, type) and is_section(annotation) else []
 
 
-def _fields(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
-    for part in path:
-        if isinstance(part, str) and part in model.model_fields:
-            found = _sections(model.model_fields[part].annotation)
-            model = found[0] if found else model
-    return list(model.model_fields)
-
-
-def _locate(model: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, str]:
+def _locate(section: type, location: tuple[str | int, ...]) -> tuple[str, str]:
     """The part of pydantic's location that is a key of the file, and that key's meaning."""
     path: list[str] = []
     meaning = ""
-    current: type[BaseModel] | None = model
+    keys = keys_of(section)
     for part in location:
         if isinstance(part, int):
             path.append(str(part))
-        elif current is not None and part in current.model_fields:
-            field = current.model_fields[part]
+        elif part in keys:
+            field = keys[part]
             path.append(part)
             meaning = field.description or ""
             found = _sections(field.annotation)
-            current = found[0] if found else None
+            keys = keys_of(found[0]) if found else {}
     return ".".join(path), meaning
