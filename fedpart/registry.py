@@ -34,9 +34,9 @@ class Registry(Mapping[str, T], Generic[T]):
         ... def mlp(num_classes): ...
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, items: Mapping[str, T] | None = None) -> None:
         self.kind = kind
-        self._items: dict[str, T] = {}
+        self._items: dict[str, T] = dict(items or {})
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: make the decorated object known as ``name``."""

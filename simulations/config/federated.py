@@ -7,10 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from fedpart import FederationSettings
-from fedpart.data import SPLITS
 from fedpart.federated.assignment import check_clients
 from simulations.config.keys import entry, section_of
-from simulations.config.messages import check_name
 from simulations.config.published import Published
 from simulations.config.sections import SplitSection
 from simulations.config.shared import Clock, Config
@@ -72,12 +70,6 @@ class ExperimentConfig(_Keys, Config):
     def _published(cls, value: str | None) -> str | None:
         if value is not None:
             Published.of(value)
-        return value
-
-    @field_validator("split")
-    @classmethod
-    def _split(cls, value: SplitSection) -> SplitSection:
-        check_name(value.recipe, SPLITS)
         return value
 
     @model_validator(mode="after")

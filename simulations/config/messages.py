@@ -5,26 +5,23 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from fedpart.registry import Registry, nearest
 from simulations.config.keys import is_section, keys_of
 
 
-def check_name(name: str, known: Registry[Any] | Mapping[str, Any], kind: str = "name") -> str:
-    """``name`` itself if it is registered or can be imported.
+def named(known: Mapping[str, Any], kind: str = "name") -> Any:
+    """A text that must be one of the known names, or ``package.module:attribute`` that can be imported."""
+    registry: Registry[Any] = known if isinstance(known, Registry) else Registry(kind, known)
 
-    Raises:
-        ValueError: names the nearest one, as :meth:`Registry.resolve` does.
-    """
-    registry: Registry[Any] = known if isinstance(known, Registry) else Registry(kind)
-    if registry is not known:
-        for key, value in known.items():
-            registry.register(key)(value)
-    registry.resolve(name)
-    return name
+    def check(name: str) -> str:
+        registry.resolve(name)
+        return name
+
+    return Annotated[str, AfterValidator(check)]
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:

@@ -19,7 +19,7 @@ class Published:
     Attributes:
         name: data set and training points, e.g. ``mnist-1.25k``.
         rounds: that the paper trains for.
-        accuracy: by method, ``mean`` validation accuracy and its standard ``error`` over four seeds; fractions.
+        accuracy: by method, ``mean`` and standard ``error`` of validation accuracy, over four seeds, fractions
     """
 
     name: str
@@ -38,9 +38,8 @@ class Published:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
         found = dict(cells[name])
         rounds = found.pop("rounds")
-        return cls(
-            name, rounds, {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in found.items()}
-        )
+        accuracy = {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in found.items()}
+        return cls(name, rounds, accuracy)
 
 
 @cache

@@ -8,19 +8,21 @@ from typing import Any, Literal, Self
 from pydantic import field_validator, model_validator
 
 from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
+from fedpart.data import SPLITS
 from fedpart.hyperparameters import ConcreteMask
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.config.keys import Section, entry, section_of
+from simulations.config.messages import named
 
 
 class SplitSection(Section):
     """How the training points are divided among the clients."""
 
-    recipe: str = entry(
+    recipe: named(SPLITS) = entry(
         "per_label",
-        "per_label: each label is spread over clients by a Dirichlet draw, sizes differ; "
-        "per_client: each client's label mixture is drawn, sizes equal; per_client_total: as per_client with "
-        "alpha shared by the labels; iid; or package.module:callable (groups, clients, alpha, seed)",
+        "per_label: each label is spread over clients by a Dirichlet draw, sizes differ; per_client: each "
+        "client's label mixture is drawn, sizes equal; per_client_total: as per_client with alpha shared by "
+        "the labels; iid; or package.module:callable (groups, clients, alpha, seed)",
     )
     alpha: float = entry(0.1, "Dirichlet concentration; small is skewed", gt=0)
     by: Literal["label", "angle"] = entry("label", "what is skewed: labels, or (rotated data) angle bins")
@@ -35,8 +37,8 @@ class AffineSection(Section):
     )
     initial: float | list[float] | None = entry(
         None,
-        "where the ranges start: half-widths around the identity (minmax, centred, lila), or raw "
-        "widths (augerino)",
+        "where the ranges start: half-widths around the identity (minmax, centred, lila), or raw widths "
+        "(augerino)",
     )
     align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
     padding: Literal["zeros", "border", "reflection"] = entry("zeros", "what lies outside of the image")

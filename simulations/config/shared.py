@@ -17,7 +17,7 @@ from fedpart.models import MODELS
 from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
-from simulations.config.messages import check_name, check_options, knows, sentence
+from simulations.config.messages import check_options, knows, named, sentence
 from simulations.config.sections import HyperparameterSection
 from simulations.config.yaml_files import ConfigError
 
@@ -66,7 +66,7 @@ class Config(section_of(RunSettings)):
     )
     share_dropout_mask: bool = entry(False, "whether the S samples of an example share a dropout mask")
 
-    data: str = entry(
+    data: named(DATASETS) = entry(
         "digits",
         "digits (embedded), mnist, cifar10, image_folder, torchvision, ... (docs/data.md), or "
         "package.module:callable -> fedpart.data.Splits",
@@ -84,11 +84,11 @@ class Config(section_of(RunSettings)):
     validation_points: int | None = entry(None, "random subset for validation; null: all", ge=1)
     test_points: int | None = entry(None, "random subset for the test; null: all", ge=1)
 
-    model: str = entry(
+    model: named(MODELS) = entry(
         "digits_cnn", "digits_cnn, mnist_cnn, resnet9, or package.module:callable (num_classes, input_shape)"
     )
     model_options: dict[str, Any] = entry({}, "further keyword arguments of the model's builder")
-    likelihood: str = entry(
+    likelihood: named(LIKELIHOODS, "likelihood") = entry(
         "classification", "classification, gaussian, or package.module:callable -> nll per example"
     )
     hyperparameters: HyperparameterSection = entry(HyperparameterSection(), "what psi consists of")
@@ -98,19 +98,17 @@ class Config(section_of(RunSettings)):
 
     precision: Literal["fp32", "fp64", "bf16", "auto"] = entry(
         "fp32",
-        "floating-point type of the network; auto: fp32 or bf16 and a memory format, as this "
-        "machine is fastest, measured once and written into the run's config.yaml",
+        "floating-point type of the network; auto: fp32 or bf16 and a memory format, as this machine is "
+        "fastest, measured once and written into the run's config.yaml",
     )
     channels_last: bool = entry(
         False,
-        "memory format of images inside the network; with precision bf16 about three times as "
-        "fast on CPUs that have it",
+        "memory format of images in the network; with bf16 about three times as fast on CPUs that have it",
     )
     threads: int = entry(
         1,
-        "torch threads per process; runs are bit-identical at equal threads. With precision bf16 "
-        "the kernels for pooled convolutions (AMX) run only with one: several workers of a thread each are "
-        "the fast way",
+        "torch threads per process; runs are bit-identical at equal threads. The kernels for pooled "
+        "convolutions run only with one: several workers of a thread each are the fast way",
         ge=1,
     )
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
@@ -123,7 +121,7 @@ class Config(section_of(RunSettings)):
     @field_validator("method")
     @classmethod
     def _method(cls, value: str) -> str:
-        check_name(value, METHODS)
+        METHODS.resolve(value)
         if cls._can_run(value):
             return value
         here = ", ".join(name for name in METHODS.names() if cls._can_run(name))
@@ -137,16 +135,6 @@ class Config(section_of(RunSettings)):
     def _can_run(cls, method: str) -> bool:
         return bool(getattr(METHODS.resolve(method), cls.clock.way, True))
 
-    @field_validator("model")
-    @classmethod
-    def _model(cls, value: str) -> str:
-        return check_name(value, MODELS)
-
-    @field_validator("data")
-    @classmethod
-    def _data(cls, value: str) -> str:
-        return check_name(value, DATASETS)
-
     @field_validator("data_options")
     @classmethod
     def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -157,16 +145,10 @@ class Config(section_of(RunSettings)):
             check_options(DATASETS.resolve(name), value, f"the data set {name!r}")
         return value
 
-    @field_validator("likelihood")
-    @classmethod
-    def _likelihood(cls, value: str) -> str:
-        return check_name(value, LIKELIHOODS, "likelihood")
-
     @field_validator("method_options")
     @classmethod
     def _method_options(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for method, options in value.items():
-            check_name(method, METHODS)
             check_options(METHODS.resolve(method), options, f"the method {method!r}")
         return value
 
