@@ -90,9 +90,7 @@ def _fits(value: float, bounds: Mapping[str, Any]) -> bool:
 
 
 def _range(value: float, bounds: Mapping[str, Any]) -> str:
-    """The range that ``value`` is not in: ``between 1 and 9``, ``above 0 and below 0.5``, ``at least 1``."""
-    if {"ge", "le"} <= bounds.keys():
-        return f"between {bounds['ge']} and {bounds['le']}"
+    """The range that ``value`` is not in: ``above 0 and below 0.5``, ``at least 1``."""
     words = [f"{word} {bounds[bound]}" for bound, word in _BOUNDS.items() if bound in bounds]
     return " and ".join(words if math.isfinite(value) else ["finite", *words])
 

@@ -19,7 +19,7 @@ class Published:
     Attributes:
         name: data set and training points, e.g. ``mnist-1.25k``.
         rounds: that the paper trains for.
-        accuracy: by method, ``mean`` and standard ``error`` of validation accuracy, over four seeds, fractions
+        accuracy: by method, ``mean`` and standard ``error`` on validation data over four seeds; fractions.
     """
 
     name: str

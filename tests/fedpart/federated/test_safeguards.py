@@ -273,7 +273,7 @@ def test_what_clients_say_is_quoted_in_brief():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"max_examples": 0}, "max_examples is between 1 and 1000000000"),
+        ({"max_examples": 0}, "max_examples is at least 1 and at most 1000000000, got 0"),
         ({"min_replies": 0}, "min_replies is at least 1, got 0"),
         ({"min_replies": 9}, r"min_replies is between 1 and the cohort \(8\), got 9"),
         ({"round_timeout": 0.0}, "round_timeout is above 0, got 0.0"),
