@@ -21,7 +21,6 @@ from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
 from fedpart.training.optimisers import weight_decays
-from fedpart.training.settings import deciding
 from fedpart.training.state import ModelState
 
 
@@ -97,7 +96,7 @@ class Training(ModelState):
             )
         self._losses = [0.0, 0.0]  # sum over the iterations since the last report, and their number
         self._index = 0  # steps within the iteration
-        shared = deciding(settings)
+        shared = settings.deciding()
         if settings.may_grow(self.stages):
             del shared["iterations"]
         shared["kinds"] = [type(settings.optimiser).__name__, type(settings.optimiser_psi).__name__]

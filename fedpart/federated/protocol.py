@@ -18,7 +18,6 @@ from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, difference
-from fedpart.training.settings import deciding
 from fedpart.updates.update import Update, validate
 
 
@@ -55,7 +54,7 @@ class Protocol:
             [count / settings.clients for count in self.assignment.counts],
             [size / self.partition.space.size for size in self.partition.sizes],
         )
-        self.agreement = agreement(self.task, self.partition, deciding(settings), identity)
+        self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
         ]

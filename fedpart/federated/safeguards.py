@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fedpart.training.settings import check_ranges, documented, setting
+from fedpart.training.settings import Settings, documented, setting
 
 LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
 
 
 @documented
 @dataclass(frozen=True)
-class ClipSettings:
+class ClipSettings(Settings):
     """Largest L2 norms of what a client uploads; what is longer is scaled down.
 
     Raises:
@@ -33,7 +33,7 @@ class ClipSettings:
         given = self.weights if isinstance(self.weights, tuple) else (self.weights,)
         if not given or not all(0 < norm < math.inf for norm in given):
             raise ValueError(f"Norms to clip to are positive numbers, got {self.weights}.")
-        check_ranges(self)
+        super().__post_init__()
 
     def norms(self, chunks: int) -> tuple[float, ...]:
         """The norm of each of C partitions.
@@ -53,12 +53,8 @@ class ClipSettings:
 
 @documented
 @dataclass(frozen=True)
-class PrivacySettings:
-    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/privacy.md``.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+class PrivacySettings(Settings):
+    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/privacy.md``."""
 
     noise_multiplier: float = setting(
         description="z, the noise's standard deviation over the sensitivity of all that a client uploads",
@@ -70,6 +66,3 @@ class PrivacySettings:
         "of noise and cohorts: the operating system's, or the seed's, which clients know and can undo: for "
         "simulations that can be repeated",
     )
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

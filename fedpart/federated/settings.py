@@ -7,7 +7,7 @@ from typing import Literal
 
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.training.optimisers import AdamSettings, DecaySettings
-from fedpart.training.settings import RunSettings, check_ranges, documented, setting
+from fedpart.training.settings import RunSettings, documented, setting
 
 
 @documented
@@ -28,7 +28,7 @@ class LocalSettings(DecaySettings):
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        super().__post_init__()
         if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
             raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpart.kernels.door import load
-from fedpart.training.settings import check_ranges, documented, setting
+from fedpart.training.settings import Settings, documented, setting
 
 _PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
 _LARGE = _PIECE  # numbers of a vector from which on compiled kernels are worth their import
@@ -20,7 +20,7 @@ DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class DecaySettings:
+class DecaySettings(Settings):
     """Weight decay of partitioned parameters, see :func:`.weight_decays`."""
 
     weight_decay: float = setting(0.0, "of the last partition, which is trained on all chunks", ge=0)
@@ -33,18 +33,11 @@ class DecaySettings:
 
 @documented
 @dataclass(frozen=True)
-class SGDSettings:
-    """Settings of torch's SGD.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+class SGDSettings(Settings):
+    """Settings of torch's SGD."""
 
     learning_rate: float = setting(5e-2, "of the optimiser", gt=0)
     momentum: float = setting(0.0, "of sgd", ge=0, lt=1)
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter; the decay is part of the gradient."""
@@ -55,19 +48,15 @@ class SGDSettings:
 
 @documented
 @dataclass(frozen=True)
-class AdamSettings:
-    """Settings of torch's Adam, bias-corrected.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+class AdamSettings(Settings):
+    """Settings of torch's Adam, bias-corrected."""
 
     learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
     eps: float = setting(1e-8, "Adam's epsilon", gt=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        super().__post_init__()
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
 
@@ -85,6 +74,7 @@ class AdamSettings:
         }
 
 
+@documented
 @dataclass(frozen=True)
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay is apart from the gradient."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Hashable, Mapping
-from functools import cache
+import operator
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.parameters.partition import Defaults, Scheme, check_proportions
 
 Kind = TypeVar("Kind", bound=type)
 Decides = Literal["numbers", "course", "nothing"]
-_BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_BOUNDS = {
+    "gt": (operator.gt, "above"),
+    "ge": (operator.ge, "at least"),
+    "lt": (operator.lt, "below"),
+    "le": (operator.le, "at most"),
+}
 
 
 def setting(
@@ -46,58 +51,38 @@ def documented(kind: Kind) -> Kind:
     return kind
 
 
-def check_ranges(settings: Any) -> None:
-    """Refuse values beyond the bounds of their fields, numbers that are not finite, and unknown choices.
-
-    Args:
-        settings: a dataclass whose fields are made by :func:`setting`.
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A group of settings, whose fields are made by :func:`setting`.
 
     Raises:
-        ValueError: one sentence that names the first such field.
+        ValueError: a value out of range, or an unknown choice; one sentence that names it.
     """
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        choices = _choices(settings.__class__).get(field.name, ())
-        if choices and value not in choices:
-            *others, last = map(str, choices)
-            raise ValueError(f"{field.name} is one of {', '.join(others)} or {last}, got {value!r}.")
-        if isinstance(value, (int, float)) and not _fits(value, field.metadata):
-            raise ValueError(f"{field.name} is {_range(value, field.metadata)}, got {value!r}.")
 
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value, wanted = getattr(self, field.name), []
+            bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
+            if get_origin(hints[field.name]) is Literal and value not in get_args(hints[field.name]):
+                *others, last = get_args(hints[field.name])
+                wanted = [f"one of {', '.join(others)} or {last}"]
+            elif isinstance(value, (int, float)) and not math.isfinite(value):
+                wanted = ["finite", *(f"{word} {bound}" for _, word, bound in bounds)]
+            elif isinstance(value, (int, float)) and not all(holds(value, n) for holds, _, n in bounds):
+                wanted = [f"{word} {bound}" for _, word, bound in bounds]
+            if wanted:
+                raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 
-def deciding(settings: Any) -> dict[str, Any]:
-    """The settings that decide the numbers of a run, as plain data by name."""
-    plain = dataclasses.asdict(settings)
-    return {
-        field.name: plain[field.name]
-        for field in dataclasses.fields(settings)
-        if field.metadata["decides"] == "numbers"
-    }
-
-
-@cache
-def _choices(kind: Hashable) -> dict[str, tuple[Any, ...]]:
-    hints = get_type_hints(kind)
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-
-
-def _fits(value: float, bounds: Mapping[str, Any]) -> bool:
-    return (
-        math.isfinite(value)
-        and bounds.get("gt", -math.inf) < value < bounds.get("lt", math.inf)
-        and bounds.get("ge", -math.inf) <= value <= bounds.get("le", math.inf)
-    )
-
-
-def _range(value: float, bounds: Mapping[str, Any]) -> str:
-    """The range that ``value`` is not in: ``above 0 and below 0.5``, ``at least 1``."""
-    words = [f"{word} {bounds[bound]}" for bound, word in _BOUNDS.items() if bound in bounds]
-    return " and ".join(words if math.isfinite(value) else ["finite", *words])
+    def deciding(self) -> dict[str, Any]:
+        """Those that decide the numbers of a run, as plain data by name."""
+        decides = {field.name: field.metadata["decides"] for field in dataclasses.fields(self)}
+        return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class RunSettings(Settings):
     """What federated and centralised runs both have.
 
     Raises:
@@ -121,7 +106,7 @@ class RunSettings:
     device: str = setting("cpu", "where models are computed: cpu, cuda, cuda:0, ...", decides="course")
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        super().__post_init__()
         object.__setattr__(self, "chunks", check_proportions(self.chunks))
         if self.parameters is not None:
             parameters = check_proportions(self.parameters, "parameter proportions")

@@ -1,4 +1,4 @@
-"""Keys and sections of a configuration, made for pydantic from the library's dataclasses of settings."""
+"""Keys and sections of a configuration, made for pydantic from the library's settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from fedpart.training.settings import Decides
+from fedpart.training.settings import Decides, Settings
 
 
 def entry(default: Any, description: str, *, decides: Decides = "numbers", **bounds: Any) -> Any:
-    """A key of a section, as :func:`.setting` is a field of a dataclass of settings."""
+    """A key of a section, as :func:`.setting` is a field of settings."""
     return Field(default=default, description=description, json_schema_extra={"decides": decides}, **bounds)
 
 
@@ -33,17 +33,17 @@ class Section(BaseModel):
         return data | {
             name: dataclasses.asdict(defaults[name]) | value
             for name, value in data.items()
-            if isinstance(value, dict) and dataclasses.is_dataclass(defaults.get(name))
+            if isinstance(value, dict) and isinstance(defaults.get(name), Settings)
         }
 
 
 def is_section(kind: type) -> bool:
-    """Whether it is a :class:`Section`, or a dataclass of settings."""
-    return issubclass(kind, Section) or dataclasses.is_dataclass(kind)
+    """Whether it is a :class:`Section`, or settings of the library."""
+    return issubclass(kind, (Section, Settings))
 
 
 def keys_of(section: type) -> dict[str, FieldInfo]:
-    """The keys of a :class:`Section`, or of a dataclass of settings, by name."""
+    """The keys of a :class:`Section`, or of settings of the library, by name."""
     if issubclass(section, BaseModel):
         return section.model_fields
     hints = get_type_hints(section)
@@ -54,16 +54,16 @@ def keys_of(section: type) -> dict[str, FieldInfo]:
 
 
 def section_of(
-    settings: type,
+    settings: type[Settings],
     *,
     leave_out: Collection[str] = (),
     null: Mapping[str, str] | None = None,
     **renamed: str,
 ) -> type[Section]:
-    """A section whose keys are fields of a dataclass of settings, with their types, defaults and texts.
+    """A section whose keys are fields of settings of the library, with their types, defaults and texts.
 
     Args:
-        settings: the dataclass; what it inherits is left out, unless it sets it anew.
+        settings: their class; what it inherits is left out, unless it sets it anew.
         leave_out: fields that are no keys.
         null: keys that may also be null, which is then their default, and what that means.
         **renamed: keys, and the fields that they are; if there are any, there are no others.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import AfterValidator, ValidationError
+from pydantic.fields import FieldInfo
 
 from fedpart.registry import Registry, nearest
 from simulations.config.keys import is_section, keys_of
@@ -81,23 +82,37 @@ def knows(section: type, key: str) -> bool:
     return any(path.rpartition(".")[2] == key for path in _paths(section))
 
 
-def _nearest_key(key: str, section: type, parents: Iterable[str | int]) -> str:
+def _nearest_key(key: str, section: type, parents: Sequence[str | int]) -> str:
     """The key of that very name in another section, or else the nearest one of the same section."""
-    elsewhere = [path for path in _paths(section) if path.rpartition(".")[2] == key]
+    paths = _paths(section)
+    elsewhere = [path for path in paths if path.rpartition(".")[2] == key]
     if elsewhere:
         return f"did you mean {' or '.join(map(repr, elsewhere))}?"
-    for part in parents:
-        field = keys_of(section).get(str(part))
-        section = next(iter(_sections(field.annotation)), section) if field else section
-    return nearest(key, keys_of(section))
+    place = ".".join(part for part in parents if isinstance(part, str))
+    found = [path.rpartition(".") for path in paths]
+    return nearest(key, [name for parent, _, name in found if parent == place])
 
 
-def _paths(section: type, prefix: str = "") -> list[str]:
-    paths = []
+def _locate(section: type, location: tuple[str | int, ...]) -> tuple[str, str]:
+    """The part of pydantic's location that is a key of the file, and that key's meaning."""
+    paths, path, shown, meaning = _paths(section), "", [], ""
+    for part in location:
+        if isinstance(part, int):
+            shown.append(str(part))
+        elif path + part in paths:
+            shown.append(part)
+            meaning = paths[path + part].description or ""
+            path += f"{part}."
+    return ".".join(shown), meaning
+
+
+def _paths(section: type, prefix: str = "") -> dict[str, FieldInfo]:
+    """All keys of a section and of those within it, as ``server.learning_rate``."""
+    paths = {}
     for name, field in keys_of(section).items():
-        paths.append(prefix + name)
+        paths[prefix + name] = field
         for inner in _sections(field.annotation):
-            paths += _paths(inner, f"{prefix}{name}.")
+            paths |= _paths(inner, f"{prefix}{name}.")
     return paths
 
 
@@ -106,20 +121,3 @@ def _sections(annotation: Any) -> list[type]:
     if get_origin(annotation) in (Union, types.UnionType, list, tuple):
         return [found for argument in get_args(annotation) for found in _sections(argument)]
     return [annotation] if isinstance(annotation, type) and is_section(annotation) else []
-
-
-def _locate(section: type, location: tuple[str | int, ...]) -> tuple[str, str]:
-    """The part of pydantic's location that is a key of the file, and that key's meaning."""
-    path: list[str] = []
-    meaning = ""
-    keys = keys_of(section)
-    for part in location:
-        if isinstance(part, int):
-            path.append(str(part))
-        elif part in keys:
-            field = keys[part]
-            path.append(part)
-            meaning = field.description or ""
-            found = _sections(field.annotation)
-            keys = keys_of(found[0]) if found else {}
-    return ".".join(path), meaning

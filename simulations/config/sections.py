@@ -14,6 +14,8 @@ from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.config.keys import Section, entry, section_of
 from simulations.config.messages import named
 
+Padding = Literal["zeros", "border", "reflection"]
+
 
 class SplitSection(Section):
     """How the training points are divided among the clients."""
@@ -41,7 +43,7 @@ class AffineSection(Section):
         "(augerino)",
     )
     align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
-    padding: Literal["zeros", "border", "reflection"] = entry("zeros", "what lies outside of the image")
+    padding: Padding = entry("zeros", "what lies outside of the image")
 
 
 class MaskSection(Section):

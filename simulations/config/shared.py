@@ -18,10 +18,10 @@ from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, knows, named, sentence
-from simulations.config.sections import HyperparameterSection
+from simulations.config.sections import HyperparameterSection, Padding
 from simulations.config.yaml_files import ConfigError
 
-Settings = TypeVar("Settings", bound=RunSettings)
+Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
@@ -77,9 +77,7 @@ class Config(section_of(RunSettings)):
     )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
-    rotated_padding: Literal["zeros", "border", "reflection"] = entry(
-        "zeros", "what lies outside of a rotated image"
-    )
+    rotated_padding: Padding = entry("zeros", "what lies outside of a rotated image")
     training_points: int | None = entry(None, "random subset for training; null: all", ge=1)
     validation_points: int | None = entry(None, "random subset for validation; null: all", ge=1)
     test_points: int | None = entry(None, "random subset for the test; null: all", ge=1)
@@ -175,7 +173,7 @@ class Config(section_of(RunSettings)):
         """The method with its own options."""
         return build_method(self.method, self.method_options.get(self.method, {}))
 
-    def settings_as(self, kind: Callable[..., Settings], **changes: Any) -> Settings:
+    def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
         """The run in the library's terms: each of its settings is the key of that name.
 
         Args:

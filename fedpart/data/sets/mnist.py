@@ -45,7 +45,7 @@ def load_mnist(
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
     Validation is the last 10,000 images of the original training file, the same for every seed (the paper
-    does not say which images form it: open point 9). No mean is subtracted.
+    does not say which images form it). No mean is subtracted.
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.

@@ -7,21 +7,18 @@ from typing import Literal
 import pytest
 
 from fedpart import AdamSettings, AdamWSettings, FederationSettings, SGDSettings
-from fedpart.training.settings import check_ranges, deciding, documented, setting
+from fedpart.training.settings import Settings, documented, setting
 
 
 @documented
 @dataclass(frozen=True)
-class Oven:
+class Oven(Settings):
     """What bread needs."""
 
     shelf: int = setting(description="from below", ge=1, le=4)
     heat: float = setting(220.0, "degrees Celsius", gt=0)
     fan: Literal["off", "slow", "fast"] = setting("off", "its speed", decides="course")
     name: str | None = setting(None, "for the display", decides="nothing")
-
-    def __post_init__(self):
-        check_ranges(self)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +39,8 @@ def test_what_is_out_of_range_is_refused_by_its_name(changes, says):
 
 
 def test_only_what_decides_numbers_must_be_agreed_on():
-    assert deciding(Oven(2, fan="slow", name="left")) == {"shelf": 2, "heat": 220.0}
-    shared = deciding(FederationSettings(clients=10))
+    assert Oven(2, fan="slow", name="left").deciding() == {"shelf": 2, "heat": 220.0}
+    shared = FederationSettings(clients=10).deciding()
     assert shared["server"] == {"learning_rate": 1e-3, "eps": 1e-8, "betas": (0.9, 0.999)}
     kept = {"device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout"}
     assert not kept & shared.keys()
