@@ -6,10 +6,13 @@ learned together, without validation data and with less upload than FedAvg.
 
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
+from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import ClientError
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.safeguards import ClipSettings, PrivacySettings
+from fedpart.federated.settings import FederationSettings, LocalSettings
 from fedpart.hyperparameters import (
     AffineAugmentation,
     ConcreteDropout,
@@ -23,8 +26,6 @@ from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.training.safeguards import ClipSettings, PrivacySettings
-from fedpart.training.settings import FederationSettings, LocalSettings, TrainingSettings
 from fedpart.training.state import Result
 
 __version__ = "0.1.0"

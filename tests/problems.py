@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol
-from fedpart.training.settings import FederationSettings
+from fedpart.federated.settings import FederationSettings
 
 SIZE, CLASSES = 6, 3
 

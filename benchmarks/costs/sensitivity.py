@@ -13,8 +13,8 @@ import json
 import statistics
 from pathlib import Path
 
-from simulations.config.file import read_yaml
 from simulations.config.load import TrainingConfig
+from simulations.config.yaml_files import read_yaml
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.figures import DPI

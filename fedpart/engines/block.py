@@ -133,7 +133,7 @@ class BlockRunner:
         """
         self.begin(round, w, psi)
         settings = self.protocol.settings
-        if settings.on_client_error == "skip" or settings.separate:
+        if settings.on_client_error == "skip" or settings.needs_each_update:
             with collecting(self.protocol) as found:
                 for clients in parts:
                     found.add(self.run(clients))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.parameters.partition import expected_upload_ratio
 from fedpart.randomness.streams import generator
@@ -18,8 +18,6 @@ from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, difference
-from fedpart.training.safeguards import check_feedback
-from fedpart.training.settings import FederationSettings
 from fedpart.updates.update import Update, validate
 
 
@@ -45,7 +43,7 @@ class Protocol:
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
-        check_feedback(settings, self.method)
+        settings.check_feedback(self.method.held_out)
         self.task = self.method.prepare(task)
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
@@ -56,10 +54,7 @@ class Protocol:
             [count / settings.clients for count in self.assignment.counts],
             [size / self.partition.space.size for size in self.partition.sizes],
         )
-        shared = dataclasses.asdict(settings)
-        for rim in _RIM:
-            del shared[rim]
-        self.agreement = agreement(self.task, self.partition, shared, identity)
+        self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
         ]
@@ -133,7 +128,3 @@ class Protocol:
     def difference(self, agreement: dict[str, Any]) -> str:
         """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
         return difference(self.agreement, agreement)
-
-
-# Where and how carefully a run is computed, not what: the server may change it on resuming.
-_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout")

@@ -17,11 +17,12 @@ from fedpart.task.task import Batch, Task
 from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
+    from fedpart.centralised.settings import TrainingSettings
     from fedpart.centralised.training import Training
     from fedpart.federated.federation import Federation
     from fedpart.federated.protocol import Protocol
+    from fedpart.federated.settings import FederationSettings
     from fedpart.task.held_out import Score
-    from fedpart.training.settings import FederationSettings, TrainingSettings
 
 
 class Method:

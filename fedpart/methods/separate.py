@@ -15,8 +15,9 @@ from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
 
 if TYPE_CHECKING:
+    from fedpart.centralised.settings import TrainingSettings
     from fedpart.centralised.training import Training
-    from fedpart.training.settings import FederationSettings, TrainingSettings
+    from fedpart.federated.settings import FederationSettings
 
 
 @METHODS.register("separate")

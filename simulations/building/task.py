@@ -20,8 +20,8 @@ from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
 from fedpart.task.likelihood import LIKELIHOODS, Likelihood
 from fedpart.task.psi_names import named_transforms
-from simulations.config.errors import check_options
 from simulations.config.load import Config
+from simulations.config.messages import check_options
 from simulations.config.sections import HyperparameterSection, MaskSection
 from simulations.folders.run_directory import STATE
 

@@ -48,8 +48,8 @@ class Cell:
 
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
-    idle = set(config.rim) - {"engine"} - ({"data_dir"} if config.folder_is_data else set())
-    return {key: value for key, value in config.resolved().items() if key not in idle}
+    own = {"data_dir": config.data_dir} if config.folder_is_data else {}
+    return config.deciding("numbers", "course") | own
 
 
 def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

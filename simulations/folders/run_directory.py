@@ -17,8 +17,8 @@ import yaml
 
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.state import ModelState
-from simulations.config.file import read_yaml
 from simulations.config.load import Config, ExperimentConfig, kind_of
+from simulations.config.yaml_files import read_yaml
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.metrics import Report, finite, metrics_line
 from simulations.folders.run_images import Images, write_images

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulations.config.evidence import NAMES
+from simulations.config.load import EVIDENCE_NAMES
 
 if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.artist import Artist
@@ -35,7 +35,7 @@ DASHES: tuple[Any, ...] = (
 DPI = 125  # 8 inches across: 1000 pixels
 PAGE_WIDTH = 4.7  # inches: letters are still read where the page is a telephone
 PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
-EVIDENCE = NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
+EVIDENCE = EVIDENCE_NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
 LEGEND: dict[str, Any] = {
     "fontsize": 11, "frameon": False, "handlelength": 2.3, "columnspacing": 1.2, "handletextpad": 0.5,
 }  # fmt: skip

@@ -144,7 +144,7 @@ class Comparison:
         if self.published is None or self.metric != "val_accuracy":
             return None
         found = self.published.accuracy.get(method)
-        return None if found is None else Estimate(*found)
+        return None if found is None else Estimate(**found)
 
     def difference(self, row: MethodScores) -> float | None:
         """A row's distance from the paper, see :meth:`.Estimate.difference`."""

@@ -11,8 +11,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simulations.config.evidence import NAMES
-from simulations.config.load import TrainingConfig
+from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
 from simulations.folders.metrics import finite
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
@@ -59,7 +58,7 @@ class Column:
 
     Attributes:
         name: of the method, or ``laplace``: plain networks.
-        evidence: which estimate ``lml`` is: a key of :data:`.NAMES`.
+        evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCE_NAMES`.
         rows: one per value.
         best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
@@ -131,7 +130,7 @@ class Selection:
         return Group(*(self._table(column) for column in self.columns))
 
     def _table(self, column: Column) -> RenderableType:
-        what = NAMES[column.evidence]
+        what = EVIDENCE_NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
         title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
         head = ["value", what.replace(" ", LF) + "\n[nats]", "train\nacc. [%]", "test\nacc. [%]"]

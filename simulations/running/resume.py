@@ -25,7 +25,7 @@ def resumed_config(
 
     Raises:
         ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
-            of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
+            of rounds or iterations and what does not decide the numbers; names a difference.
     """
     _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     wanted = choose_precision(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
@@ -38,16 +38,16 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
     Args:
         folder: of the run.
         wanted: of the same kind, with a choice in place of ``precision: auto``.
-        given: keys that the user has named, which may change the ``rim``.
+        given: keys that the user has named, which may change where they do not decide the numbers.
 
     Raises:
         ConfigError: as :func:`resumed_config`.
     """
     saved, kind = _saved(folder, type(wanted)), type(wanted)
-    total = saved.clock.total
+    total, decisive = saved.clock.total, saved.deciding("numbers")
     changes: dict[str, Any] = {}
     for key, then, now in differences(saved.resolved(), wanted.resolved()):
-        if key.partition(".")[0] in saved.rim:
+        if key.partition(".")[0] not in decisive:
             if key in given and "." not in key:  # a file's value is not a wish to change it
                 changes[key] = now
         elif key == total and now > then and saved.may_grow:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from simulations.building.experiment import build
-from simulations.config.file import apply_override
 from simulations.config.load import TrainingConfig
+from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary

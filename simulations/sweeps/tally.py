@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedpart import ClientError, TrainingError
-from simulations.config.evidence import NAMES
-from simulations.config.load import TrainingConfig
+from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
 from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
@@ -95,7 +94,7 @@ def _outcome(cell: Cell) -> str:
         part, name, at = "test", "test", ""
     accuracy, nll = summary.get(f"{part}_accuracy"), summary.get(f"{part}_nll")
     found = [
-        "" if lml is None else f"{NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
+        "" if lml is None else f"{EVIDENCE_NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
         "" if accuracy is None else f"{name} accuracy {accuracy:.1%}{at}",
         f"{name} loss {nll:.3f}{at}" if accuracy is None and nll is not None else "",
         "" if seconds is None else f"{seconds:,.1f} s",

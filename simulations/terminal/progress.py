@@ -11,8 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from simulations.config.evidence import NAMES
-from simulations.config.load import Config, ExperimentConfig
+from simulations.config.load import EVIDENCE_NAMES, Config, ExperimentConfig
 from simulations.folders.metrics import Report
 from simulations.results.psi_parts import compact
 
@@ -39,7 +38,7 @@ class Progress:
     def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
         self._clock, self._total, self._accuracy = config.clock.name, total, ""
-        self._evidence = NAMES[getattr(config, "evidence", "lml")]
+        self._evidence = EVIDENCE_NAMES[getattr(config, "evidence", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
         if isinstance(config, ExperimentConfig):

@@ -17,9 +17,9 @@ from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protoco
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
+from fedpart.federated.safeguards import ClipSettings
 from fedpart.federated.wire import decode_update, encode_update
 from fedpart.task.held_out import Score
-from fedpart.training.safeguards import ClipSettings
 from simulations.config.load import ConfigError
 from simulations.running.run import run_experiment
 

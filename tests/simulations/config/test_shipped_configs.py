@@ -15,8 +15,8 @@ from places import CONFIGS, DATA
 
 from fedpart.data import Dataset, Splits, load_splits
 from simulations.building import data as building
-from simulations.config.file import read_extended
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
+from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import read_metrics, saved_config
 from simulations.running import precision
 from simulations.running.run import run_experiment
