@@ -4,11 +4,11 @@ Partitioned networks (Mlodozeniec, Reisser, Louizos, ICLR 2023): model and diffe
 learned together, without validation data and with less upload than FedAvg.
 """
 
+import fedpart.vectorised  # noqa: F401  registers its execution
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
-from fedpart.engines.executor import ClientError
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.safeguards import ClipSettings, PrivacySettings
@@ -21,12 +21,16 @@ from fedpart.hyperparameters import (
     HyperModule,
 )
 from fedpart.methods import METHODS, Method
+from fedpart.parameters.assigned import RandomPartition
+from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.state import Result
+from fedpart.updates.errors import ClientError
 
 __version__ = "0.1.0"
 
@@ -47,13 +51,16 @@ __all__ = [
     "HyperModule",
     "LocalSettings",
     "Method",
+    "NodePartition",
     "ParameterSpace",
     "Partition",
     "PrivacySettings",
     "Protocol",
+    "RandomPartition",
     "Result",
     "RoundReport",
     "SGDSettings",
+    "SeparateNetworks",
     "Task",
     "Training",
     "TrainingError",

@@ -9,7 +9,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from fedpart.parameters.partition import Defaults, Scheme, check_proportions
+from fedpart.parameters.assigned import Defaults
+from fedpart.parameters.proportions import check_proportions
 
 Kind = TypeVar("Kind", bound=type)
 Decides = Literal["numbers", "course", "nothing"]
@@ -98,7 +99,9 @@ class RunSettings(Settings):
     seed: int = setting(
         0, "decides everything but the data: weights, partition, chunks, cohorts, noise", ge=0
     )
-    scheme: Scheme = setting("random", "how parameters are partitioned: single weights, or units (node)")
+    scheme: Literal["random", "node"] = setting(
+        "random", "how parameters are partitioned: single weights, or units of layers (node)"
+    )
     defaults: Defaults = setting("initial", "values of what a subnetwork does not contain")
     chain: tuple[str, ...] | None = setting(
         None, "for scheme node: Linear and Conv layers in order; null: an nn.Sequential's own"

@@ -248,8 +248,14 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
         (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),
-        (["method=validation", "chunks=[1.0, 0.0]"], "chunks.1 cannot be 0.0; it should be greater than 0"),
-        (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
+        (
+            ["method=validation", "chunks=[1.0, 0.0]"],
+            "chunk proportions must be positive numbers, got [1.0, 0.0]",
+        ),
+        (
+            ["method=validation", "chunks=[0, 1]"],
+            "chunk proportions must be positive numbers, got [0.0, 1.0]",
+        ),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
         (["psi_from=nowhere"], "holds no finished run"),
         (["chunks=[1.0]"], "give two chunks or more, or use method: none"),
