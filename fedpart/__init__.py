@@ -7,9 +7,12 @@ learned together, without validation data and with less upload than FedAvg.
 import fedpart.vectorised  # noqa: F401  registers its execution
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
+from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.safeguards import ClipSettings, PrivacySettings
+from fedpart.federated.settings import FederationSettings, LocalSettings
 from fedpart.hyperparameters import (
     AffineAugmentation,
     ConcreteDropout,
@@ -26,8 +29,6 @@ from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.training.safeguards import ClipSettings, PrivacySettings
-from fedpart.training.settings import FederationSettings, LocalSettings, TrainingSettings
 from fedpart.training.state import Result
 from fedpart.updates.errors import ClientError
 

@@ -11,10 +11,9 @@ from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.settings import FederationSettings
 from fedpart.registry import nearest
 from fedpart.task.task import Task
-from fedpart.training.safeguards import check_checkpoints
-from fedpart.training.settings import FederationSettings
 from fedpart.training.state import Result
 
 
@@ -63,7 +62,7 @@ def federate(
     held_out = None if validation is None else as_dataset(validation)
     federation = Federation(Protocol(task, _settings(len(data), settings)))
     if checkpoint is not None:
-        check_checkpoints(federation.protocol.settings, checkpoint_every)
+        federation.protocol.settings.check_checkpoints(checkpoint_every)
     path = federation.resume(checkpoint, resume)
     metrics: list[RoundReport] = []
 

@@ -8,14 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+_FEW = 12  # names that are not too many to list
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence naming the known name nearest to ``name``, and all of them."""
+    """``did you mean 'x'? Known: x, y.``: all known names are listed if they are few, or none is near.
+
+    Near is what is spelled alike, or has ``name`` for its initials (``lr`` of ``learning_rate``).
+    """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(known)}."
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = near or [other for other in known if name == "".join(word[:1] for word in other.split("_"))]
+    if near and len(known) > _FEW:
+        return f"did you mean {near[0]!r}?"
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Known: {', '.join(known) or 'none'}."
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -27,9 +34,9 @@ class Registry(Mapping[str, T], Generic[T]):
         ... def mlp(num_classes): ...
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, items: Mapping[str, T] | None = None) -> None:
         self.kind = kind
-        self._items: dict[str, T] = {}
+        self._items: dict[str, T] = dict(items or {})
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: make the decorated object known as ``name``."""

@@ -1,5 +1,5 @@
 """The Flower ServerApp that pyproject.toml names."""
 
-from simulations.flower.server import app
+from simulations.running.server_app import app
 
 __all__ = ["app"]

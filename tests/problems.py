@@ -8,7 +8,7 @@ from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol
 from fedpart.federated.round import Round
-from fedpart.training.settings import FederationSettings
+from fedpart.federated.settings import FederationSettings
 
 SIZE, CLASSES = 6, 3
 

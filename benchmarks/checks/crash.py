@@ -32,7 +32,7 @@ from simulations.deployment.control import Run
 from simulations.deployment.up import Federation, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CHECKPOINT, CONFIG, STATE, read_metrics
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT: dict[str, Any] = {

@@ -33,7 +33,7 @@ from simulations.config.load import ExperimentConfig
 from simulations.deployment.up import Federation, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
 
 LEAK = 0.01  # of a process's memory, per hundred rounds

@@ -13,13 +13,12 @@ import json
 import statistics
 from pathlib import Path
 
-from rich.console import Console
-
-from simulations.config.file import read_yaml
 from simulations.config.load import TrainingConfig
+from simulations.config.yaml_files import read_yaml
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.figures import DPI
-from simulations.sweeps.cells import Cell, complete
+from simulations.sweeps.cell_runner import CellRunner
 
 CONFIG = Path(__file__).parents[2] / "simulations" / "configs" / "digits_affine.yaml"
 KINDS = ("first", "even", "last")
@@ -125,7 +124,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cells = plan(given.out, given.seeds, {"iterations": given.iterations, "samples": given.samples})
-    complete(cells, console=Console())
+    CellRunner().complete(cells)
     rows = summarise(given.out, cells, given.seeds)
     draw(rows, given.figure or given.out / "sensitivity.png")
     for row in rows:

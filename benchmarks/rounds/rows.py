@@ -21,8 +21,8 @@ from rich.text import Text
 from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
-from simulations.results.comparison import DASH
-from simulations.running.summary import git_commit
+from simulations.folders.versions import git_commit
+from simulations.results.words import DASH
 
 
 @dataclass

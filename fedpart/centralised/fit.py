@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.centralised.reports import TrainingError, TrainingReport
+from fedpart.centralised.settings import TrainingSettings
 from fedpart.centralised.training import Training
 from fedpart.data.dataset import Examples, as_dataset
 from fedpart.data.splitting.chunks import given_chunks
 from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest
 from fedpart.task.task import Task
-from fedpart.training.settings import TrainingSettings
 from fedpart.training.state import Result
 
 __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpart.centralised.given import given_batch
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
+from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset, Examples
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
@@ -21,7 +22,6 @@ from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
 from fedpart.training.optimisers import weight_decays
-from fedpart.training.settings import TrainingSettings
 from fedpart.training.state import ModelState
 
 
@@ -92,8 +92,7 @@ class Training(ModelState):
             )
         self._losses = [0.0, 0.0]  # sum over the iterations since the last report, and their number
         self._index = 0  # steps within the iteration
-        shared = dataclasses.asdict(settings)
-        del shared["device"]
+        shared = settings.deciding()
         if settings.may_grow(self.stages):
             del shared["iterations"]
         shared["kinds"] = [type(settings.optimiser).__name__, type(settings.optimiser_psi).__name__]

@@ -40,7 +40,7 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         local, weighting = protocol.settings.local, protocol.settings.weighting
-        if protocol.settings.separate:
+        if protocol.settings.needs_each_update:
             raise ValueError(
                 "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
                 "trim and privacy out, or use execution: loop."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
@@ -21,8 +21,6 @@ from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, difference
-from fedpart.training.safeguards import check_feedback
-from fedpart.training.settings import FederationSettings
 from fedpart.updates.checks import validate
 from fedpart.updates.update import Update
 
@@ -49,7 +47,7 @@ class Protocol:
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
-        check_feedback(settings, self.method)
+        settings.check_feedback(self.method.held_out)
         self.task = self.method.prepare(task)
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
@@ -60,10 +58,7 @@ class Protocol:
             [count / settings.clients for count in self.assignment.counts],
             [size / self.partition.space.size for size in self.partition.sizes],
         )
-        shared = dataclasses.asdict(settings)
-        for rim in _RIM:
-            del shared[rim]
-        self.agreement = agreement(self.task, self.partition, shared, identity)
+        self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
         ]
@@ -163,5 +158,3 @@ class Protocol:
 
 
 _UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about
-# Where and how carefully a run is computed, not what: the server may change it on resuming.
-_RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout")

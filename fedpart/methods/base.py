@@ -19,7 +19,7 @@ from fedpart.registry import Registry
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
-from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.updates.update import Update, descend
 
@@ -54,9 +54,7 @@ class Method:
         """Chunk proportions that the method uses, given the configured ones."""
         return tuple(chunks)
 
-    def partition(
-        self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
-    ) -> Partition:
+    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
         """The parameters' partition, given the chunk proportions that the method uses."""
         space, u = task.parameter_space(len(chunks)), settings.parameters or chunks
         common: dict[str, Any] = {"defaults": settings.defaults, "seed": settings.seed}

@@ -11,7 +11,7 @@ from fedpart.parameters.partition import Partition
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
-from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("separate")
@@ -26,9 +26,7 @@ class Separate(Partitioned):
 
     federated = False
 
-    def partition(
-        self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
-    ) -> Partition:
+    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
         if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
             raise ValueError(
                 "Separate networks have no partitions within them; leave parameters, scheme, defaults away."

@@ -13,7 +13,7 @@ from fedpart.parameters.partition import Partition
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
-from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("validation")
@@ -44,9 +44,7 @@ class ValidationSet(Method):
             )
         return tuple(chunks)
 
-    def partition(
-        self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
-    ) -> Partition:
+    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
         return SeparateNetworks(task.parameter_space(1))
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from fedpart.training.settings import Settings, documented, setting
+
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
+@documented
+@dataclass(frozen=True, kw_only=True)
+class DecaySettings(Settings):
+    """Weight decay of partitioned parameters, see :func:`.weight_decays`."""
+
+    weight_decay: float = setting(0.0, "of the last partition, which is trained on all chunks", ge=0)
+    decay_scaling: Literal["reciprocal", "square_root", "none"] = setting(
+        "reciprocal",
+        "how weight decay grows with 1 / (share of chunks 1..k) for w_k: as it (I.1), its square root (I.4), "
+        "or not at all",
+    )
+
+
+@documented
 @dataclass(frozen=True)
-class SGDSettings:
+class SGDSettings(Settings):
     """Settings of torch's SGD."""
 
-    learning_rate: float = 5e-2
-    momentum: float = 0.0
+    learning_rate: float = setting(5e-2, "of the optimiser", gt=0)
+    momentum: float = setting(0.0, "of sgd", ge=0, lt=1)
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter; the decay is part of the gradient."""
@@ -27,13 +42,19 @@ class SGDSettings:
         )
 
 
+@documented
 @dataclass(frozen=True)
-class AdamSettings:
+class AdamSettings(Settings):
     """Settings of torch's Adam, bias-corrected."""
 
-    learning_rate: float = 1e-3
-    eps: float = 1e-8
-    betas: tuple[float, float] = (0.9, 0.999)
+    learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
+    eps: float = setting(1e-8, "Adam's epsilon", gt=0)
+    betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter; the decay is part of the gradient."""
@@ -49,6 +70,7 @@ class AdamSettings:
         }
 
 
+@documented
 @dataclass(frozen=True)
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay is apart from the gradient."""
@@ -162,22 +184,15 @@ class LocalSGD:
 
 
 def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:
-    """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (I.1, open point 6).
+    """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (App. I.1).
 
     Args:
-        weight_decay: in a network trained on all chunks.
+        weight_decay: in a network trained on all chunks, at least 0.
         shares: u_1..u_C of the data.
         scaling: ``reciprocal`` of the share of chunks 1..k (I.1), ``square_root`` of that (I.4), or ``none``.
 
     Returns:
         C numbers.
-
-    Raises:
-        ValueError: a decay below 0, or an unknown scaling.
     """
-    if not 0 <= weight_decay < math.inf:
-        raise ValueError(f"Weight decay is a number >= 0, got {weight_decay}.")
-    if scaling not in DECAY_POWERS:
-        raise ValueError(f"decay_scaling is one of {', '.join(DECAY_POWERS)}, got {scaling!r}.")
     power = DECAY_POWERS[scaling]
     return tuple(weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))

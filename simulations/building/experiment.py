@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
-import torch
-
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.centralised.fit import Training, TrainingSettings, check_psi
-from fedpart.data import SPLITS, angle_bins, check_shards, random_subset
+from fedpart.data import random_subset
 from fedpart.evidence.laplace import check_laplace, laplace_evidence
-from simulations.building.task import build_task, check_device, load_data
+from simulations.building.data import load_data, split_among_clients
+from simulations.building.task import build_task, check_device
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
-
-
-class RunError(RuntimeError):
-    """An experiment cannot go on, for a reason outside of its clients; one sentence."""
-
-
-class DiskFull(RunError):
-    """There is no room for what the experiment has found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,26 +114,3 @@ def build(config: Config) -> Experiment | TrainingExperiment:
         settings = replace(settings, max_examples=max(map(len, shards)))
     protocol = Protocol(task, settings, identity=config.identity())
     return Experiment(config, task, settings, protocol, shards, **held_out)
-
-
-def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
-    """One shard per client, by label or by angle bin.
-
-    Raises:
-        ValueError: the targets are not labels, or see ``check_shards``.
-    """
-    split = config.split
-    if split.by == "angle" and train.groups is not None:
-        groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
-    elif split.recipe == "iid" or not train.targets.is_floating_point():
-        groups = (
-            train.targets
-            if not train.targets.is_floating_point()
-            else torch.zeros(len(train), dtype=torch.int64)
-        )
-    else:
-        raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
-    shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
-    return [
-        train.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
-    ]

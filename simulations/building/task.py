@@ -1,9 +1,8 @@
-"""From a configuration to what every kind of experiment is built from: data and task."""
+"""From a configuration to the task: the model, its hyperparameters and how it computes."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,66 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.data import DATASETS, Dataset, Splits, load_splits, random_places, rotated
 from fedpart.hyperparameters import ConcreteMask, FixedMask
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
 from fedpart.task.likelihood import LIKELIHOODS, Likelihood
 from fedpart.task.psi_names import named_transforms
-from simulations.config.errors import check_options
 from simulations.config.load import Config
+from simulations.config.messages import check_options
 from simulations.config.sections import HyperparameterSection, MaskSection
 from simulations.folders.run_directory import STATE
 
 _TRANSFORMS: Registry[Any] = Registry("transform")
 _LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
-
-
-def load_data(config: Config, *, download: bool = True) -> Splits:
-    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
-
-    The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
-    nothing is fetched by a loader that takes that option.
-    """
-    if config.data_dir is None and config.data == "mnist":
-        raise FileNotFoundError(
-            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
-            "exists, an empty one to download into."
-        )
-    options = dict(config.data_options)
-    if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
-        options["download"] = False
-    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
-    points = {
-        "training": (splits.train, config.training_points),
-        "validation": (splits.validation, config.validation_points),
-        "test": (splits.test, config.test_points),
-    }
-    for name, (dataset, wanted) in points.items():
-        if wanted is not None and wanted > len(dataset):
-            raise ValueError(
-                f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
-                f"examples; use at most that many, or null for all."
-            )
-    whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
-    train, validation, test = (
-        _part(config, number, dataset, None if name == whole else wanted)
-        for number, (name, (dataset, wanted)) in enumerate(points.items())
-    )
-    return Splits(train, validation, test, splits.num_classes, splits.classes)
-
-
-def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
-    """The examples that are wanted, in memory; an image has the same angle whoever else is wanted."""
-    places = None if points is None else random_places(len(dataset), points, config.data_seed)
-    if config.rotated:
-        angle = math.radians(config.max_angle)
-        return rotated(
-            dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
-        )
-    chosen = dataset if places is None else dataset.subset(places)
-    return Dataset(chosen.inputs, chosen.targets, chosen.groups)
 
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:

@@ -15,7 +15,8 @@ from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
+from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
 from simulations.terminal.panel import panel
@@ -69,9 +70,10 @@ def compare(
     folder = out or Path("runs") / "-".join(("compare", *(stems if len(stems) == 1 else _shared(files))))
     loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
     configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
-    console = Console()
+    progress = Progress()
+    runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"the same command continues the comparison in {folder}", folder):
-        run_comparisons(configs, names, seeds, folder, jobs=jobs, progress=Progress(console), console=console)
+        run_comparisons(configs, names, seeds, folder, runner)
 
 
 def report(folder: Path, out: Path | None) -> None:
@@ -94,9 +96,10 @@ def select(
     given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
     chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
     config = load_config(_named(file, "select"), [*overrides, *chosen], TrainingConfig)
-    console = Console()
+    progress = Progress()
+    runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"the same command continues the selection in {folder}", folder):
-        run_selection(config, folder, jobs=jobs, progress=Progress(console), console=console)
+        run_selection(config, folder, runner)
 
 
 def bench(

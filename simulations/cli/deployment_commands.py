@@ -12,13 +12,13 @@ import typer
 
 from fedpart.flower.nodes import node_name
 from fedpart.training.files import kept
-from simulations.building.experiment import RunError
 from simulations.cli.commands import new_folder
 from simulations.cli.guards import interruptible
-from simulations.config.file import read_yaml
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
+from simulations.config.yaml_files import read_yaml
 from simulations.deployment.control import Control, Run
 from simulations.deployment.up import run_deployed
+from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import (
     CHECKPOINT,

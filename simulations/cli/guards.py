@@ -19,7 +19,7 @@ BAD_INPUT, FAILED = 2, 1
 def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
     from simulations.folders.run_directory import CONFIG
-    from simulations.running.runner import Interrupted
+    from simulations.running.signals import Interrupted
 
     try:
         yield
@@ -42,8 +42,8 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         out: the folder of results; None: one in ``runs/``.
     """
     from fedpart import ClientError, TrainingError
-    from simulations.building.experiment import RunError
     from simulations.config.load import ConfigError
+    from simulations.errors import RunError
 
     folder = out or Path("runs")
     try:

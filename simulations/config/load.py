@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simulations.config.base import Config, kind_of
+from simulations.config.centralised import EVIDENCE_NAMES, TrainingConfig
 from simulations.config.federated import ExperimentConfig
-from simulations.config.file import ConfigError, apply_override, read_extended
-from simulations.config.training import TrainingConfig
+from simulations.config.shared import Config
+from simulations.config.yaml_files import ConfigError, apply_override, read_extended
 
 __all__ = [
+    "EVIDENCE_NAMES",
     "AnyConfig",
     "Config",
     "ConfigError",
@@ -44,6 +45,11 @@ def load_config(
     """
     data, source = read_extended(Path(path))
     return with_overrides(data, overrides, source, kind)
+
+
+def kind_of(data: dict[str, Any]) -> type[Config]:
+    """The kind of experiment that plain data describe: centralised if they say how many iterations."""
+    return TrainingConfig if TrainingConfig.clock.total in data else ExperimentConfig
 
 
 def with_overrides(

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simulations.config.file import read_yaml
-from simulations.config.score import Score
+from simulations.config.yaml_files import read_yaml
 
 _FILE = Path(__file__).with_name("published.yaml")
 
@@ -20,12 +19,12 @@ class Published:
     Attributes:
         name: data set and training points, e.g. ``mnist-1.25k``.
         rounds: that the paper trains for.
-        accuracy: by method, validation accuracy and its standard error over four seeds; fractions.
+        accuracy: by method, ``mean`` and standard ``error`` on validation data over four seeds; fractions.
     """
 
     name: str
     rounds: int
-    accuracy: dict[str, Score]
+    accuracy: dict[str, dict[str, float]]
 
     @classmethod
     def of(cls, name: str) -> Published:
@@ -39,7 +38,8 @@ class Published:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
         found = dict(cells[name])
         rounds = found.pop("rounds")
-        return cls(name, rounds, {method: Score(m / 100, e / 100) for method, (m, e) in found.items()})
+        accuracy = {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in found.items()}
+        return cls(name, rounds, accuracy)
 
 
 @cache

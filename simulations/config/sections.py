@@ -1,152 +1,82 @@
-"""Sections of an experiment's configuration, each with its own keys, defaults and meaning."""
+"""Sections of a configuration: those that are no settings of the library, or group them in another way."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
+from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
+from fedpart.data import SPLITS
 from fedpart.hyperparameters import ConcreteMask
+from fedpart.training.optimisers import DecaySettings, OptimiserSettings
+from simulations.config.keys import Section, entry, section_of
+from simulations.config.messages import named
 
-PositiveNumber = Annotated[float, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """A group of keys; unknown ones are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class LocalSection(Section):
-    """How a client trains: SGD on its shard."""
-
-    learning_rate: float = Field(default=0.05, gt=0, description="of local SGD")
-    batch_size: int = Field(default=64, ge=1, description="examples per local step")
-    epochs: int = Field(default=1, ge=1, description="passes over the shard per round")
-    momentum: float = Field(default=0.0, ge=0, lt=1, description="of local SGD")
-    weight_decay: float = Field(default=0.0, ge=0, description="of local SGD, for the last partition")
-    decay_scaling: Literal["reciprocal", "square_root", "none"] = Field(
-        default="reciprocal", description="how weight decay grows with 1 / (share of chunks 1..k) for w_k"
-    )
-    psi_batch: Literal["shard"] | Annotated[int, Field(ge=1)] = Field(
-        default="shard",
-        description="examples behind a client's psi gradient: the whole shard, or a number drawn at random",
-    )
-
-
-class ClipSection(Section):
-    """Largest L2 norms of what a client uploads; what is longer is scaled down."""
-
-    weights: PositiveNumber | list[PositiveNumber] = Field(
-        description="of each partition's change: one number for all, or one per partition"
-    )
-    psi: PositiveNumber | None = Field(default=None, description="of the psi gradient; null: not clipped")
-
-
-class PrivacySection(Section):
-    """Differential privacy of clients; see docs/privacy.md."""
-
-    noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise over the sensitivity of all that a client uploads"
-    )
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="at which epsilon is reported")
-    randomness: Literal["system", "seed"] = Field(
-        default="system",
-        description="of noise and cohorts: the operating system's, or the seed's, which clients know: for "
-        "simulations that can be repeated",
-    )
-
-
-class AdamSection(Section):
-    """The server's Adam on averaged updates (torch's, bias-corrected)."""
-
-    learning_rate: float = Field(default=1e-3, gt=0, description="of the server's Adam")
-    eps: float = Field(default=1e-8, gt=0, description="Adam's epsilon")
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
-        default=(0.9, 0.999), description="Adam's decay of the first and second moment"
-    )
-
-
-class PsiAdamSection(AdamSection):
-    """The server's Adam on averaged psi gradients."""
-
-    learning_rate: float = Field(default=3e-3, gt=0, description="of the server's Adam on psi")
+Padding = Literal["zeros", "border", "reflection"]
 
 
 class SplitSection(Section):
     """How the training points are divided among the clients."""
 
-    recipe: str = Field(
-        default="per_label",
-        description="per_label: each label is spread over clients by a Dirichlet draw, sizes differ; "
-        "per_client: each client's label mixture is drawn, sizes equal; per_client_total: as per_client with "
-        "alpha shared by the labels; iid; or package.module:callable (groups, clients, alpha, seed)",
+    recipe: named(SPLITS) = entry(
+        "per_label",
+        "per_label: each label is spread over clients by a Dirichlet draw, sizes differ; per_client: each "
+        "client's label mixture is drawn, sizes equal; per_client_total: as per_client with alpha shared by "
+        "the labels; iid; or package.module:callable (groups, clients, alpha, seed)",
     )
-    alpha: float = Field(default=0.1, gt=0, description="Dirichlet concentration; small is skewed")
-    by: Literal["label", "angle"] = Field(
-        default="label", description="what is skewed: labels, or (rotated data) angle bins"
-    )
-    bins: int = Field(default=10, ge=1, description="number of angle bins")
+    alpha: float = entry(0.1, "Dirichlet concentration; small is skewed", gt=0)
+    by: Literal["label", "angle"] = entry("label", "what is skewed: labels, or (rotated data) angle bins")
+    bins: int = entry(10, "number of angle bins", ge=1)
 
 
 class AffineSection(Section):
     """Learned affine augmentation of images."""
 
-    family: Literal["minmax", "centred", "augerino", "lila"] = Field(
-        default="minmax",
-        description="14 numbers (minmax, or centred: centre and half-width) or 6 (augerino, lila)",
+    family: Literal["minmax", "centred", "augerino", "lila"] = entry(
+        "minmax", "14 numbers (minmax, or centred: centre and half-width) or 6 (augerino, lila)"
     )
-    initial: float | list[float] | None = Field(
-        default=None,
-        description="where the ranges start: half-widths around the identity (minmax, centred, lila), or raw "
-        "widths (augerino)",
+    initial: float | list[float] | None = entry(
+        None,
+        "where the ranges start: half-widths around the identity (minmax, centred, lila), or raw widths "
+        "(augerino)",
     )
-    align_corners: bool = Field(
-        default=True, description="whether coordinates -1 and 1 are pixel centres or edges"
-    )
-    padding: Literal["zeros", "border", "reflection"] = Field(
-        default="zeros", description="what lies outside of the image"
-    )
+    align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
+    padding: Padding = entry("zeros", "what lies outside of the image")
 
 
 class MaskSection(Section):
     """A mask over the numbers of an input: which of them the network sees, chosen or learned."""
 
-    kept: int | list[int] | None = Field(
-        default=None,
-        description="a fixed mask: how many of the first inputs are kept, or 0 or 1 for each; null: learned",
+    kept: int | list[int] | None = entry(
+        None, "a fixed mask: how many of the first inputs are kept, or 0 or 1 for each; null: learned"
     )
-    probability: float = Field(
-        default=0.5, gt=0, lt=1, description="of a learned mask: initial probability to keep each input"
-    )
-    temperature: float = Field(
-        default=inspect.signature(ConcreteMask).parameters["temperature"].default,
+    probability: float = entry(0.5, "of a learned mask: initial probability to keep each input", gt=0, lt=1)
+    temperature: float = entry(
+        inspect.signature(ConcreteMask).parameters["temperature"].default,
+        "of a learned mask's concrete relaxation",
         gt=0,
-        description="of a learned mask's concrete relaxation",
     )
 
 
 class DropoutSection(Section):
     """Learned (concrete) dropout inside the model, for builders that take `dropout` and `temperature`."""
 
-    rate: float = Field(
-        default=0.1, gt=0, lt=1, description="initial drop rate of every dropout layer, a fraction"
-    )
-    temperature: float = Field(default=0.1, gt=0, description="of the concrete relaxation")
+    rate: float = entry(0.1, "initial drop rate of every dropout layer, a fraction", gt=0, lt=1)
+    temperature: float = entry(0.1, "of the concrete relaxation", gt=0)
 
 
 class TransformSection(Section):
     """A learned input transform of your own; in short form just its ``package.module:callable``."""
 
-    use: str = Field(
-        description="package.module:callable, a HyperModule subclass or a function that returns one; it may "
-        "lie in the current folder"
+    use: str = entry(
+        ...,
+        "package.module:callable, a HyperModule subclass or a function that returns one; it may "
+        "lie in the current folder",
     )
-    name: str | None = Field(
-        default=None, description="its name in psi; default: its class's, e.g. color_shift"
-    )
-    options: dict[str, Any] = Field(default={}, description="keyword arguments of the callable")
+    name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
+    options: dict[str, Any] = entry({}, "keyword arguments of the callable")
 
     @model_validator(mode="before")
     @classmethod
@@ -168,21 +98,14 @@ class HyperparameterSection(Section):
     HyperModule layers inside a model of your own are learned without being named here.
     """
 
-    affine: AffineSection | None = Field(
-        default=AffineSection(), description="affine augmentation of images; null for none"
+    affine: AffineSection | None = entry(AffineSection(), "affine augmentation of images; null for none")
+    mask: MaskSection | None = entry(None, "mask over the inputs, chosen or learned; null for none")
+    dropout: DropoutSection | None = entry(DropoutSection(), "dropout layers of the model; null for none")
+    transforms: list[TransformSection] = entry(
+        [], "input transforms of your own, after the affine one and the mask"
     )
-    mask: MaskSection | None = Field(
-        default=None, description="mask over the inputs, chosen or learned; null for none"
-    )
-    dropout: DropoutSection | None = Field(
-        default=DropoutSection(), description="dropout layers of the model; null for none"
-    )
-    transforms: list[TransformSection] = Field(
-        default=[], description="input transforms of your own, after the affine one and the mask"
-    )
-    names: list[str] = Field(
-        default=[],
-        description="parameters of the model that are hyperparameters, by name, with * and ? as wildcards",
+    names: list[str] = entry(
+        [], "parameters of the model that are hyperparameters, by name, with * and ? as wildcards"
     )
 
     @model_validator(mode="before")
@@ -191,3 +114,46 @@ class HyperparameterSection(Section):
         if isinstance(value, str):
             value = [value]
         return {"affine": None, "transforms": value} if isinstance(value, list) else value
+
+
+class OptimiserSection(section_of(AdamSettings), section_of(SGDSettings, momentum="momentum")):
+    """An optimiser."""
+
+    name: Literal["adam", "adamw", "sgd"] = entry("adam", "adam, adamw or sgd")
+
+    @model_validator(mode="after")
+    def _no_idle_key(self) -> Self:
+        for name in ("betas", "eps") if self.name == "sgd" else ("momentum",):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{self.name} has no {name}; leave it out, or choose another optimiser")
+        self.settings()
+        return self
+
+    def settings(self) -> OptimiserSettings:
+        """The optimiser in the library's terms."""
+        if self.name == "sgd":
+            return SGDSettings(self.learning_rate, self.momentum)
+        kind = AdamWSettings if self.name == "adamw" else AdamSettings
+        return kind(self.learning_rate, self.eps, self.betas)
+
+
+class WeightOptimiserSection(section_of(DecaySettings), OptimiserSection):
+    """The optimiser of the weights, one state per partition, with their decay."""
+
+
+class ScheduleSection(
+    section_of(TrainingSettings, shape="schedule", final_rate="final_rate", iterations="schedule_iterations")
+):
+    """How the weights' learning rate changes over iterations."""
+
+
+class SelectSection(Section):
+    """What `fedpart select` compares by its evidence."""
+
+    key: str = entry("hyperparameters.mask.kept", "the key of this configuration that takes the values")
+    values: list[Any] = entry(..., "its values", min_length=1)
+    seeds: int = entry(1, "repetitions, with seed and data_seed + 0, 1, ...", ge=1)
+    laplace: bool = entry(
+        False, "also train plain networks, judged (with keep_best: stopped early) by diagonal Laplace"
+    )
+    laplace_every: int = entry(150, "iterations between a plain network's reports; each costs seconds", ge=1)

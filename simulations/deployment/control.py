@@ -36,8 +36,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 import fedpart
 from fedpart.flower.nodes import node_name
-from simulations.building.experiment import RunError
 from simulations.deployment.keys import CA, TOKEN
+from simulations.errors import RunError
 
 PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
 _APP = """\

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from fedpart.flower.nodes import node_name
-from simulations.building.experiment import RunError
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Run, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes, free_ports
 from simulations.deployment.programs import executor, superlink, supernode
+from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
-from simulations.running.desk import Interrupted
+from simulations.running.signals import Interrupted, caught_signals
 
 POLL_SECONDS = 0.5
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
@@ -143,13 +141,15 @@ def run_deployed(
     """
     out = out.absolute()
 
+    stopped: list[int] = []
+
     def unless_stopped() -> None:
         if stopped:
             raise Interrupted(stopped[0], f"round {len(read_metrics(out))}")
 
     with (
         tempfile.TemporaryDirectory(prefix="fedpart-") as private,
-        _signals() as stopped,
+        caught_signals(stopped),
         Federation(config.clients, Path(private), out / "logs", check=unless_stopped) as federation,
     ):
         unless_stopped()
@@ -197,19 +197,3 @@ def watch(federation: Federation, id: int, show: Callable[[str], None], stopped:
 
 def _follow(federation: Federation, id: int, show: Callable[[str], None]) -> None:
     Control(federation.address, federation.keys / "operator").follow(id, show)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of ending by them; numbers of those that came."""
-    came: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from fedpart import RoundReport
@@ -25,32 +26,14 @@ def metrics_line(report: Report) -> dict[str, Any]:
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example).
     """
-    line: dict[str, Any]
-    if isinstance(report, RoundReport):
-        line = {
-            "round": report.round,
-            "seconds": round(report.seconds, 4),
-            "train_loss": report.train_loss,
-            "upload_bytes": report.upload_bytes,
-            "download_bytes": report.download_bytes,
-            "cohort": report.cohort,
-            "skipped": report.skipped,
-            "refused": report.refused,
-            "replies": report.replies,
-            "stepped": report.stepped,
-        }
-        if report.epsilon is not None:
-            line["epsilon"] = report.epsilon
-    else:
-        line = {
-            "iteration": report.iteration,
-            "seconds": round(report.seconds, 4),
-            "train_loss": report.train_loss,
-            "lml": report.lml,
-        }
-    line["psi"] = {"raw": report.psi, "physical": report.physical}
-    if report.val_nll is not None:
-        line |= {"val_accuracy": report.val_accuracy, "val_nll": report.val_nll}
+    line = asdict(report)
+    line["seconds"] = round(report.seconds, 4)
+    line["psi"] = {"raw": line.pop("psi"), "physical": line.pop("physical")}
+    line.pop("stage", None)  # its end has scores of its own, which the runner adds
+    if report.val_nll is None:
+        del line["val_accuracy"], line["val_nll"]
+    if line.get("epsilon", 0.0) is None:
+        del line["epsilon"]
     plain: dict[str, Any] = finite(line)
     return plain
 

@@ -17,8 +17,9 @@ import yaml
 
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.state import ModelState
-from simulations.config.file import read_yaml
-from simulations.config.load import Config, ConfigError, ExperimentConfig, kind_of
+from simulations.config.load import Config, ExperimentConfig, kind_of
+from simulations.config.yaml_files import read_yaml
+from simulations.errors import ConfigError, DiskFull
 from simulations.folders.metrics import Report, finite, metrics_line
 from simulations.folders.run_images import Images, write_images
 
@@ -170,8 +171,6 @@ class RunDirectory:
             if metrics is not None:
                 with suppress(OSError):
                     metrics.close()
-            from simulations.building.experiment import DiskFull  # which is built on top of this module
-
             raise DiskFull(
                 f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
                 f"room, and continue the run with --resume {self.path}."

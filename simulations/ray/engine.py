@@ -13,7 +13,8 @@ from flwr.clientapp import ClientApp
 from fedpart import Federation, RoundReport
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.strategy import FedPart
-from simulations.building.experiment import Experiment, RunError
+from simulations.building.experiment import Experiment
+from simulations.errors import RunError
 from simulations.flower.config import run_config_of
 from simulations.ray.grid import RayGrid
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.folders.cell import differences
 from simulations.folders.run_directory import CONFIG, saved_config
-from simulations.running.fast_path import settled
+from simulations.running.precision import choose_precision
 
 
 def resumed_config(
@@ -24,10 +25,10 @@ def resumed_config(
 
     Raises:
         ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
-            of rounds or iterations and what does not decide the numbers (its ``rim``); names a difference.
+            of rounds or iterations and what does not decide the numbers; names a difference.
     """
     _saved(folder, kind)  # refuses what is no run of that kind before the file is read
-    wanted = settled(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
+    wanted = choose_precision(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
     return continued_config(folder, wanted, {override.partition("=")[0].strip() for override in overrides})
 
 
@@ -37,28 +38,25 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
     Args:
         folder: of the run.
         wanted: of the same kind, with a choice in place of ``precision: auto``.
-        given: keys that the user has named, which may change the ``rim``.
+        given: keys that the user has named, which may change where they do not decide the numbers.
 
     Raises:
         ConfigError: as :func:`resumed_config`.
     """
     saved, kind = _saved(folder, type(wanted)), type(wanted)
-    then, now = _flat(saved.resolved()), _flat(wanted.resolved())
-    total = saved.clock.total
+    total, decisive = saved.clock.total, saved.deciding("numbers")
     changes: dict[str, Any] = {}
-    for key in sorted(then.keys() | now.keys()):
-        if then.get(key) == now.get(key):
-            continue
-        if key.partition(".")[0] in saved.rim:
+    for key, then, now in differences(saved.resolved(), wanted.resolved()):
+        if key.partition(".")[0] not in decisive:
             if key in given and "." not in key:  # a file's value is not a wish to change it
-                changes[key] = now[key]
-        elif key == total and now[key] > then[key] and saved.may_grow:
-            changes[key] = now[key]
+                changes[key] = now
+        elif key == total and now > then and saved.may_grow:
+            changes[key] = now
         else:
             may = f"(only {total} may grow)" if saved.may_grow else f"(its {total} are part of its schedule)"
             raise ConfigError(
-                f"The run in {folder} has {key} = {then.get(key)!r}, not {now.get(key)!r}; resume it as it "
-                f"is {may}, or start a new run with --out."
+                f"The run in {folder} has {key} = {then!r}, not {now!r}; resume it as it is {may}, or start "
+                f"a new run with --out."
             )
     return kind.from_dict({**saved.resolved(), **changes})
 
@@ -71,13 +69,3 @@ def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
             f"--resume {folder}."
         )
     return saved
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -2,50 +2,76 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
-import subprocess
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import fedpart
-from fedpart import Federation, Protocol
+from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.engines.batches import count_held_out
-from simulations.building.experiment import Experiment
+from fedpart.randomness.streams import generator
+from simulations.building.experiment import Experiment, TrainingExperiment
+from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST
 
-_ROOT = Path(__file__).resolve().parents[2]
+Lines = Sequence[dict[str, Any]]
+"""Those of a run's ``metrics.jsonl``."""
 
 
 def summarise(
-    experiment: Experiment,
-    federation: Federation,
-    lines: Sequence[dict[str, Any]],
-    workers: int | None,
+    experiment: Experiment | TrainingExperiment,
+    state: Federation | Training,
+    lines: Lines,
+    workers: int | None = None,
 ) -> dict[str, Any]:
     """What a finished run amounts to.
 
     Args:
         experiment: what was run.
-        federation: its final state.
-        lines: every round's line of ``metrics.jsonl``.
-        workers: processes that ran the clients at last; None: not known.
+        state: its final state; of centralised training with ``keep_best`` the one with the largest evidence.
+        lines: of every round or report.
+        workers: processes that ran the clients of a federated run at last; None: not known.
 
     Returns:
-        ``method, engine, workers``,
-        ``execution, precision, channels_last, seed, rounds``; ``val_accuracy`` (last round) and
-        ``val_accuracy_last10`` (mean of the last 10 evaluations, or of ``val_evaluations_averaged`` if there
-        are fewer); ``test_accuracy``;
-        accuracies are fractions, None where there are no classes or no data. ``upload_ratio``: bytes sent
-        over the bytes that FedAvg sends for the same cohorts (all of them the full model);
+        ``method, seed, data_seed``; ``psi`` in physical units; ``seconds`` of all rounds or iterations;
+        ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
+        example, None or absent where there are no classes or no data.
+
+        Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
+        ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
+        ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``. ``upload_ratio``: bytes
+        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model);
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
-        on because the method scores by them. ``psi`` in physical units;
-        ``refused``: how often each category of refusal occurred; ``rounds_without_step``; with privacy
-        ``epsilon`` and ``delta``; ``seconds`` of all rounds; ``versions``; ``git_commit``.
+        on because the method scores by them. ``refused``: how often each category of refusal occurred;
+        ``rounds_without_step``; with privacy ``epsilon`` and ``delta``.
+
+        Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
+        examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
+        ``lml`` or ``laplace``); ``train_``, ``val_`` and ``test_accuracy`` and ``_nll`` of the full network,
+        where those on ``train`` are of the examples that its weights were trained on. ``subnetworks``: for
+        k = 1..C how many ``examples`` its weights were trained on, its scores on these (``train``), on the
+        ``next`` chunk (which they have not seen; None if there is none) and on ``test``; ``stages``: the test
+        scores at the end of each part of training, the last those of the final state.
     """
+    config = experiment.config
+    if isinstance(experiment, Experiment):
+        own = _federated(experiment, state, lines) | {"workers": workers}
+    else:
+        own = _centralised(experiment, state, lines)
+    return {
+        "method": config.method,
+        "seed": config.seed,
+        "data_seed": config.data_seed,
+        **own,
+        "psi": state.task.physical(state.psi),
+        "seconds": round(sum(line["seconds"] for line in lines), 3),
+        "config_hash": config.hash(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> dict[str, Any]:
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
     last = evaluations[-LAST:]
@@ -54,14 +80,10 @@ def summarise(
     upload = sum(line["upload_bytes"] for line in lines)
     model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
     return {
-        "method": config.method,
         "engine": config.engine,
-        "workers": workers,
         "execution": config.execution,
         "precision": config.precision,
         "channels_last": config.channels_last,
-        "seed": config.seed,
-        "data_seed": config.data_seed,
         "rounds": federation.round,
         "val_accuracy": last[-1] if last else None,
         "val_accuracy_last10": sum(last) / len(last) if last else None,
@@ -74,19 +96,14 @@ def summarise(
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
         "held_out_share": _held_out_share(experiment),
-        "psi": protocol.task.physical(federation.psi),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
         "refused": _refused(lines),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
         **_privacy(federation),
-        "seconds": round(sum(line["seconds"] for line in lines), 3),
-        "config_hash": config.hash(),
-        "versions": versions(),
-        "git_commit": git_commit(),
     }
 
 
-def _psi_numbers(protocol: Protocol, lines: Sequence[dict[str, Any]]) -> int:
+def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
     """How many numbers clients have sent for psi."""
     count = 0
     for line in lines:
@@ -101,7 +118,7 @@ def _held_out_share(experiment: Experiment) -> float:
     return sum(count_held_out(experiment.protocol.method.held_out, n) for n in sizes) / sum(sizes)
 
 
-def _refused(lines: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _refused(lines: Lines) -> dict[str, int]:
     counts = Counter[str]()
     for line in lines:
         counts.update(line.get("refused", {}))
@@ -115,30 +132,59 @@ def _privacy(federation: Federation) -> dict[str, float]:
     return {"epsilon": federation.privacy.epsilon(federation.round), "delta": privacy.delta}
 
 
-def versions() -> dict[str, str | None]:
-    """Versions of what computes the numbers; None for what is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "fedpart": fedpart.__version__}
-    for name in ("torch", "numpy", "flwr", "ray"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:
+    config, best, last = experiment.config, training.best, lines[-1]
+    reached = training.total if best is None else best.iteration
+    subnetworks = [
+        _subnetwork(training, k, _seen(training, k, reached), experiment.test)
+        for k in range(1, training.partition.chunks + 1)
+    ]
+    full = subnetworks[-1]
+    validation = _evaluate(training, experiment.validation)
+    stages = [
+        {"name": line["stage"], "iteration": line["iteration"]}
+        | {key: line[key] for key in ("test_accuracy", "test_nll")}
+        for line in lines
+        if "stage" in line
+    ]
+    name, end = training.stages[-1]
+    stages.append({"name": name, "iteration": end, **_flat({"test": full["test"]})})
+    return {
+        "iterations": config.iterations,
+        "lml": last["lml"] if best is None else best.lml,
+        "lml_iteration": last["iteration"] if best is None else best.iteration,
+        "evidence": config.evidence,
+        **_flat({"train": full["train"], "val": validation, "test": full["test"]}),
+        "subnetworks": subnetworks,
+        "stages": stages,
+    }
 
 
-def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from, with ``+changes`` where its files are others.
-
-    None if it runs from no checkout. Files that git does not track are not looked at.
-    """
-    try:
-        if Path(_git("rev-parse", "--show-toplevel")).resolve() != _ROOT:
-            return None  # installed inside of somebody else's repository
-        return _git("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")
-    except (OSError, subprocess.SubprocessError):  # no git, or no commit yet
-        return None
+def _seen(training: Training, k: int, iteration: int) -> int:
+    """The last of the chunks 1.. that subnetwork k's weights were trained on, as of ``iteration``."""
+    if training.partition.chunks == len(training.shares):
+        return k
+    steps = training.method.steps(
+        training.schedule, iteration, generator(training.seed, "iteration", iteration)
+    )
+    return max((step.last for step in steps if step.job.partition is not None), default=k)
 
 
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(_ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[str, Any]:
+    data = training.examples(1, seen)
+    unseen = None if seen == len(training.shares) else training.examples(seen + 1, seen + 1)
+    return {
+        "k": k,
+        "examples": len(data),
+        "train": training.evaluate(data, k),
+        "next": None if unseen is None else training.evaluate(unseen, k),
+        "test": _evaluate(training, test, k),
+    }
+
+
+def _evaluate(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:
+    return training.evaluate(dataset, k) if len(dataset) else {}
+
+
+def _flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:
+    return {f"{part}_{key}": found.get(key) for part, found in scores.items() for key in ("accuracy", "nll")}

@@ -12,41 +12,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import FrameType
 
-from simulations.building.experiment import RunError
-from simulations.running.runner import Interrupted, run_experiment
-from simulations.sweeps.cells import Cell, Failed, ends_all, in_words, outcome
+from simulations.errors import RunError
+from simulations.folders.cell import Cell
+from simulations.running.run import run_experiment
+from simulations.running.signals import Interrupted, caught_signals
+from simulations.sweeps.tally import Tally, in_words
 
 WATCH = "watch over the main process"
 """Name of a thread in every other process."""
 
 
-def complete_in_processes(
-    cells: Sequence[Cell], jobs: int, before: int, say: Callable[[str], None]
-) -> list[Failed]:
-    """Run unfinished cells, ``jobs`` at a time; those that failed.
+def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> None:
+    """Run unfinished cells, ``jobs`` at a time.
 
     Args:
         cells: what to run, in this order.
         jobs: processes at a time.
-        before: other cells, which were finished before.
-        say: tells a person how it goes on.
+        tally: counts those that end, and says how it goes on.
 
     Raises:
         Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
-        Exception: of a cell, where the others would fare no better (:func:`.ends_all`); the
+        Exception: of a cell, where the others would fare no better (:meth:`.Tally.ends_all`); the
             runs in progress have been stopped likewise.
     """
     # A server process that has imported torch once, and what else a run's first round imports, forks into a
     # fresh process for every cell.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.running.runner", "torch._dynamo", "numba"])
-    waiting, running, failures, done = list(cells), {}, [], 0
+    context.set_forkserver_preload(["simulations.running.run", "torch._dynamo", "numba"])
+    waiting, running = list(cells), {}
     stopped: list[int] = []
     ending: Exception | None = None
 
-    with _forwarded_signals(stopped, running, say):
+    with _forwarded_signals(stopped, running, tally.say):
         while running or (waiting and not stopped):
             while waiting and len(running) < jobs and not stopped:
                 cell = waiting.pop(0)
@@ -59,22 +57,19 @@ def complete_in_processes(
                 process, cell = running.pop(receiver)
                 error, trace = _answer(receiver, process)
                 if error is None:
-                    done += 1
-                    say(f"Finished {done} of {len(cells)}: {outcome(cell)}")
+                    tally.finished(cell)
                 elif stopped or ending is not None:
                     continue
-                elif ends_all(error, before + done + len(failures)):
+                elif tally.ends_all(error):
                     ending = error
                     waiting.clear()
                     _send(signal.SIGTERM, running)
                 else:
-                    failures.append(Failed(cell, in_words(error), trace))
-                    say(f"Failed: {cell.name}: {in_words(error)}")
+                    tally.failed(cell, error, trace)
     if ending is not None:
         raise ending
     if stopped:
-        raise Interrupted(stopped[0], f"{done} of {len(cells)} runs")
-    return failures
+        raise Interrupted(stopped[0], f"{tally.done} of {len(cells)} runs")
 
 
 def _work(cell: Cell, answer: Connection) -> None:
@@ -137,22 +132,15 @@ def _forwarded_signals(
     stopped: list[int], running: dict[Connection, tuple[BaseProcess, Cell]], say: Callable[[str], None]
 ) -> Iterator[None]:
     """SIGINT and SIGTERM end the runs in progress after their step; a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not stopped:
+    def stop() -> None:
+        if len(stopped) == 1:
             say("Stopping the runs in progress (once more to stop at once).")
-        stopped.append(number)
         _send(signal.SIGTERM, running)  # the second one ends them at once
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except BaseException:
-        _send(signal.SIGTERM, running)
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with caught_signals(stopped, stop):
+        try:
+            yield
+        except BaseException:
+            _send(signal.SIGTERM, running)
+            raise

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from simulations.building.experiment import RunError, build
-from simulations.config.load import ConfigError, TrainingConfig
+from simulations.building.experiment import build
+from simulations.config.load import TrainingConfig
+from simulations.config.yaml_files import apply_override
+from simulations.errors import ConfigError
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
 from simulations.results.selection import Column, Selection
-from simulations.running.fast_path import settled
-from simulations.running.runner import run_experiment
-from simulations.sweeps.cells import Cell, Runner, complete, say
-from simulations.sweeps.laplace_cells import laplace_twin
-from simulations.terminal.progress import Progress
+from simulations.running.precision import choose_precision
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.tally import SweepIncomplete
 
 # Keys whose values have no evidences that can be compared, and why.
 _EXAMPLES = (
@@ -30,15 +30,6 @@ _INCOMPARABLE = {
     **dict.fromkeys(_EXAMPLES, "each is of other examples"),
     **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
 }
-
-
-class SelectionIncomplete(RunError):
-    """Some runs have no result; all others are in ``selection``, and on the disk."""
-
-    def __init__(self, selection: Selection, runs: int) -> None:
-        head = f"{len(selection.failures)} of {runs} runs failed; the same command runs them again."
-        super().__init__("\n".join([head, *(f"{name}: {error}" for name, error in selection.failures)]))
-        self.selection = selection
 
 
 def plan(config: TrainingConfig, out: Path) -> list[Cell]:
@@ -70,22 +61,15 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     for i in range(section.seeds):
         seeds = {"seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
-            changed = _with_value(base | seeds, section.key, value)
+            changed = copy.deepcopy(base | seeds)
+            apply_override(changed, f"{section.key}={json.dumps(value)}")
             own = TrainingConfig.from_dict(changed, f"select.key {section.key} with the value {value!r}")
             name = f"{section.key.rpartition('.')[2]} {value}, seed {own.seed}"
             cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
     return cells
 
 
-def run_selection(
-    config: TrainingConfig,
-    out: str | Path,
-    *,
-    jobs: int = 1,
-    run: Runner = run_experiment,
-    progress: Progress | None = None,
-    console: Console | None = None,
-) -> Selection:
+def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | None = None) -> Selection:
     """Train with every value, then print and write which one the evidence prefers.
 
     ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
@@ -95,23 +79,21 @@ def run_selection(
     Args:
         config: with its ``select`` section; see :func:`plan`.
         out: the selection's folder.
-        jobs: processes that train at a time.
-        run: what runs a cell in this process; called like :func:`.run_experiment`.
-        progress: shows the runs of this process on a terminal; None shows nothing of them.
-        console: where the table goes; standard output if not given.
+        runner: how cells are run and shown; one after another if not given.
 
     Raises:
-        SelectionIncomplete: some runs failed; raised at the end, when everything else is written.
+        SweepIncomplete: some runs failed, and ``found`` is the selection among the others; raised at the end,
+            when everything else is written.
         ConfigError: see :func:`plan`; or a value's runs could not be set up.
         Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
-    out, console = Path(out), console or Console()
-    config = settled(config, out, progress)
+    out, runner = Path(out), runner or CellRunner()
+    config = choose_precision(config, out, runner.progress)
     cells = plan(config, out)
     assert config.select is not None
     twins = []
     if config.select.laplace:
-        twins = [laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
+        twins = [_laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
     for source, group in (("", cells), ("select.laplace: ", twins)):
         todo: dict[Path, Cell] = {}  # the first of each value
         for cell in group:
@@ -119,7 +101,7 @@ def run_selection(
                 todo.setdefault(cell.folder.parent, cell)
         for cell in todo.values():
             _check(cell, source or f"{cell.name}: ")
-    failed = complete([*cells, *twins], run=run, jobs=jobs, progress=progress, console=console)
+    failed = runner.complete([*cells, *twins])
     columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
         columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
@@ -128,11 +110,30 @@ def run_selection(
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
     files = [out / "summary.json", out / "select.csv", plot_selection(selection, out)]
-    console.print(selection.table())
-    say(console, f"Numbers and picture: {', '.join(str(file) for file in files if file is not None)}")
+    runner.console.print(selection.table())
+    runner.say(f"Numbers and picture: {', '.join(str(file) for file in files if file is not None)}")
     if failures:
-        raise SelectionIncomplete(selection, len(cells) + len(twins))
+        sentences = [f"{name}: {error}" for name, error in failures]
+        raise SweepIncomplete(selection, sentences, len(failures), len(cells) + len(twins))
     return selection
+
+
+def _laplace_twin(cell: Cell, every: int, out: Path) -> Cell:
+    """A cell's plain network (App. I.4): same model, data, seeds and optimiser, one partition on all data.
+
+    Args:
+        cell: of the selection.
+        every: iterations from one fit of the diagonal Laplace evidence to the next.
+        out: the selection's folder.
+    """
+    config = cell.config.resolved() | {
+        "method": "none",
+        "method_options": {"none": {"augment": True}},
+        "evidence": "laplace",
+        "evaluate_every": every,
+    }
+    folder = out / "laplace" / cell.folder.relative_to(out)
+    return Cell(f"{cell.name}, plain", TrainingConfig.from_dict(config), folder)
 
 
 def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
@@ -158,19 +159,6 @@ def _check(cell: Cell, source: str) -> None:
             f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
             f"or evidence: laplace."
         )
-
-
-def _with_value(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy of nested ``data`` with ``value`` at ``a.b.c``."""
-    changed = copy.deepcopy(data)
-    *parents, last = key.split(".")
-    section = changed
-    for parent in parents:
-        if not isinstance(section.get(parent), dict):
-            section[parent] = {}
-        section = section[parent]
-    section[last] = value
-    return changed
 
 
 def _folder(value: Any) -> str:

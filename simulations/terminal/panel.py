@@ -11,10 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.evidence import NAMES
-from simulations.results.curves import byte_text
-from simulations.results.psi_parts import PsiParts, kept, rotation
-from simulations.terminal.progress import compact
+from simulations.config.load import EVIDENCE_NAMES
+from simulations.results.psi_parts import PsiParts, compact, kept, rotation
+from simulations.results.words import byte_text
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
@@ -127,7 +126,8 @@ def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
     rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
     if summary["lml"] is not None:
-        name, at = NAMES[summary.get("evidence", "lml")], f"at iteration {summary['lml_iteration']:,}"
+        name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
+        at = f"at iteration {summary['lml_iteration']:,}"
         rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
     parts = summary["subnetworks"]
     if len(parts) > 1 and all(part["test"] for part in parts):

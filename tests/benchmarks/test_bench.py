@@ -24,7 +24,7 @@ from benchmarks.rounds.rows import Row, Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from simulations.building.experiment import RunError
+from simulations.errors import RunError
 
 TINY = Workload(
     "tiny",

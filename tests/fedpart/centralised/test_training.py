@@ -558,7 +558,7 @@ BAD = [
     ({"optimiser_psi": torch.optim.Adam}, r"optimiser_psi is one of SGDSettings"),
     ({"iterations": 0}, "iterations is at least 1"),
     ({"final_rate": 0.0}, "final_rate is"),
-    ({"weight_decay": -1.0}, "Weight decay is"),
+    ({"weight_decay": -1.0}, "weight_decay is at least 0, got -1.0"),
     ({"decay_scaling": "x"}, "decay_scaling is one of"),
     ({"schedule": "x"}, "schedule is one of"),
     (

@@ -90,7 +90,7 @@ def test_equal_sizes_to_within_one(name, clients):
 
 
 def test_per_label_sizes_differ_and_nobody_is_empty():
-    # 1,250 points at alpha 0.1 would leave about 5 of 100 clients empty (open point 5).
+    # 1,250 points at alpha 0.1 would leave about 5 of 100 clients empty, of which the paper says nothing.
     for seed in range(10):
         sizes = [len(shard) for shard in SPLITS["per_label"](LABELS[:1250], 100, 0.1, seed)]
         assert min(sizes) >= 1 and max(sizes) > 25

@@ -7,7 +7,7 @@ from tiny import tiny
 from fedpart import Federation
 from simulations.building.experiment import build
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 
 def test_the_last_rounds_are_evaluated_on_all_validation_data(tmp_path):

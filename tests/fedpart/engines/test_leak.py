@@ -16,7 +16,7 @@ def train(network, data, momentum=0.0, weight_decay=0.0, **changes):
     task = Task(network, transforms=[augmentation()], samples=2)
     local = LocalSettings(learning_rate=0.3, batch_size=4, momentum=momentum, weight_decay=weight_decay)
     fixed = settings(
-        len(data), chunks=(0.4, 0.3, 0.3), cohort=7, local=local, server_psi=AdamSettings(0.0), **changes
+        len(data), chunks=(0.4, 0.3, 0.3), cohort=7, local=local, server_psi=AdamSettings(1e-30), **changes
     )
     federation = Recorder(Protocol(task, fixed))
     LocalEngine(federation, data).run(ROUNDS)
@@ -55,7 +55,7 @@ def test_even_a_failing_chunk_k_client_changes_no_earlier_partition():
     runs = []
     for broken in (False, True):
         fixed = settings(
-            len(data), chunks=(0.4, 0.3, 0.3), server_psi=AdamSettings(0.0), on_client_error="skip"
+            len(data), chunks=(0.4, 0.3, 0.3), server_psi=AdamSettings(1e-30), on_client_error="skip"
         )
         federation = Recorder(Protocol(task, fixed))
         last = next(client for client in range(len(data)) if federation.protocol.chunk(client) == 3)

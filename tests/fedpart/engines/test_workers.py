@@ -22,7 +22,7 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.workers import in_flight
 from fedpart.models import digits_cnn
 from simulations.folders.run_directory import saved_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8, 11, 4, 3]

@@ -185,9 +185,17 @@ def test_a_learned_psi_needs_a_norm():
         Federation(protocol(clip=ClipSettings(1.0)))
 
 
-@pytest.mark.parametrize(("z", "delta"), [(0.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
-def test_privacy_settings_that_make_no_sense(z, delta):
-    with pytest.raises(ValueError, match="Privacy needs noise_multiplier > 0 and 0 < delta < 1"):
+@pytest.mark.parametrize(
+    ("z", "delta", "says"),
+    [
+        (0.0, 1e-5, "noise_multiplier is above 0, got 0.0"),
+        (math.nan, 1e-5, "noise_multiplier is finite and above 0, got nan"),
+        (1.0, 0.0, "delta is above 0 and below 1, got 0.0"),
+        (1.0, 1.0, "delta is above 0 and below 1, got 1.0"),
+    ],
+)
+def test_privacy_settings_that_make_no_sense(z, delta, says):
+    with pytest.raises(ValueError, match=says):
         PrivacySettings(z, delta)
 
 

@@ -11,10 +11,10 @@ from malformed import EXECUTED, objects
 from tiny import tiny
 
 import fedpart
-from simulations.building.experiment import RunError
 from simulations.config.load import ConfigError
+from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
 WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "flower").glob("*.py")]

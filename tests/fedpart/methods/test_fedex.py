@@ -17,11 +17,11 @@ from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protoco
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
+from fedpart.federated.safeguards import ClipSettings
 from fedpart.federated.wire import decode_update, encode_update
 from fedpart.task.held_out import HeldOutScore as Score
-from fedpart.training.safeguards import ClipSettings
 from simulations.config.load import ConfigError
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
 RATES = [0.05, 0.1, 0.3]

@@ -7,9 +7,9 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedpart import ConcreteDropout, NodePartition, ParameterSpace, Protocol, Task
+from fedpart.federated.settings import FederationSettings
 from fedpart.models import digits_cnn, mnist_cnn
 from fedpart.parameters.nodes import unit_assignments
-from fedpart.training.settings import FederationSettings
 
 U = (0.7, 0.2, 0.1)
 

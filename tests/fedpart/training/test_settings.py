@@ -1,72 +1,67 @@
-"""Settings that make no sense are refused in a sentence that says what to change."""
+"""A setting says its default, range and meaning once."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
 
 import pytest
-from problems import chain_net, settings
 
-from fedpart import FederationSettings, LocalSettings, Protocol, Task
+from fedpart import AdamSettings, AdamWSettings, FederationSettings, SGDSettings
+from fedpart.training.settings import Settings, documented, setting
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"chunks": (0.5, 0.4)}, r"chunk proportions must sum to 1, but \[0.5, 0.4\] sums to 0.9"),
-        ({"chunks": (0.5, 0.5, 0.0)}, "must be positive"),
-        ({"chunks": (1.5, -0.5)}, "must be positive"),
-        ({"chunks": ()}, "between 1 and 255"),
-        ({"chunks": [1 / 256] * 256}, "between 1 and 255 chunk proportions, got 256"),
-        ({"parameters": (0.5, 0.5)}, "3 chunk proportions but 2 parameter proportions"),
-        ({"parameters": (0.5, 0.3, 0.3)}, "parameter proportions must sum to 1"),
-        ({"cohort": 0}, r"between 1 and the number of clients \(8\), got 0"),
-        ({"cohort": 9}, r"between 1 and the number of clients \(8\), got 9"),
-        ({"weighting": "size"}, "weighting is one of examples or uniform, got 'size'"),
-        ({"non_contributors": "drop"}, "non_contributors is one of ignore or zero, got 'drop'"),
-        ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
-    ],
-)
-def test_a_federation_is_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        settings(8, **changes)
+@documented
+@dataclass(frozen=True)
+class Oven(Settings):
+    """What bread needs."""
+
+    shelf: int = setting(description="from below", ge=1, le=4)
+    heat: float = setting(220.0, "degrees Celsius", gt=0)
+    fan: Literal["off", "slow", "fast"] = setting("off", "its speed", decides="course")
+    name: str | None = setting(None, "for the display", decides="nothing")
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"batch_size": 0}, "batch_size >= 1"),
-        ({"epochs": 0}, "epochs >= 1"),
-        ({"learning_rate": 0.0}, "learning_rate > 0"),
-        ({"learning_rate": float("nan")}, "learning_rate > 0"),
-        ({"learning_rate": float("inf")}, "learning_rate > 0"),
-        ({"psi_batch": "all"}, "psi_batch is 'shard' or a number of examples, got 'all'"),
-        ({"psi_batch": 0}, "psi_batch is 'shard' or a number of examples, got 0"),
+        ({"shelf": 0}, "shelf is at least 1 and at most 4, got 0"),
+        ({"shelf": 5}, "shelf is at least 1 and at most 4, got 5"),
+        ({"heat": 0.0}, "heat is above 0, got 0.0"),
+        ({"heat": math.nan}, "heat is finite and above 0, got nan"),
+        ({"heat": math.inf}, "heat is finite and above 0, got inf"),
+        ({"fan": "on"}, "fan is one of off, slow or fast, got 'on'"),
     ],
 )
-def test_local_training_is_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        LocalSettings(**changes)
+def test_what_is_out_of_range_is_refused_by_its_name(changes, says):
+    with pytest.raises(ValueError, match=f"^{says}\\.$"):
+        Oven(**{"shelf": 1, **changes})
+    assert Oven(4, 1e-9).heat == 1e-9
+
+
+def test_only_what_decides_numbers_must_be_agreed_on():
+    assert Oven(2, fan="slow", name="left").deciding() == {"shelf": 2, "heat": 220.0}
+    shared = FederationSettings(clients=10).deciding()
+    assert shared["server"] == {"learning_rate": 1e-3, "eps": 1e-8, "betas": (0.9, 0.999)}
+    kept = {"device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout"}
+    assert not kept & shared.keys()
+
+
+def test_the_docstring_lists_the_fields():
+    assert Oven.__doc__.splitlines()[0] == "What bread needs."
+    assert "    heat: degrees Celsius." in Oven.__doc__
+    assert "    cohort: clients per round" in FederationSettings.__doc__
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("make", "says"),
     [
-        ({"method": "partitoned"}, "Unknown method 'partitoned': did you mean 'partitioned'"),
-        ({"method": "nowhere:Method"}, "'nowhere:Method' cannot be imported .*PYTHONPATH"),
-        ({"method": "fedpart.methods:Nothing"}, "cannot be imported"),
-        ({"method_options": {"augmented": True}, "method": "fedavg"}, r"augmented.*options are \(augment"),
-        ({"method_options": {"augment": True}}, r"'partitioned' does not take the options .*augment"),
-        ({"chunks": (0.25,) * 4, "clients": 3, "cohort": 2}, "3 clients for 4 chunks"),
-        ({"scheme": "rows"}, "Unknown partitioning scheme 'rows'"),
-        ({"defaults": "random"}, "Unknown default values 'random'"),
-        ({"parameters": (0.9994, 0.0003, 0.0003)}, "Partition 2 of 3 is empty in the whole model"),
-        ({"method": "augerino"}, "No transform of the task has widths"),
+        (lambda: SGDSettings(0.0), "learning_rate is above 0"),
+        (lambda: SGDSettings(momentum=1.0), "momentum is at least 0 and below 1"),
+        (lambda: AdamSettings(-1.0), "learning_rate is above 0"),
+        (lambda: AdamWSettings(eps=0.0), "eps is above 0"),
+        (lambda: AdamSettings(betas=(0.9, 1.0)), r"betas are two numbers.*got \(0.9, 1.0\)"),
     ],
 )
-def test_a_protocol_is_refused(changes, says):
-    clients = changes.pop("clients", 8)
+def test_optimisers_that_make_no_sense(make, says):
     with pytest.raises(ValueError, match=says):
-        Protocol(Task(chain_net()), settings(clients, **changes))
-
-
-def test_proportions_are_kept_as_numbers_whatever_they_came_as():
-    given = FederationSettings(clients=4, cohort=2, chunks=[1], parameters=["1"])
-    assert given.chunks == given.parameters == (1.0,)
-    assert type(given.chunks[0]) is float
+        make()

@@ -7,8 +7,17 @@ import pytest
 import yaml
 from places import CONFIGS
 
-from simulations.config.file import read_extended
-from simulations.config.load import ConfigError, ExperimentConfig, kind_of, load_config
+from fedpart import FederationSettings, TrainingSettings
+from simulations.config.keys import keys_of
+from simulations.config.load import (
+    Config,
+    ConfigError,
+    ExperimentConfig,
+    TrainingConfig,
+    kind_of,
+    load_config,
+)
+from simulations.config.yaml_files import read_extended
 
 
 def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
@@ -208,10 +217,42 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
         return other.hash() == base.hash(), other.identity() == base.identity()
 
     assert hashes(engine="ray", workers=2, data_dir="/elsewhere", checkpoint_every=3) == (True, True)
+    assert hashes(device="cuda", on_client_error="skip", max_examples=9, min_replies=2) == (True, True)
     assert hashes(rounds=3) == (False, True)
     assert hashes(seed=3) == (False, True)  # the protocol knows the seed by itself
     assert hashes(data_seed=3) == (False, False)
     assert hashes(training_points=300) == (False, False)
+
+
+def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing() -> None:
+    course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
+    nothing = {
+        *("checkpoint_every", "data_dir", "node_timeout", "published"),
+        *("ray_address", "round_timeout", "workers"),
+    }
+    config = ExperimentConfig()
+    assert config.deciding("course").keys() == course
+    assert config.deciding("nothing").keys() == nothing
+    assert config.deciding("numbers").keys() == config.resolved().keys() - course - nothing
+    assert TrainingConfig().deciding("nothing").keys() == {"checkpoint_every", "data_dir", "select"}
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"), [(ExperimentConfig, FederationSettings), (TrainingConfig, TrainingSettings)]
+)
+def test_a_setting_is_the_same_in_yaml_and_python(config: type[Config], settings: type) -> None:
+    """Default, range, meaning and what it decides; apart from what YAML groups in another way."""
+    grouped = {"method_options", "optimiser", "optimiser_psi", "schedule", "max_examples", "on_client_error"}
+    fields = keys_of(settings)
+    shared = fields.keys() & config.model_fields.keys() - grouped
+    assert len(shared) >= 12
+    for name in shared:
+        here, there = config.model_fields[name], fields[name]
+        assert (here.default, here.metadata, here.description) == (
+            *(there.default, there.metadata, there.description),
+        ), name
+        assert here.json_schema_extra == there.json_schema_extra, name
+    assert config().settings() == settings()
 
 
 def test_a_configuration_does_not_change() -> None:

@@ -14,12 +14,12 @@ import torch
 from places import CONFIGS, DATA
 
 from fedpart.data import Dataset, Splits, load_splits
-from simulations.building import task as building
-from simulations.config.file import read_extended
+from simulations.building import data as building
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
+from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import read_metrics, saved_config
-from simulations.running import fast_path
-from simulations.running.runner import run_experiment
+from simulations.running import precision
+from simulations.running.run import run_experiment
 from simulations.sweeps.select import run_selection
 
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
@@ -46,7 +46,7 @@ def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return splits_of(name, json.dumps(options))
 
     monkeypatch.setattr(building, "load_splits", load)
-    monkeypatch.setattr(fast_path, "REPEATS", 1)
+    monkeypatch.setattr(precision, "REPEATS", 1)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))

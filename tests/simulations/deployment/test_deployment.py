@@ -16,9 +16,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import simulations.cli.deployment
-import simulations.flower.server
+import simulations.running.server_app
 from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
-from simulations.building.experiment import RunError
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -26,10 +25,11 @@ from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
 from simulations.deployment.programs import supernode
 from simulations.deployment.up import Federation, watch
+from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import STATE, RunDirectory
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
 PATIENCE = 600  # seconds, for what takes a few where nothing else runs
@@ -217,7 +217,7 @@ def test_a_serverapp_refuses_to_continue_with_another_configuration(tmp_path):
     other = ExperimentConfig.from_dict({**CONFIG, "chunks": [0.7, 0.3]})
     context = Context(0, 0, {}, RecordDict(), deployed_run_config(other, tmp_path, True))
     with pytest.raises(ConfigError, match=r"has chunks = .*0\.5.*, not .*0\.7.*resume it as it is"):
-        simulations.flower.server.main(InProcessGrid(None, 0), context)
+        simulations.running.server_app.main(InProcessGrid(None, 0), context)
 
 
 def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):

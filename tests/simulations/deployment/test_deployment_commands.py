@@ -13,7 +13,7 @@ from simulations.cli.experiments import app
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Run
 from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 1, "evaluate_every": 1, "engine": "local"}
 WHY = "ServerApp failed with exception: the reason."

@@ -18,8 +18,9 @@ from places import ROOT
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
-from simulations.building.experiment import RunError, build
+from simulations.building.experiment import build
 from simulations.config.load import ConfigError
+from simulations.errors import RunError
 from simulations.folders.run_directory import (
     CHECKPOINT,
     SUMMARY,
@@ -28,9 +29,9 @@ from simulations.folders.run_directory import (
     read_summary,
     saved_config,
 )
+from simulations.folders.versions import git_commit
 from simulations.running.resume import resumed_config
-from simulations.running.runner import run_experiment
-from simulations.running.summary import git_commit
+from simulations.running.run import run_experiment
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +285,7 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     (root / "inner").mkdir(parents=True)
-    monkeypatch.setattr("simulations.running.summary._ROOT", root)
+    monkeypatch.setattr("simulations.folders.versions._ROOT", root)
     git("init")
     (root / "file").write_text("before")
     assert git_commit() is None  # there is no commit yet
@@ -296,5 +297,5 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
     assert git_commit() == commit
     (root / "file").write_text("changed")
     assert git_commit() == f"{commit}+changes"
-    monkeypatch.setattr("simulations.running.summary._ROOT", root / "inner")  # another project's repository
+    monkeypatch.setattr("simulations.folders.versions._ROOT", root / "inner")  # another project's repository
     assert git_commit() is None

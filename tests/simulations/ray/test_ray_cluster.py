@@ -9,9 +9,9 @@ from tiny import tiny
 
 from fedpart import Federation
 from fedpart.flower.strategy import FedPart
-from simulations.building.experiment import RunError
+from simulations.errors import RunError
 from simulations.ray.grid import RayGrid
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 import ray  # isort: skip  (after the environment is set)
 from ray.cluster_utils import Cluster  # isort: skip

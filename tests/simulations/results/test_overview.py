@@ -10,12 +10,14 @@ from fake_runs import small_config, write_run
 from rich.console import Console
 from typer.testing import CliRunner
 
-from simulations.building.experiment import RunError
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
-from simulations.config.score import Score
-from simulations.sweeps.compare import ComparisonIncomplete, run_comparison, run_comparisons
+from simulations.errors import RunError
+from simulations.results.estimate import Estimate
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.tally import SweepIncomplete
 
 METHODS = ("fedavg", "partitioned")
 SIZES = {"mnist_1250": small_config(published="mnist-1.25k"), "own": small_config(training_points=200)}
@@ -28,17 +30,19 @@ def run(config, out, **_):
 def compare(out, configs, runner=run, seeds=2):
     stream = io.StringIO()
     try:
-        return run_comparisons(
-            configs, METHODS, seeds, out, run=runner, console=Console(file=stream, width=80)
-        )
+        shown = CellRunner(run=runner, console=Console(file=stream, width=80))
+        return run_comparisons(configs, METHODS, seeds, out, shown)
     finally:
         compare.printed = stream.getvalue()
 
 
 def test_the_table_4_of_the_paper():
     cell = Published.of("rotcifar10-45k")
-    assert cell.rounds == 5000 and cell.accuracy["partitioned"] == Score(pytest.approx(0.606), 0.002)
-    assert Published.of("mnist-1.25k").accuracy["augerino"] == Score(pytest.approx(0.942), 0.005)
+    assert cell.rounds == 5000 and cell.accuracy["partitioned"] == {
+        "mean": pytest.approx(0.606),
+        "error": 0.002,
+    }
+    assert Published.of("mnist-1.25k").accuracy["augerino"] == {"mean": pytest.approx(0.942), "error": 0.005}
     with pytest.raises(ConfigError, match=r"published: .* no cell 'mnist-1k'; its cells are mnist-1.25k, "):
         ExperimentConfig.from_dict({"published": "mnist-1k"})
 
@@ -49,16 +53,13 @@ def test_naming_the_paper_changes_no_number():
 
 
 def test_a_difference_in_standard_errors():
-    assert Score(0.95, 0.003).difference(Score(0.97, 0.004)) == pytest.approx(-4.0)
-    assert Score(0.95, None).difference(Score(0.97, 0.004)) is None  # one seed
-    assert Score(0.95, 0.0).difference(Score(0.97, 0.0)) is None
+    assert Estimate(0.95, 0.003).difference(Estimate(0.97, 0.004)) == pytest.approx(-4.0)
+    assert Estimate(0.95, None).difference(Estimate(0.97, 0.004)) is None  # one seed
+    assert Estimate(0.95, 0.0).difference(Estimate(0.97, 0.0)) is None
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path):
-    stream = io.StringIO()
-    comparison = run_comparison(
-        SIZES["mnist_1250"], METHODS, 2, tmp_path, run=run, console=Console(file=stream, width=80)
-    )
+    comparison = compare(tmp_path, {"": SIZES["mnist_1250"]})[""]
     # 0.90 and 0.92: mean 0.91, standard error 0.01; the paper has 95.4 +- 0.1
     difference = (0.91 - 0.954) / math.hypot(0.01, 0.001)
     assert comparison.difference(comparison.rows[0]) == pytest.approx(difference)
@@ -66,7 +67,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path):
         f"| fedavg | 91.00 ± 1.00 | 95.4 ± 0.1 | {difference:+.1f} | 91.00 ± 1.00 |"
         in (tmp_path / "comparison.md").read_text()
     )
-    assert "95.4 ± 0.1" in stream.getvalue() and max(map(len, stream.getvalue().splitlines()[2:-1])) <= 80
+    assert "95.4 ± 0.1" in compare.printed and max(map(len, compare.printed.splitlines()[2:-1])) <= 80
     found = json.loads((tmp_path / "comparison.json").read_text())
     assert found["published"]["accuracy"]["fedavg"]["mean"] == pytest.approx(0.954)
     with (tmp_path / "comparison.csv").open() as file:
@@ -132,7 +133,7 @@ def test_what_failed_is_named_with_its_configuration(tmp_path):
             raise RunError("No.")
         return run(config, out, **options)
 
-    with pytest.raises(ComparisonIncomplete, match="2 of 8 runs failed") as caught:
+    with pytest.raises(SweepIncomplete, match="2 of 8 runs failed") as caught:
         compare(tmp_path, SIZES, failing)
     assert "mnist_1250: fedavg seed 0, fedavg seed 1: No." in str(caught.value)
     assert "  - fedavg seed 0, fedavg seed 1: No." in (tmp_path / "comparison.md").read_text()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simulations.config.load import Config, TrainingConfig
 from simulations.folders.run_directory import read_metrics, saved_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 
 DIGITS = {
     "data": "digits",

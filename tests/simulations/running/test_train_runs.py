@@ -16,7 +16,7 @@ from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.pictures.plots import plot_run
 from simulations.running.resume import resumed_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
 
 
@@ -118,7 +118,7 @@ def test_death_before_the_summary_does_not_lose_the_best_state(
         raise RuntimeError("died")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
-        patch.setattr("simulations.running.runner.RunDirectory.finish", die)
+        patch.setattr("simulations.running.run.RunDirectory.finish", die)
         run_experiment(tiny_training(keep_best=True), tmp_path)
     run_experiment(tiny_training(keep_best=True), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
@@ -248,8 +248,14 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
         (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),
-        (["method=validation", "chunks=[1.0, 0.0]"], "chunks.1 cannot be 0.0; it should be greater than 0"),
-        (["method=validation", "chunks=[0, 1]"], "chunks.0 cannot be 0; it should be greater than 0"),
+        (
+            ["method=validation", "chunks=[1.0, 0.0]"],
+            "chunk proportions must be positive numbers, got [1.0, 0.0]",
+        ),
+        (
+            ["method=validation", "chunks=[0, 1]"],
+            "chunk proportions must be positive numbers, got [0.0, 1.0]",
+        ),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
         (["psi_from=nowhere"], "holds no finished run"),
         (["chunks=[1.0]"], "give two chunks or more, or use method: none"),

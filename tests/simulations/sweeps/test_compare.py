@@ -8,11 +8,13 @@ from fake_runs import learned, small_config, write_run
 from rich.console import Console
 
 from fedpart import ClientError
-from simulations.building.experiment import RunError
 from simulations.config.load import ConfigError
-from simulations.config.score import Score
-from simulations.running.runner import Interrupted
-from simulations.sweeps.compare import ComparisonIncomplete, plan, run_comparison
+from simulations.errors import RunError
+from simulations.results.estimate import Estimate
+from simulations.running.signals import Interrupted
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.compare import plan, run_comparisons
+from simulations.sweeps.tally import SweepIncomplete
 
 # fedavg and partitioned, seeds 3 and 4: two early evaluations that the mean of the last ten must leave out
 CURVES = {
@@ -56,9 +58,8 @@ def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, **changes):
     stream = io.StringIO()
     console = Console(file=stream, width=80)
     try:
-        return run_comparison(
-            small_config(**{"seed": 3, **changes}), methods, seeds, out, run=runner, console=console
-        )
+        configs = {"": small_config(**{"seed": 3, **changes})}
+        return run_comparisons(configs, methods, seeds, out, CellRunner(run=runner, console=console))[""]
     finally:
         compare.printed = stream.getvalue()
 
@@ -75,7 +76,7 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path):
     assert partitioned.upload_ratio.mean == pytest.approx(0.77) and fedavg.upload_ratio.mean == 1
     assert fedavg.seconds.mean == 35
     assert fedavg.psi == {}  # a drop rate that nothing changed is not learned
-    assert partitioned.psi["affine.angle_min [deg]"] == Score(-50.0, pytest.approx(10.0))
+    assert partitioned.psi["affine.angle_min [deg]"] == Estimate(-50.0, pytest.approx(10.0))
     assert partitioned.psi["affine.angle_max [deg]"].mean == pytest.approx(60.0)
     assert "dropout2.rate [%]" not in partitioned.psi
 
@@ -134,9 +135,9 @@ def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_
 
 def test_equal_upload_waits_for_all_methods(tmp_path):
     compare(tmp_path, FakeRunner(), ["fedavg"])
-    with pytest.raises(ComparisonIncomplete) as caught:
+    with pytest.raises(SweepIncomplete) as caught:
         compare(tmp_path, FakeRunner({("partitioned", 4): ClientError("No.")}))
-    fedavg, partitioned = caught.value.comparisons[""].rows
+    fedavg, partitioned = caught.value.found[""].rows
     assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
 
 
@@ -213,7 +214,7 @@ def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
     def refuse(*_, **options):
         raise RunError("No.") if options["resume"] else AssertionError
 
-    with pytest.raises(ComparisonIncomplete, match="fedavg seed 3: No"):  # its summary is no result
+    with pytest.raises(SweepIncomplete, match="fedavg seed 3: No"):  # its summary is no result
         compare(tmp_path, refuse, ["fedavg"], seeds=1)
     assert "| fedavg<br>(0/1 seeds) | — |" in (tmp_path / "comparison.md").read_text()
     runner = FakeRunner()
@@ -267,14 +268,14 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     runner = FakeRunner(
         {("fedavg", 3): ClientError("The loss of client 7 is nan."), ("fedavg", 4): KeyError("w")}
     )
-    with pytest.raises(ComparisonIncomplete) as caught:
+    with pytest.raises(SweepIncomplete) as caught:
         compare(tmp_path, runner, ["fedavg", "partitioned"], seeds=3)
     assert len(runner.calls) == 6
     message = str(caught.value)
     assert "2 of 6 runs failed" in message and "fedavg seed 3: The loss of client 7 is nan." in message
     assert "fedavg seed 4: KeyError: 'w'" in message
-    assert isinstance(caught.value, ClientError)  # the command line's status 1
-    fedavg, partitioned = caught.value.comparisons[""].rows
+    assert isinstance(caught.value, RunError)  # the command line's status 1
+    fedavg, partitioned = caught.value.found[""].rows
     assert fedavg.seeds == [5] and partitioned.seeds == [3, 4, 5]
     page = (tmp_path / "comparison.md").read_text()
     assert "| fedavg<br>(1/3 seeds) |" in page and "## Failed" in page
@@ -287,7 +288,7 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
 
 def test_nothing_finished_is_reported_too(tmp_path):
     error = ClientError("No.")
-    with pytest.raises(ComparisonIncomplete, match="fedavg seed 3, fedavg seed 4: No"):
+    with pytest.raises(SweepIncomplete, match="fedavg seed 3, fedavg seed 4: No"):
         compare(tmp_path, FakeRunner({("fedavg", 3): error, ("fedavg", 4): error}), ["fedavg"])
     assert "| fedavg<br>(0/2 seeds) | — | — |" in (tmp_path / "comparison.md").read_text()
     assert not list(tmp_path.glob("*.png"))
@@ -306,7 +307,7 @@ def test_a_bad_configuration_stops_at_the_first_run_but_not_later(tmp_path):
     with pytest.raises(ConfigError, match="no folder"):
         compare(tmp_path / "a", runner)
     assert len(runner.calls) == 1
-    with pytest.raises(ComparisonIncomplete, match="No ranges"):
+    with pytest.raises(SweepIncomplete, match="No ranges"):
         compare(tmp_path / "b", FakeRunner({("partitioned", 3): ConfigError("No ranges.")}))
 
 
@@ -347,6 +348,8 @@ def test_a_range_whose_ends_have_swapped_places_is_shown_in_order(tmp_path):
 
 
 def test_score_of_values():
-    assert Score.of([1.0, 2.0, 6.0]) == Score(3.0, pytest.approx(math.sqrt(7 / 3)))
-    assert Score.of([]) is None and Score.of([1.0, None]) is None and Score.of([1.0, math.nan]) is None
-    assert Score(0.95678, 0.0012).text(100) == "95.68 ± 0.12"
+    assert Estimate.of([1.0, 2.0, 6.0]) == Estimate(3.0, pytest.approx(math.sqrt(7 / 3)))
+    assert (
+        Estimate.of([]) is None and Estimate.of([1.0, None]) is None and Estimate.of([1.0, math.nan]) is None
+    )
+    assert Estimate(0.95678, 0.0012).text(100) == "95.68 ± 0.12"

@@ -19,13 +19,16 @@ from tiny import same_run, tiny, tiny_file
 from typer.testing import CliRunner
 
 from fedpart.methods.fedavg import FedAvg
-from simulations.building.experiment import DiskFull
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError
+from simulations.errors import DiskFull
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
-from simulations.running.runner import Interrupted, run_experiment
-from simulations.sweeps.cells import Cell, complete
+from simulations.running.run import run_experiment
+from simulations.running.signals import Interrupted
+from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import WATCH, complete_in_processes
+from simulations.sweeps.tally import Tally
 
 
 def deadly(data_dir=None):
@@ -55,7 +58,7 @@ def cells(folder: Path, *changes):
 def run(own, jobs):
     """All cells; what was said, and those that failed."""
     stream = io.StringIO()
-    failed = complete(own, jobs=jobs, console=Console(file=stream, width=200))
+    failed = CellRunner(jobs, console=Console(file=stream, width=200)).complete(own)
     return stream.getvalue(), failed
 
 
@@ -121,7 +124,7 @@ def test_a_person_stops_all(tmp_path):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="SIGINT after 1 of 4 runs"):
-        complete_in_processes(own, 2, 0, say)
+        complete_in_processes(own, 2, Tally(len(own), 0, say))
     assert states(own) == ["finished", "started", "new", "new"]
     assert (own[1].folder / "checkpoint.pt").exists()  # out of turn: it ended its round and saved it
     assert signal.getsignal(signal.SIGINT) == before
@@ -175,7 +178,9 @@ def test_what_another_process_has_finished_meanwhile_is_taken_as_finished(tmp_pa
     for cell in own:
         run_experiment(cell.config, cell.folder)
     said: list[str] = []
-    assert complete_in_processes(own, 2, 0, said.append) == []
+    tally = Tally(len(own), 0, said.append)
+    complete_in_processes(own, 2, tally)
+    assert tally.failures == []
     assert len(said) == 2 and all(text.startswith("Finished") for text in said)
 
 

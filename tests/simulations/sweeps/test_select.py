@@ -15,15 +15,16 @@ from layout import assert_nothing_overlaps
 from rich.console import Console
 from tiny import tiny_training, tiny_training_file
 
-from simulations.building.experiment import RunError
 from simulations.config.load import ConfigError
+from simulations.errors import RunError
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.pictures.plots import run_figure
+from simulations.pictures.run_figures import run_figure
 from simulations.pictures.selection_figures import selection_figure
 from simulations.results.curves import Run
 from simulations.results.selection import Column, Selection
-from simulations.sweeps.cells import complete
-from simulations.sweeps.select import SelectionIncomplete, plan, run_selection
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.select import plan, run_selection
+from simulations.sweeps.tally import SweepIncomplete
 from simulations.terminal.progress import Progress
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
@@ -65,7 +66,9 @@ class Pretends:
 
 def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
     runner = Pretends()
-    found = run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=runner)
+    found = run_selection(
+        tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", CellRunner(run=runner)
+    )
     assert runner.ran == [(v, i, 7 + i) for i in (0, 1) for v in (5, 15, 30)]
     (column,) = found.columns
     assert column.best == 15 and column.best_per_seed == {0: 15, 1: 30}
@@ -86,7 +89,7 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "select.png").is_file()
 
     again = Pretends()
-    run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", run=again)
+    run_selection(tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", CellRunner(run=again))
     assert again.ran == []  # finished runs are kept
     more = tiny_training(select={**SELECT, "values": [5, 15, 30, 30.5]}, data_seed=7)
     with pytest.raises(ConfigError, match=r"30\.5"):
@@ -104,21 +107,21 @@ def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
         stream = io.StringIO()
         console = Console(file=stream, force_terminal=terminal, width=80)
         progress = Progress(console)
-        run_selection(config, tmp_path, run=run, progress=progress, console=console)
+        run_selection(config, tmp_path, CellRunner(run=run, progress=progress, console=console))
         assert shown == [progress if terminal else None] * 2
         assert ("Run 1 of 2: kept 5, seed 0" in stream.getvalue()) == terminal
         shown.clear()
 
 
 def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
-    with pytest.raises(SelectionIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
-        run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends(fail=5))
+    with pytest.raises(SweepIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
+        run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends(fail=5)))
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["best_k"] == 15
     assert summary["best_per_seed"] == {}  # a seed without all values cannot say
     assert [row["lml"] is None for row in summary["rows"]] == [True, False, False]
     assert len(summary["failures"]) == 2
-    run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends()))
     assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
 
 
@@ -146,14 +149,15 @@ def test_where_nothing_can_be_compared_nothing_is_named(tmp_path: Path) -> None:
     def fails(*_: Any, **__: Any) -> dict[str, Any]:
         raise RunError("This one fails.")
 
-    with pytest.raises(SelectionIncomplete):
-        run_selection(tiny_training(select=SELECT), tmp_path, run=fails, console=Console(file=stream))
+    with pytest.raises(SweepIncomplete):
+        runner = CellRunner(run=fails, console=Console(file=stream))
+        run_selection(tiny_training(select=SELECT), tmp_path, runner)
     assert "no L_ML on a seed that all values have" in stream.getvalue()
     assert "None" not in stream.getvalue() and "select.png" not in stream.getvalue()
 
 
 def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> None:
-    found = run_selection(tiny_training(select=SELECT), tmp_path, run=Pretends())
+    found = run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends()))
     lml, accuracy, likelihood = selection_figure(found).axes
     assert list(lml.lines[0].get_ydata()) == pytest.approx([-30.0, -10.0, -10.75])
     assert lml.lines[1].get_xdata()[0] == 15
@@ -227,9 +231,9 @@ def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Pa
     bad = tiny_training(select={**SELECT, "seeds": 1}, psi_from="nowhere")
     cells, console = plan(bad, tmp_path), Console(file=io.StringIO())
     with pytest.raises(ConfigError, match="holds no finished run"):
-        complete(cells, jobs=jobs, console=console)
+        CellRunner(jobs, console=console).complete(cells)
     Pretends()(cells[0].config, cells[0].folder)
-    failed = complete(cells, jobs=jobs, console=console)
+    failed = CellRunner(jobs, console=console).complete(cells)
     assert {entry.cell.name for entry in failed} == {cell.name for cell in cells[1:]}
 
 

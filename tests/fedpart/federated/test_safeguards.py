@@ -274,12 +274,12 @@ def test_what_clients_say_is_quoted_in_brief():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"max_examples": 0}, "max_examples is between 1 and 1000000000"),
-        ({"min_replies": 0}, r"min_replies is between 1 and the cohort \(8\), got 0"),
+        ({"max_examples": 0}, "max_examples is at least 1 and at most 1000000000, got 0"),
+        ({"min_replies": 0}, "min_replies is at least 1, got 0"),
         ({"min_replies": 9}, r"min_replies is between 1 and the cohort \(8\), got 9"),
-        ({"round_timeout": 0.0}, "round_timeout is a number of seconds above 0"),
-        ({"node_timeout": -1.0}, "node_timeout is a number of seconds from 0 on"),
-        ({"trim": 0.5, "weighting": "uniform"}, "trim is a share of the clients between 0 and 0.5, got 0.5"),
+        ({"round_timeout": 0.0}, "round_timeout is above 0, got 0.0"),
+        ({"node_timeout": -1.0}, "node_timeout is at least 0, got -1.0"),
+        ({"trim": 0.5, "weighting": "uniform"}, "trim is above 0 and below 0.5, got 0.5"),
         ({"trim": 0.1}, "A trimmed mean counts clients, not examples; set weighting: uniform"),
         (
             {"trim": 0.1, "weighting": "uniform", "non_contributors": "zero"},

@@ -14,10 +14,10 @@ from tiny import tiny, tiny_file, tiny_training
 
 from simulations.building.task import build_task
 from simulations.config.load import ConfigError, ExperimentConfig
-from simulations.running import fast_path
-from simulations.running.fast_path import GAIN, measure, settled
-from simulations.running.runner import run_experiment
-from simulations.sweeps.compare import run_comparison
+from simulations.running import precision
+from simulations.running.precision import GAIN, choose_precision, measure
+from simulations.running.run import run_experiment
+from simulations.sweeps.compare import run_comparisons
 
 ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
 
@@ -28,7 +28,7 @@ def seconds(monkeypatch):
 
     def given(*times):
         left = {"fp32": {False: times[0], True: times[1]}, "bf16": {False: times[2], True: times[3]}}
-        monkeypatch.setattr(fast_path, "_seconds", lambda task, *_: left[task.precision][task.channels_last])
+        monkeypatch.setattr(precision, "_seconds", lambda task, *_: left[task.precision][task.channels_last])
 
     return given
 
@@ -48,7 +48,7 @@ def auto(**changes) -> ExperimentConfig:
 )
 def test_the_fastest_is_chosen_unless_it_hardly_is(times, chosen, seconds, tmp_path):
     seconds(*times)
-    config = settled(auto(), tmp_path)
+    config = choose_precision(auto(), tmp_path)
     assert (config.precision, config.channels_last) == chosen
     expected = auto().resolved() | {"precision": chosen[0], "channels_last": chosen[1]}
     assert config.resolved() == expected
@@ -56,7 +56,7 @@ def test_the_fastest_is_chosen_unless_it_hardly_is(times, chosen, seconds, tmp_p
 
 def test_vectorised_clients_have_no_channels_last(seconds, tmp_path):
     seconds(4.0, 1.0, 3.0, 0.5)
-    config = settled(auto(execution="vectorised"), tmp_path)
+    config = choose_precision(auto(execution="vectorised"), tmp_path)
     assert (config.precision, config.channels_last) == ("bf16", False)
 
 
@@ -73,7 +73,7 @@ def test_without_units_for_bf16_the_choice_is_fp32(tmp_path):
     config = auto(training_points=600, **changes)
     code = (
         "import json, sys; from simulations.config.load import ExperimentConfig as Config; "
-        "from simulations.running.fast_path import measure; "
+        "from simulations.running.precision import measure; "
         "print(json.dumps(measure(Config.from_dict(json.loads(sys.argv[1])))))"
     )
     older = platform.machine() in ("x86_64", "AMD64")
@@ -106,9 +106,9 @@ def test_the_choice_is_written_and_kept(seconds, tmp_path):
 
 def test_a_comparison_chooses_once(seconds, tmp_path):
     seconds(4.0, 3.0, 5.0, 1.0)
-    run_comparison(auto(rounds=1), ["fedavg"], 1, tmp_path)
+    run_comparisons({"": auto(rounds=1)}, ["fedavg"], 1, tmp_path)
     seconds(1.0, 3.0, 5.0, 2.0)
-    run_comparison(auto(rounds=1), ["fedavg", "partitioned"], 2, tmp_path)
+    run_comparisons({"": auto(rounds=1)}, ["fedavg", "partitioned"], 2, tmp_path)
     precisions = {
         yaml.safe_load(file.read_text())["precision"] for file in Path(tmp_path).glob("*/*/config.yaml")
     }
@@ -122,4 +122,4 @@ def test_where_flower_starts_the_clients_it_is_refused():
 
 def test_data_that_are_missing_are_a_sentence(tmp_path):
     with pytest.raises(ConfigError, match="MNIST"):
-        settled(auto(data="mnist", data_dir=None), tmp_path)
+        choose_precision(auto(data="mnist", data_dir=None), tmp_path)

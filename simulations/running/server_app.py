@@ -16,7 +16,7 @@ from fedpart import Federation, RoundReport
 from fedpart.flower.strategy import FedPart
 from simulations.flower.config import read_run_config
 from simulations.running.resume import continued_config
-from simulations.running.runner import run_experiment
+from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
 
 app = ServerApp()

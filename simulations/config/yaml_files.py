@@ -8,9 +8,7 @@ from typing import Any
 
 import yaml
 
-
-class ConfigError(ValueError):
-    """A configuration does not fit; the message is one sentence for the user."""
+from simulations.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,31 +1,28 @@
-"""run_experiment: one run from its configuration to its folder, federated on either engine or centralised."""
+"""run_experiment: one run from its configuration to its folder, federated on any engine or centralised."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.engines import LocalEngine
-from simulations.building.experiment import Experiment, RunError, TrainingExperiment, build
+from simulations.building.experiment import Experiment, TrainingExperiment, build
 from simulations.building.task import torch_threads
-from simulations.config.load import Config, ConfigError
+from simulations.config.load import Config
+from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.run_directory import RunDirectory, read_summary, refuse_existing
 from simulations.folders.run_images import listed_images, refuse_changed_images
-from simulations.running.desk import Desk, Interrupted, one_sentence
-from simulations.running.fast_path import settled
+from simulations.running.precision import choose_precision
+from simulations.running.recorder import Recorder
 from simulations.running.summary import summarise
-from simulations.running.training_summary import summarise_training
 from simulations.terminal.progress import Progress
 
-__all__ = ["Interrupted", "run_experiment"]
 
-
-class Engine(Protocol):
+class RoundEngine(Protocol):
     """What executes rounds until ``rounds`` are complete, and reports each.
 
     Attributes:
@@ -37,7 +34,7 @@ class Engine(Protocol):
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None: ...
 
 
-MakeEngine = Callable[[Experiment, Federation], AbstractContextManager[Engine]]
+MakeEngine = Callable[[Experiment, Federation], AbstractContextManager[RoundEngine]]
 
 
 def run_experiment(
@@ -83,7 +80,7 @@ def run_experiment(
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
-    config = settled(config, out, progress)
+    config = choose_precision(config, out, progress)
     with torch_threads(config.threads):
         with one_sentence():
             images = listed_images(config)
@@ -101,17 +98,16 @@ def run_experiment(
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
-            desk = Desk(config, run, lines, progress, state)
+            recorder = Recorder(run, lines, progress, state)
             total = state.total if isinstance(state, Training) else config.length
+            workers = None
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
-                    _iterations(experiment, state, desk)
-                    summarised = partial(summarise_training, experiment, state, lines)
+                    _iterations(experiment, state, recorder)
                 else:
-                    workers = _rounds(experiment, state, desk, made)
-                    summarised = partial(summarise, experiment, state, lines, workers)
+                    workers = _rounds(experiment, state, recorder, made)
             with one_sentence(RunError, (ValueError,)):
-                summary = summarised()
+                summary = summarise(experiment, state, lines, workers)
             run.finish(state, summary)
             return summary
         finally:
@@ -119,7 +115,10 @@ def run_experiment(
 
 
 def _rounds(
-    experiment: Experiment, federation: Federation, desk: Desk, made: AbstractContextManager[Engine]
+    experiment: Experiment,
+    federation: Federation,
+    recorder: Recorder,
+    made: AbstractContextManager[RoundEngine],
 ) -> int | None:
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
@@ -127,20 +126,20 @@ def _rounds(
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds
         if report.round % config.evaluate_every == 0 or last:
-            desk.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
-        desk.record(report)
-        desk.completed(last)
+            recorder.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
+        recorder.record(report)
+        recorder.completed(last)
 
     try:
-        with made as engine, desk.signals():
+        with made as engine, recorder.signals():
             engine.run(config.rounds, on_round)
             workers = engine.workers
     except (ClientError, RunError):
-        if federation.round == len(desk.lines):  # the failed round has not touched the state
-            desk.save()
+        if federation.round == len(recorder.lines):  # the failed round has not touched the state
+            recorder.save()
         raise
-    if not any(line.get("stepped", True) and line.get("replies", 1) for line in desk.lines):
-        raise RunError(_nothing_learnt(desk.lines, config.min_replies))
+    if not any(line.get("stepped", True) and line.get("replies", 1) for line in recorder.lines):
+        raise RunError(_nothing_learnt(recorder.lines, config.min_replies))
     return workers
 
 
@@ -157,31 +156,33 @@ def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
     return f"{said} Most often ({count} times) because of {category}, for instance: {reasons[category]}"
 
 
-def _iterations(experiment: TrainingExperiment, training: Training, desk: Desk) -> None:
+def _iterations(experiment: TrainingExperiment, training: Training, recorder: Recorder) -> None:
     """Iterations until all are done; what a stage has led to is tested when it ends."""
 
     def on_report(report: TrainingReport) -> None:
-        desk.evaluate(report, experiment.validation)
+        recorder.evaluate(report, experiment.validation)
         more: dict[str, Any] = {}
         if report.stage is not None and report.iteration < training.total:
             with one_sentence(RunError, (ValueError,)):
                 test = training.evaluate(experiment.test) if len(experiment.test) else {}
             more = {"stage": report.stage, "test_accuracy": test.get("accuracy"), "test_nll": test.get("nll")}
-        desk.record(report, **more)
+        recorder.record(report, **more)
 
-    with desk.signals():
+    with recorder.signals():
         training.run(
-            experiment.config.evaluate_every, on_report, lambda done: desk.completed(done >= training.total)
+            experiment.config.evaluate_every,
+            on_report,
+            lambda done: recorder.completed(done >= training.total),
         )
 
 
-def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[Engine]:
+def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
     config = experiment.config
     if config.engine == "local":
         return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
     from simulations.ray.engine import RayEngine
 
-    engine: AbstractContextManager[Engine] = RayEngine(
+    engine: AbstractContextManager[RoundEngine] = RayEngine(
         experiment, federation, workers=config.workers, address=config.ray_address
     )
     return engine

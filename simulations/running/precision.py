@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -14,10 +13,11 @@ from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Point, gradients
 from fedpart.task.jobs import Job
-from simulations.building.task import build_task, load_data, torch_threads
+from simulations.building.data import load_data
+from simulations.building.task import build_task, torch_threads
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
+from simulations.errors import one_sentence
 from simulations.folders.run_directory import CONFIG, saved_config
-from simulations.running.desk import one_sentence
 from simulations.terminal.progress import Progress
 
 REPEATS = 5
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
         return f"{self.precision}{form}: {1000 * self.seconds:.1f} ms"
 
 
-def settled(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
+def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
     """``config`` with a choice in place of ``precision: auto``.
 
     Args:
@@ -81,20 +81,18 @@ def measure(config: Config) -> list[Choice]:
 def _seconds(task: Task, batch: Batch, device: str) -> float:
     """Of a step of the full network: its loss and gradient, the fastest of some."""
     partition = SeparateNetworks(task.parameter_space(1))
+
+    def loss(task: Task, job: Job, *arguments: Any) -> Tensor:
+        return task.loss(*arguments)
+
     point = Point(partition.space, partition.initial().to(device))
     psi, times = task.psi_space.initial().to(device), []
     for repeat in range(1 + REPEATS):
         noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
         start = time.perf_counter()
-        gradients(task, _loss, Job(1, 1), point, psi, batch, noise)
+        gradients(task, loss, Job(1, 1), point, psi, batch, noise)
         times.append(time.perf_counter() - start)
     return min(times[1:])
-
-
-def _loss(
-    task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-) -> Tensor:
-    return task.loss(w, psi, batch, noise)
 
 
 def _with(config: AnyConfig, precision: str, channels_last: bool) -> AnyConfig:

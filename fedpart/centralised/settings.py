@@ -1,0 +1,73 @@
+"""Settings of centralised training: plain data, and the sections of its YAML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Literal
+
+from fedpart.training.optimisers import AdamSettings, DecaySettings, OptimiserSettings
+from fedpart.training.settings import RunSettings, documented, setting
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(RunSettings, DecaySettings):
+    """Everything about centralised training but the task and the data; defaults are App. I.4's for MNIST.
+
+    ``keep_best`` picks the largest of many values, which is biased upwards, and gives all chunks a say in
+    when w_1 stops. Augerino, whose loss has both gradients, steps psi in every iteration, on w's batch.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    chunks: tuple[float, ...] = setting(
+        (0.8, 0.1, 0.1), "proportions u of the chunks of the training data, sum 1"
+    )
+    iterations: int = setting(
+        10_000,
+        "iterations of training, a step on weights and one on psi each, finetuning apart",
+        ge=1,
+    )
+    batch_size: int = setting(200, "examples per step on weights, drawn with replacement (I.1)", ge=1)
+    psi_batch_size: int | None = setting(None, "examples per step on psi; null: as batch_size", ge=1)
+    psi_every: int = setting(
+        1,
+        "iterations from one step on psi to the next, more is cheaper (I.1); augerino steps it in every one",
+        ge=1,
+    )
+    optimiser: OptimiserSettings = setting(AdamSettings(), "of the weights, one state per partition")
+    optimiser_psi: OptimiserSettings = setting(AdamSettings(), "of psi")
+    schedule: Literal["constant", "cosine"] = setting(
+        "constant", "of the weights' learning rate, on total iterations: constant, or cosine to a last rate"
+    )
+    final_rate: float = setting(0.01, "of cosine: last learning rate over the first (I.4: 0.01)", gt=0, le=1)
+    schedule_iterations: int | None = setting(
+        None, "of cosine: iterations until the last rate; null: all of the run's", ge=1
+    )
+    keep_best: bool = setting(
+        False,
+        "end with the weights and psi whose evidence was best among the reports (early stopping, I.4)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("optimiser", "optimiser_psi"):
+            if not isinstance(getattr(self, name), OptimiserSettings):
+                raise ValueError(
+                    f"{name} is one of SGDSettings(...), AdamSettings(...) or AdamWSettings(...), got "
+                    f"{getattr(self, name)!r}."
+                )
+
+    def may_grow(self, stages: Sized) -> bool:
+        """Whether a run with these stages may go on for longer: nothing in it depends on how long it is."""
+        return self.schedule == "constant" and not self.keep_best and len(stages) == 1
+
+    def rate(self, iteration: int) -> float:
+        """The parameters' learning rate in ``iteration`` (1..), of the first (I.1: on total iterations)."""
+        if self.schedule == "constant":
+            return 1.0
+        done = min(1.0, (iteration - 1) / (self.schedule_iterations or self.iterations))
+        return self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2

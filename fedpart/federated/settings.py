@@ -1,0 +1,162 @@
+"""Settings of a federated run, which server and clients share: plain data, and the sections of its YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
+from fedpart.training.optimisers import AdamSettings, DecaySettings
+from fedpart.training.settings import RunSettings, documented, setting
+
+
+@documented
+@dataclass(frozen=True)
+class LocalSettings(DecaySettings):
+    """How a client trains: torch's SGD on its shard, from the server's values in every round.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    learning_rate: float = setting(5e-2, "of local SGD", gt=0)
+    batch_size: int = setting(64, "examples per local step", ge=1)
+    epochs: int = setting(1, "passes over the shard per round", ge=1)
+    momentum: float = setting(0.0, "of local SGD, anew in every round and for every partition", ge=0, lt=1)
+    psi_batch: Literal["shard"] | int = setting(
+        "shard", "examples behind a client's psi gradient: the whole shard, or a number drawn at random"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
+            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class FederationSettings(RunSettings):
+    """Everything about a run but the task and the data; defaults are the paper's MNIST settings (App. J.2).
+
+    With ``non_contributors="zero"``, weighted by examples, the sizes of later chunks' shards, though not
+    their data, reach earlier partitions. Trimmed means are Yin et al.'s (2018).
+
+    Raises:
+        ValueError: a value out of range, or safeguards that make no sense with each other; one sentence.
+    """
+
+    chunks: tuple[float, ...] = setting((0.7, 0.2, 0.1), "proportions u of the clients' chunks, sum 1")
+    clients: int = setting(100, "N, number of clients; they are numbered 0..N-1", ge=1)
+    cohort: int = setting(10, "clients per round; the paper does not say", ge=1)
+    local: LocalSettings = setting(LocalSettings(), "clients' training")
+    server: AdamSettings = setting(AdamSettings(), "the server's Adam on averaged changes of the weights")
+    server_psi: AdamSettings = setting(AdamSettings(3e-3), "the server's Adam on averaged psi gradients")
+    weighting: Literal["examples", "uniform"] = setting(
+        "examples",
+        "weights of clients in averages of the weights; psi gradients are sums over examples",
+    )
+    non_contributors: Literal["ignore", "zero"] = setting(
+        "ignore",
+        "whether clients that did not train a partition count as no change in its average",
+    )
+    on_client_error: Literal["fail", "skip"] = setting(
+        "fail",
+        "whether a client's error or refused upload ends the run, or the round goes on without it",
+        decides="course",
+    )
+    max_examples: int = setting(
+        LARGEST_COUNT, "that a client may claim to have", decides="course", ge=1, le=LARGEST_COUNT
+    )
+    min_replies: int = setting(
+        1, "updates without which a round leaves weights and psi as they are", decides="course", ge=1
+    )
+    round_timeout: float = setting(
+        3600.0, "seconds that clients on other machines have for a round", decides="nothing", gt=0
+    )
+    node_timeout: float = setting(
+        600.0, "seconds for which clients that are not connected are waited for", decides="nothing", ge=0
+    )
+    clip: ClipSettings | None = setting(
+        None, "norms to which updates are clipped, by the client and again by the server; null: none"
+    )
+    trim: float | None = setting(
+        None,
+        "share of the clients whose values are left out at each end of every coordinate of the mean; null: "
+        "the mean of all",
+        gt=0,
+        lt=0.5,
+    )
+    privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cohort > self.clients:
+            raise ValueError(
+                f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."
+            )
+        if self.min_replies > self.cohort:
+            raise ValueError(
+                f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}."
+            )
+        if self.trim is not None:
+            self._check_average("A trimmed mean", "counts clients, not examples")
+        if self.privacy is not None:
+            self._check_average("Privacy", "has to bound the weight of a client")
+            if self.clip is None:
+                raise ValueError("Privacy needs norms to clip to; set clip.weights, and clip.psi for psi.")
+            if self.trim is not None:
+                raise ValueError("Privacy adds noise to a sum, which a trimmed mean is not; leave trim out.")
+            if self.min_replies != 1:
+                raise ValueError(
+                    f"Privacy steps in every round, whoever has answered, but min_replies is "
+                    f"{self.min_replies}; leave it at 1."
+                )
+
+    @property
+    def needs_each_update(self) -> bool:
+        """Whether every client's update is looked at or changed before it is in the sum."""
+        return self.clip is not None or self.trim is not None
+
+    def check_feedback(self, held_out: float) -> None:
+        """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.
+
+        Args:
+            held_out: the method's share of examples that clients hold out to score by.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        used = [name for name in ("trim", "privacy") if getattr(self, name) is not None]
+        if self.clip is not None and self.clip.psi is not None:
+            used.append("clip.psi")
+        if held_out and used:
+            raise ValueError(
+                f"The method {self.method!r} scores by examples that clients hold out and needs the sums of "
+                f"their scores and counts, which {used[0]} does not leave as they are; leave {used[0]} out, "
+                f"or use another method."
+            )
+
+    def check_checkpoints(self, every: int) -> None:
+        """Refuse to save less often than privacy is spent, for rounds computed twice would be counted once.
+
+        Args:
+            every: rounds from one checkpoint to the next.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        if self.privacy is not None and self.privacy.randomness == "system" and every != 1:
+            raise ValueError(
+                f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
+                f"{every}; set it to 1."
+            )
+
+    def _check_average(self, what: str, why: str) -> None:
+        """Clients must be of equal weight, in averages over those that contribute."""
+        if self.weighting != "uniform":
+            raise ValueError(f"{what} {why}; set weighting: uniform.")
+        if self.non_contributors != "ignore":
+            raise ValueError(
+                f"{what} is over the clients of a partition; leave non_contributors at ignore, not "
+                f"{self.non_contributors}."
+            )

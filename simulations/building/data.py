@@ -1,0 +1,90 @@
+"""From a configuration to its data: loaded, rotated, reduced, and split among clients."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import torch
+
+from fedpart.data import (
+    DATASETS,
+    SPLITS,
+    Dataset,
+    Splits,
+    angle_bins,
+    check_shards,
+    load_splits,
+    random_places,
+    rotated,
+)
+from simulations.config.load import Config, ExperimentConfig
+
+
+def load_data(config: Config, *, download: bool = True) -> Splits:
+    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
+
+    The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
+    nothing is fetched by a loader that takes that option.
+    """
+    if config.data_dir is None and config.data == "mnist":
+        raise FileNotFoundError(
+            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
+            "exists, an empty one to download into."
+        )
+    options = dict(config.data_options)
+    if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
+        options["download"] = False
+    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
+    points = {
+        "training": (splits.train, config.training_points),
+        "validation": (splits.validation, config.validation_points),
+        "test": (splits.test, config.test_points),
+    }
+    for name, (dataset, wanted) in points.items():
+        if wanted is not None and wanted > len(dataset):
+            raise ValueError(
+                f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
+                f"examples; use at most that many, or null for all."
+            )
+    whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
+    train, validation, test = (
+        _part(config, number, dataset, None if name == whole else wanted)
+        for number, (name, (dataset, wanted)) in enumerate(points.items())
+    )
+    return Splits(train, validation, test, splits.num_classes, splits.classes)
+
+
+def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
+    """The examples that are wanted, in memory; an image has the same angle whoever else is wanted."""
+    places = None if points is None else random_places(len(dataset), points, config.data_seed)
+    if config.rotated:
+        angle = math.radians(config.max_angle)
+        return rotated(
+            dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
+        )
+    chosen = dataset if places is None else dataset.subset(places)
+    return Dataset(chosen.inputs, chosen.targets, chosen.groups)
+
+
+def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
+    """One shard per client, by label or by angle bin.
+
+    Raises:
+        ValueError: the targets are not labels, or see ``check_shards``.
+    """
+    split = config.split
+    if split.by == "angle" and train.groups is not None:
+        groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
+    elif split.recipe == "iid" or not train.targets.is_floating_point():
+        groups = (
+            train.targets
+            if not train.targets.is_floating_point()
+            else torch.zeros(len(train), dtype=torch.int64)
+        )
+    else:
+        raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
+    shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
+    return [
+        train.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
+    ]

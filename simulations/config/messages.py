@@ -1,0 +1,123 @@
+"""One sentence for a configuration that does not fit, in place of pydantic's many lines."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import AfterValidator, ValidationError
+from pydantic.fields import FieldInfo
+
+from fedpart.registry import Registry, nearest
+from simulations.config.keys import is_section, keys_of
+
+
+def named(known: Mapping[str, Any], kind: str = "name") -> Any:
+    """A text that must be one of the known names, or ``package.module:attribute`` that can be imported."""
+    registry: Registry[Any] = known if isinstance(known, Registry) else Registry(kind, known)
+
+    def check(name: str) -> str:
+        registry.resolve(name)
+        return name
+
+    return Annotated[str, AfterValidator(check)]
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+    """Refuse keyword arguments that ``function`` does not take.
+
+    Raises:
+        ValueError: names the nearest one.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return  # it does not tell
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            raise ValueError(f"{what} has no option {option!r}: {nearest(option, parameters)}")
+
+
+def sentence(error: ValidationError, model: type) -> str:
+    """The first problem of a validation, unknown keys before anything else, as one sentence."""
+    problems = error.errors(include_url=False)
+    unknown = [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]
+    if unknown:
+        *parents, key = unknown[0]["loc"]
+        path = ".".join(str(part) for part in (*parents, key))
+        return f"unknown key {path!r}: {_nearest_key(str(key), model, parents)}"
+    first = problems[0]
+    path, meaning = _locate(model, first["loc"])
+    same = [p for p in problems if _locate(model, p["loc"])[0] == path]
+    reasons = list(dict.fromkeys(_reason(p) for p in same))
+    if not path:
+        return f"{reasons[0].rstrip('.')}."
+    if first["type"] == "missing":
+        return f"{path} is missing."
+    if first["type"] == "value_error":
+        return f"{path}: {reasons[0].rstrip('.')}."
+    value = repr(first["input"])
+    shown = value if len(value) <= 60 else value[:57] + "..."
+    return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({meaning})."
+
+
+def _reason(problem: Any) -> str:
+    """pydantic's message without its stock phrases; of value errors, our own message."""
+    if problem["type"] in ("model_type", "dict_type", "model_attributes_type", "dataclass_type"):
+        return "a section with keys of its own"
+    if problem["type"] in ("tuple_type", "list_type"):
+        return "a list"
+    if problem["type"] == "too_short":
+        return f"a list of at least {problem['ctx']['min_length']}"
+    text = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    return text.partition(", unable to parse")[0]
+
+
+def knows(section: type, key: str) -> bool:
+    """Whether the section, or one within it, has a key of that name."""
+    return any(path.rpartition(".")[2] == key for path in _paths(section))
+
+
+def _nearest_key(key: str, section: type, parents: Sequence[str | int]) -> str:
+    """The key of that very name in another section, or else the nearest one of the same section."""
+    paths = _paths(section)
+    elsewhere = [path for path in paths if path.rpartition(".")[2] == key]
+    if elsewhere:
+        return f"did you mean {' or '.join(map(repr, elsewhere))}?"
+    place = ".".join(part for part in parents if isinstance(part, str))
+    found = [path.rpartition(".") for path in paths]
+    return nearest(key, [name for parent, _, name in found if parent == place])
+
+
+def _locate(section: type, location: tuple[str | int, ...]) -> tuple[str, str]:
+    """The part of pydantic's location that is a key of the file, and that key's meaning."""
+    paths, path, shown, meaning = _paths(section), "", [], ""
+    for part in location:
+        if isinstance(part, int):
+            shown.append(str(part))
+        elif path + part in paths:
+            shown.append(part)
+            meaning = paths[path + part].description or ""
+            path += f"{part}."
+    return ".".join(shown), meaning
+
+
+def _paths(section: type, prefix: str = "") -> dict[str, FieldInfo]:
+    """All keys of a section and of those within it, as ``server.learning_rate``."""
+    paths = {}
+    for name, field in keys_of(section).items():
+        paths[prefix + name] = field
+        for inner in _sections(field.annotation):
+            paths |= _paths(inner, f"{prefix}{name}.")
+    return paths
+
+
+def _sections(annotation: Any) -> list[type]:
+    """The sections among the types of a key."""
+    if get_origin(annotation) in (Union, types.UnionType, list, tuple):
+        return [found for argument in get_args(annotation) for found in _sections(argument)]
+    return [annotation] if isinstance(annotation, type) and is_section(annotation) else []

@@ -1,0 +1,240 @@
+"""Config: the keys that federated and centralised experiments share, and what every configuration can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import ValidationError, ValidationInfo, field_validator
+
+from fedpart import METHODS
+from fedpart.data import DATASETS
+from fedpart.methods.base import Method, build_method
+from fedpart.models import MODELS
+from fedpart.task.likelihood import LIKELIHOODS
+from fedpart.training.settings import Decides, RunSettings
+from simulations.config.keys import entry, section_of
+from simulations.config.messages import check_options, knows, named, sentence
+from simulations.config.sections import HyperparameterSection, Padding
+from simulations.config.yaml_files import ConfigError
+
+Kind = TypeVar("Kind", bound=RunSettings)
+# What the data and the model are made from; a kind of configuration need not have all of them.
+_BUILT = (
+    *("data", "data_options", "data_seed", "clients", "training_points"),
+    *("rotated", "max_angle", "rotated_padding", "split"),
+    *("model", "model_options", "hyperparameters"),
+)
+
+
+class Clock(NamedTuple):
+    """What a run counts.
+
+    ``name`` is the key in metrics.jsonl, and the word for people; ``total`` the key of the configuration that
+    says how many; ``command`` the one that runs it; ``way`` is federated or centralised, as methods have it;
+    ``kind`` says what it is in a sentence.
+    """
+
+    name: str
+    total: str
+    command: str
+    way: str
+    kind: str
+
+
+class Config(section_of(RunSettings)):
+    """What decides a run, checked. Subclasses are the kinds of experiments.
+
+    Attributes:
+        clock: what a run of this kind counts.
+    """
+
+    clock: ClassVar[Clock]
+    kinds: ClassVar[list[type[Config]]] = []
+
+    method_options: dict[str, dict[str, Any]] = entry(
+        {}, "options by method, e.g. {augerino: {safe: false}}; only those of `method` are used"
+    )
+    data_seed: int = entry(0, "decides the data: rotation angles, subset, split among clients", ge=0)
+
+    samples: int = entry(10, "S, augmentation samples per example", ge=1)
+    average: Literal["logits", "log_probabilities", "probabilities"] = entry(
+        "logits", "what is averaged over the S samples"
+    )
+    share_dropout_mask: bool = entry(False, "whether the S samples of an example share a dropout mask")
+
+    data: named(DATASETS) = entry(
+        "digits",
+        "digits (embedded), mnist, cifar10, image_folder, torchvision, ... (docs/data.md), or "
+        "package.module:callable -> fedpart.data.Splits",
+    )
+    data_options: dict[str, Any] = entry({}, "keyword arguments of the data set's loader, e.g. {size: 32}")
+    data_dir: str | None = entry(
+        None, "folder or zip of the data files, relative to the current folder", decides="nothing"
+    )
+    rotated: bool = entry(False, "turn every image once by an angle of its own")
+    max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
+    rotated_padding: Padding = entry("zeros", "what lies outside of a rotated image")
+    training_points: int | None = entry(None, "random subset for training; null: all", ge=1)
+    validation_points: int | None = entry(None, "random subset for validation; null: all", ge=1)
+    test_points: int | None = entry(None, "random subset for the test; null: all", ge=1)
+
+    model: named(MODELS) = entry(
+        "digits_cnn", "digits_cnn, mnist_cnn, resnet9, or package.module:callable (num_classes, input_shape)"
+    )
+    model_options: dict[str, Any] = entry({}, "further keyword arguments of the model's builder")
+    likelihood: named(LIKELIHOODS, "likelihood") = entry(
+        "classification", "classification, gaussian, or package.module:callable -> nll per example"
+    )
+    hyperparameters: HyperparameterSection = entry(HyperparameterSection(), "what psi consists of")
+    psi_from: str | None = entry(
+        None, "folder of a finished run whose psi is the initial psi; relative to the current folder"
+    )
+
+    precision: Literal["fp32", "fp64", "bf16", "auto"] = entry(
+        "fp32",
+        "floating-point type of the network; auto: fp32 or bf16 and a memory format, as this machine is "
+        "fastest, measured once and written into the run's config.yaml",
+    )
+    channels_last: bool = entry(
+        False,
+        "memory format of images in the network; with bf16 about three times as fast on CPUs that have it",
+    )
+    threads: int = entry(
+        1,
+        "torch threads per process; runs are bit-identical at equal threads. The kernels for pooled "
+        "convolutions run only with one: several workers of a thread each are the fast way",
+        ge=1,
+    )
+    evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
+    checkpoint_every: int = entry(10, "rounds or iterations between checkpoints", decides="nothing", ge=1)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        Config.kinds.append(cls)
+
+    @field_validator("method")
+    @classmethod
+    def _method(cls, value: str) -> str:
+        METHODS.resolve(value)
+        if cls._can_run(value):
+            return value
+        here = ", ".join(name for name in METHODS.names() if cls._can_run(name))
+        other = next(kind.clock for kind in Config.kinds if kind is not cls)
+        raise ValueError(
+            f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}, or one of "
+            f"{here} with fedpart {cls.clock.command}"
+        )
+
+    @classmethod
+    def _can_run(cls, method: str) -> bool:
+        return bool(getattr(METHODS.resolve(method), cls.clock.way, True))
+
+    @field_validator("data_options")
+    @classmethod
+    def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("data")  # absent if it is refused itself
+        if name is not None:
+            if "data_seed" in value:
+                raise ValueError("data_seed is a key of the configuration; set it there")
+            check_options(DATASETS.resolve(name), value, f"the data set {name!r}")
+        return value
+
+    @field_validator("method_options")
+    @classmethod
+    def _method_options(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for method, options in value.items():
+            check_options(METHODS.resolve(method), options, f"the method {method!r}")
+        return value
+
+    @property
+    def length(self) -> int:
+        """How many steps of the clock are configured."""
+        return int(getattr(self, self.clock.total))
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a run can go on for longer than it was meant to, with nothing else changed."""
+        return True
+
+    @property
+    def folder_is_data(self) -> bool:
+        """Whether another ``data_dir`` means other data, not another place of the same."""
+        return self.data == "image_folder" or ":" in self.data
+
+    def recorded(self, until: int) -> range:
+        """Counts of the clock that have a line in metrics.jsonl for certain, up to ``until``."""
+        return range(self.evaluate_every, until + 1, self.evaluate_every)
+
+    def build_method(self) -> Method:
+        """The method with its own options."""
+        return build_method(self.method, self.method_options.get(self.method, {}))
+
+    def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
+        """The run in the library's terms: each of its settings is the key of that name.
+
+        Args:
+            kind: the library's dataclass of settings; what is null here has its default there.
+            **changes: settings that are no such keys.
+        """
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        given |= {"method_options": self.method_options.get(self.method, {})} | changes
+        known = {field.name for field in dataclasses.fields(kind)}
+        return kind(**{name: value for name, value in given.items() if name in known and value is not None})
+
+    def resolved(self) -> dict[str, Any]:
+        """Every key with its value, as plain data for YAML and JSON; :meth:`from_dict` is the inverse."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], source: str = "the configuration") -> Self:
+        """Check plain data.
+
+        Args:
+            data: keys and values; what is not given keeps its default.
+            source: where they come from, for the message.
+
+        Raises:
+            ConfigError: one sentence that names the key and what would fit, or the command that the
+                configuration is for.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError(f"{source}: {cls._other_command(data) or sentence(error, cls)}") from None
+
+    @classmethod
+    def _other_command(cls, data: dict[str, Any]) -> str | None:
+        for name in data:
+            for kind in Config.kinds:
+                if name in kind.model_fields and not knows(cls, str(name)):
+                    mine, other = cls.clock, kind.clock
+                    return (
+                        f"{name!r} is a key of {other.kind}, and fedpart {mine.command} does {mine.kind}; "
+                        f"use fedpart {other.command}, or leave it out."
+                    )
+        return None
+
+    def deciding(self, *what: Decides) -> dict[str, Any]:
+        """The keys that decide one of ``what`` (see :func:`.setting`), with their values as plain data."""
+        keys = type(self).model_fields
+        return {
+            name: value
+            for name, value in self.resolved().items()
+            if keys[name].json_schema_extra["decides"] in what
+        }
+
+    def hash(self) -> str:
+        """Short hash of everything that decides the result: 16 hex digits."""
+        return _hash(self.deciding("numbers"))
+
+    def identity(self) -> str:
+        """Short hash of what is built from the configuration before training: data, split and model."""
+        return _hash({key: value for key, value in self.resolved().items() if key in _BUILT})
+
+
+def _hash(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,30 @@
+"""Errors that several rooms raise; the message of each is one sentence for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class ConfigError(ValueError):
+    """A configuration does not fit."""
+
+
+class RunError(RuntimeError):
+    """An experiment cannot go on, for a reason outside of its clients."""
+
+
+class DiskFull(RunError):
+    """There is no room for what the experiment has found."""
+
+
+@contextmanager
+def one_sentence(
+    becomes: type[Exception] = ConfigError,
+    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
+) -> Iterator[None]:
+    """What does not fit in the user's configuration, data or files becomes an error of one sentence."""
+    try:
+        yield
+    except expected as error:
+        raise becomes(str(error) or type(error).__name__) from error

@@ -1,0 +1,68 @@
+"""Cell: one run among others, what its folder holds, and whether that is what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from simulations.config.load import Config
+from simulations.errors import ConfigError
+from simulations.folders.run_directory import holds_run, read_summary, saved_config
+from simulations.folders.run_images import KnownImages, changed_images, in_short
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run among others: what it is called, its configuration, and its folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+    def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
+        """What its folder holds.
+
+        Args:
+            known: images that have been listed for other cells.
+
+        Raises:
+            ConfigError: a run with another configuration, or on other images; the message names what differs.
+        """
+        if not holds_run(self.folder):
+            return "new"
+        differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
+        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
+        if differing:
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
+                f"folder with --out, or delete this one."
+            )
+        return "finished" if self.finished() else "started"
+
+    def finished(self) -> bool:
+        """Whether its folder holds the outcome of the whole run."""
+        return read_summary(self.folder, self.config) is not None
+
+
+def deciding(config: Config) -> dict[str, Any]:
+    """The keys that can change a number of a comparison's table, the seconds among them."""
+    own = {"data_dir": config.data_dir} if config.folder_is_data else {}
+    return config.deciding("numbers", "course") | own
+
+
+def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """What differs between two configurations, as ``rounds: 6 there, 8 here``, for every key of ``here``."""
+    differing = differences({key: there.get(key) for key in here}, here)
+    return [f"{key}: {before} there, {now} here" for key, before, now in differing]
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Keys with other values, ``a.b`` in a section that both have, and these values; None: not there."""
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{key}.{rest}", *values) for rest, *values in differences(old, new))
+        elif old != new:
+            yield key, old, new

@@ -1,0 +1,86 @@
+"""Recorder: takes the reports of a run to its folder and the screen, and ends the run where a signal came."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from fedpart import Dataset
+from fedpart.training.state import ModelState
+from simulations.errors import RunError, one_sentence
+from simulations.folders.metrics import Report
+from simulations.folders.run_directory import RunDirectory
+from simulations.running.signals import Interrupted, caught_signals
+from simulations.terminal.progress import Progress
+
+
+class Recorder:
+    """What happens between the steps of a run.
+
+    Args:
+        run: the folder.
+        lines: those of ``metrics.jsonl`` until now; continued.
+        progress: the screen.
+        state: what is trained.
+
+    Attributes:
+        stopped: the numbers of the signals that came.
+    """
+
+    def __init__(
+        self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState
+    ) -> None:
+        self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
+        self.stopped: list[int] = []
+        self._saved = state.completed if run.has_checkpoint else 0
+        self._unseen: Report | None = None
+
+    def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
+        """Add the scores on held-out data to a report, and their time; with at most so many samples."""
+        if not len(validation):
+            return
+        start = time.perf_counter()
+        with one_sentence(RunError, (ValueError,)):
+            scores = self.state.evaluate(validation, samples=samples)
+        report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
+        report.seconds += time.perf_counter() - start
+
+    def record(self, report: Report, **more: Any) -> None:
+        """Write a report's line; it is shown once the checkpoint that is due is there."""
+        self.lines.append(self.run.record(report, **more))
+        self._unseen = report
+
+    def completed(self, last: bool) -> None:
+        """After every step of the clock: the checkpoint that is due, and the end if a signal came.
+
+        Raises:
+            Interrupted: one did.
+        """
+        count = self.state.completed
+        if count % self.config.checkpoint_every == 0 or last:
+            self.save()
+        self.progress.completed(count)
+        if self._unseen is not None:
+            self.progress.report(self._unseen)
+            self._unseen = None
+        if self.stopped and not last:
+            self.save()
+            raise Interrupted(self.stopped[0], f"{self.config.clock.name} {count}")
+
+    def save(self) -> None:
+        """Save what has not been saved."""
+        if self._saved < self.state.completed:
+            self.run.save(self.state)
+            self._saved = self.state.completed
+
+    def signals(self) -> AbstractContextManager[None]:
+        """Let SIGINT and SIGTERM end the run after the step in progress; a second one ends it at once."""
+        return caught_signals(self.stopped, self._stop)
+
+    def _stop(self) -> None:
+        if len(self.stopped) > 1:
+            signal.signal(self.stopped[-1], signal.SIG_DFL)
+            raise KeyboardInterrupt
+        self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")

@@ -1,0 +1,35 @@
+"""The rooms of simulations stand on floors: no import leads up, and none runs in a circle."""
+
+from import_graph import circles, edges, room_of, upward
+
+# From the lowest up: a room may import those before it, for types or inside of a function too.
+FLOORS = [
+    "simulations.errors",
+    "simulations.config",
+    "simulations.folders",
+    "simulations.building",
+    "simulations.results",
+    "simulations.terminal",
+    "simulations.pictures",
+    "simulations.report",
+    "simulations.flower",
+    "simulations.ray",
+    "simulations.running",
+    "simulations.sweeps",
+    "simulations.deployment",
+    "simulations.cli",
+]
+GRAPH = edges("simulations")
+assert GRAPH.pop("simulations") == set()
+
+
+def test_every_room_has_its_floor():
+    assert {room_of(module, FLOORS) for module in GRAPH} == set(FLOORS)
+
+
+def test_nothing_imports_upward():
+    assert upward(GRAPH, FLOORS) == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circles(GRAPH) == []
