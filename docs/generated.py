@@ -82,7 +82,7 @@ def keys_page(name: str, config: type) -> str:
     while left := [path for path in sections if path not in done]:
         path = left[0]
         done.add(path)
-        text = sections[path].get("description", "").replace("``", "`")
+        text = sections[path].get("description", "").split("\n\n")[0].replace("``", "`")
         page += f"\n## {path}\n\n{text}\n\n" + table(sections[path], schema["$defs"], path + ".", sections)
     return page
 
