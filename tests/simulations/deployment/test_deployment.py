@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import simulations.cli.deployment
 import simulations.flower.server
-from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
+from benchmarks.checks.crash_case import EXPERIMENT
+from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
 from simulations.building.experiment import RunError
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
