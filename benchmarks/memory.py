@@ -1,8 +1,8 @@
 """Memory of a process and its descendants.
 
 What processes share, such as Ray's object store, is divided among them (proportional set size). Files that
-they map, PyTorch's libraries, are left out, for they come and go, and others map them too. Linux's /proc tells;
-elsewhere nothing is known.
+they map, PyTorch's libraries, are left out, for they come and go, and others map them too. Linux's /proc
+tells; elsewhere nothing is known.
 """
 
 from __future__ import annotations

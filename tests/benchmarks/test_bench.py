@@ -46,6 +46,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@pytest.mark.slow
 def test_rows_of_a_tiny_workload(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", TINY)
     engines = "bare,local,flower,pfl"
@@ -163,6 +164,7 @@ def test_which_engines_a_workload_leaves_out():
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
 
 
+@pytest.mark.slow
 def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, chunks=(1.0,)))
     Path("pfl.py").write_text("raise ModuleNotFoundError(\"No module named 'pfl'\")")
@@ -176,12 +178,14 @@ def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     assert Path("rows").read_text() == "earlier rows\n"
 
 
+@pytest.mark.slow
 def test_flower_tells_its_version():
     with engine_process("flower", ENGINES["flower"].module) as process:
         answer = process.ask({"workload": WORKLOADS["W1"].to_dict(), "cohorts": []})
     assert answer == {"peer": f"flwr {version('flwr')}, ray {version('ray')}"}
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_is_quoted(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, model="no_such_network"))
     with (

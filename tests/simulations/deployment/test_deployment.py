@@ -56,6 +56,8 @@ def assert_same_weights(folder, other):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out = ExperimentConfig.from_dict(CONFIG), tmp_path / "out"
@@ -133,6 +135,8 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert_same_weights(out, tmp_path / "local")
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine."""
     file, out = tmp_path / "one.yaml", tmp_path / "out"
