@@ -1,4 +1,4 @@
-"""What the scripts share: rows of JSON, times, processes of their own. It needs the standard library alone."""
+"""What the scripts share: rows of JSON, times, processes of their own. The standard library will do."""
 
 from __future__ import annotations
 
