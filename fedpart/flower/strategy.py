@@ -17,8 +17,8 @@ from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import UNREADABLE, cause, instruction, read_reply, state_record
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.traffic import message_bytes
-from fedpart.updates.refusal import Refusal, skipped
-from fedpart.updates.trimmed import aggregate
+from fedpart.updates.cohort import aggregate
+from fedpart.updates.errors import Refusal, skipped
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log

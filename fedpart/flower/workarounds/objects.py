@@ -14,7 +14,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from fedpart.flower.messages import UNREADABLE
 from fedpart.flower.traffic import message_bytes
-from fedpart.updates.refusal import brief
+from fedpart.updates.errors import brief
 
 
 class Unreadable(ValueError):
