@@ -34,12 +34,13 @@ def test_it_shows_module_data_hyperparameter_and_export(example):
 def run(code, folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done
 
 
+@pytest.mark.slow
 def test_the_same_task_in_one_place(example, tmp_path):
     """The second block goes on where the first has defined data and task."""
     (block,) = CENTRALISED
@@ -52,6 +53,7 @@ def test_the_same_task_in_one_place(example, tmp_path):
     assert float(lml) > -60 * 1.1, "60 recordings are scored; chance is log 3 for each"
 
 
+@pytest.mark.slow
 def test_it_runs_and_says_what_it_says(example, tmp_path):
     done = run(example, tmp_path)
     accuracy = [float(number) for number in re.findall(r"([\d.]+)% correct", done.stdout)]

@@ -47,6 +47,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 def test_it_runs_where_nothing_else_is_installed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(foreign=FOREIGN)],

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import simulations.cli.deployment
 import simulations.running.server_app
-from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
+from benchmarks.checks.crash_case import EXPERIMENT
+from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
 from simulations.cli.experiments import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -55,6 +56,8 @@ def assert_same_weights(folder, other):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out = ExperimentConfig.from_dict(CONFIG), tmp_path / "out"
@@ -132,6 +135,8 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert_same_weights(out, tmp_path / "local")
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine."""
     file, out = tmp_path / "one.yaml", tmp_path / "out"

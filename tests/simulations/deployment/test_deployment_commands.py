@@ -7,7 +7,7 @@ from fake_runs import small_config, write_run
 from typer.testing import CliRunner
 
 import simulations.cli.deployment  # noqa: F401  adds its commands to the others
-from benchmarks.checks.crash import EXPERIMENT
+from benchmarks.checks.crash_case import EXPERIMENT
 from simulations.cli import deployment_commands as commands
 from simulations.cli.experiments import app
 from simulations.config.load import ExperimentConfig

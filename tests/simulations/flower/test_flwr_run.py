@@ -54,7 +54,7 @@ def flwr(tmp_path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=600,
         )
 
     yield call
@@ -64,6 +64,8 @@ def flwr(tmp_path):
             os.kill(int(line.split()[0]), signal.SIGTERM)
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
     out = tmp_path / "out"
     process = flwr(
