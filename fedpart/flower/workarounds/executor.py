@@ -13,7 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 POLL_SECONDS = 0.2
 
@@ -46,15 +49,13 @@ def main() -> None:
 
 
 def children(parent: int) -> set[int]:
-    """Processes that ``parent`` has started and that have not ended (on Linux; elsewhere none are found)."""
+    """Processes that ``parent`` has started and that have not ended."""
     found = set()
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, its_parent = file.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(its_parent) == parent and state != "Z":
-            found.add(int(file.parent.name))
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(parent).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.add(child.pid)
     return found
 
 

@@ -22,9 +22,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin

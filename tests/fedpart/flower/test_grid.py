@@ -16,9 +16,9 @@ from malformed import forge
 from superlink import Link
 
 from fedpart import ClientError, Federation
-from fedpart.flower.messages import UNREADABLE
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.grid import GuardedGrid
+from fedpart.flower.workarounds.objects import UNREADABLE
 
 SKIP = {"on_client_error": "skip", "round_timeout": 0.5}
 VICTIM = build({}).protocol.cohort(1)[2]

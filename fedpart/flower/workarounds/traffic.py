@@ -27,8 +27,8 @@ def message_bytes(message: Message) -> int:
 
 
 def _array(array: Array) -> int:
-    head = array_to_proto(Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"")).ByteSize()
-    return head + (_field(len(array.data)) if array.data else 0)
+    empty = Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"")
+    return int(array_to_proto(empty).ByteSize()) + (_field(len(array.data)) if array.data else 0)
 
 
 def _text(text: str) -> int:
