@@ -15,11 +15,10 @@ from places import ROOT
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-import simulations.cli.deployment
 import simulations.flower.server
 from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
 from simulations.building.experiment import RunError
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys
@@ -143,7 +142,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         [
             sys.executable,
             "-c",
-            "from simulations.cli.experiments import main; main()",
+            "from simulations.cli.main import main; main()",
             "up",
             file,
             "--out",

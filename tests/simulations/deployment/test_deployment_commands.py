@@ -6,11 +6,10 @@ import pytest
 from fake_runs import small_config, write_run
 from typer.testing import CliRunner
 
-import simulations.cli.deployment  # noqa: F401  adds its commands to the others
 from benchmarks.checks.crash import EXPERIMENT
 from fedpart.flower.workarounds.control import SubmittedRun
-from simulations.cli import deployment_commands as commands
-from simulations.cli.experiments import app
+from simulations.cli import federations as commands
+from simulations.cli.main import app
 from simulations.config.load import ExperimentConfig
 from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
 from simulations.running.runner import run_experiment

@@ -19,10 +19,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from places import ROOT
 from typer.testing import CliRunner
 
-import simulations.cli.deployment  # noqa: F401  adds its commands to the others
 from fedpart.flower.workarounds import superlink
 from fedpart.flower.workarounds.control import SubmittedRun
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.deployment import control, health, processes, up
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from simulations.building.experiment import RunError
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
 from simulations.config.score import Score

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from fedpart.methods.fedavg import FedAvg
 from simulations.building.experiment import DiskFull
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
 from simulations.running.runner import run_experiment
@@ -147,7 +147,7 @@ def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
     file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
     arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
     (tmp_path / "desert").touch()
-    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.experiments import main; main()"
+    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.main import main; main()"
     main = subprocess.Popen(
         [sys.executable, "-c", code, *arguments, *several],
         env={**os.environ, "PYTHONPATH": importing(__file__), "OMP_NUM_THREADS": "1"},

@@ -1,4 +1,4 @@
-"""What the commands of a deployment do, from what was typed to what is shown."""
+"""What the commands about a federation of processes do, from what was typed to what is shown."""
 
 from __future__ import annotations
 
