@@ -36,6 +36,9 @@ def exists(name: str) -> bool:
     """Whether a module, or a name in one, is there."""
     module, _, last = name.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), last)
+        if hasattr(importlib.import_module(module), last):
+            return True
+        importlib.import_module(name)
     except ModuleNotFoundError:
         return False
+    return True

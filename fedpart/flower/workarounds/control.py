@@ -1,9 +1,9 @@
 """Calls of a SuperLink's Control API, by which an operator registers nodes and starts runs.
 
-The fault: Flower has no public interface to it but the command ``flwr``, which keeps connections in a file of
-the user's, packs the current folder, and takes no token of ours.
+The fault: Flower has no public interface to it but the command ``flwr``, which keeps connections in a file
+of the user's, packs the current folder, and takes no token of ours.
 
-The test: ``test_control.py::test_flower_has_no_public_client_of_the_control_api``.
+The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run.
+
+The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
+
+The tests: in ``test_grid.py``, those of ``flowers_own_grid``, and ``with pytest.raises(ObjectPushError)``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Replies from the objects that they travel as; of these the SuperLink has checked heads and hashes."""
+"""Replies from the objects that they travel as; of these the SuperLink has checked heads and hashes.
+
+The fault: Flower raises whatever the reading of foreign bytes raises, which ends the run, and puts arrays
+together from as many chunks as they claim.
+
+The test: ``test_grid.py::test_flowers_own_grid_raises_on_them``.
+"""
 
 from __future__ import annotations
 

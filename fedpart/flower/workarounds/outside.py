@@ -3,7 +3,7 @@
 The fault: a message takes its run and its sender from an identity that only Flower's runtimes give to a
 process, and only they can give it an id, or another time. Without the identity it cannot be made.
 
-The test: ``test_outside.py::test_messages_need_an_identity_that_nobody_else_can_give``.
+The test: ``test_faults.py::test_messages_need_an_identity_that_nobody_else_can_give``.
 """
 
 from __future__ import annotations

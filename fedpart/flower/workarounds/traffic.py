@@ -1,4 +1,10 @@
-"""How many bytes a message takes on its way, without building it twice."""
+"""How many bytes a message takes on its way, without building it twice.
+
+The fault: a message does not tell its size, and to find it out by Flower's own serialisation copies all of
+it.
+
+The test: ``test_faults.py::test_a_message_does_not_tell_its_size``.
+"""
 
 from __future__ import annotations
 

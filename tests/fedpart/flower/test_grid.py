@@ -192,6 +192,14 @@ def test_a_message_whose_reply_is_lost_is_sent_again():
     assert losing.seen == 2
 
 
+def test_flowers_own_grid_does_not_send_it_again(monkeypatch):
+    """If it does, there is less to guard."""
+    monkeypatch.setattr("fedpart.flower.workarounds.grid.guard", lambda grid, limit: grid)
+    losing = Losing(1)
+    _, (report,) = run(1, losing.link(), LOSING)
+    assert losing.seen == 1 and [skip["client"] for skip in report.skipped] == [VICTIM]
+
+
 def test_it_is_sent_again_once():
     losing = Losing(5)
     _, (report,) = run(1, losing.link(), LOSING)
