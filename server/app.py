@@ -1,4 +1,4 @@
-"""The Flower ServerApp that pyproject.toml names."""
+"""The ServerApp that pyproject.toml names; without this checkout, name simulations.flower.server:app."""
 
 from simulations.flower.server import app
 
