@@ -24,12 +24,12 @@ from typing import Any
 
 import yaml
 
+from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.executor import children
 from fedpart.training.files import kept
 from simulations.building.experiment import build
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.control import Run
-from simulations.deployment.up import Federation, watch
+from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CHECKPOINT, CONFIG, STATE, read_metrics
 from simulations.running.run import run_experiment
@@ -93,7 +93,7 @@ def fedpart(*arguments: object) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-c",
-        "from simulations.cli.experiments import main; main()",
+        "from simulations.cli.main import main; main()",
         *map(str, arguments),
     ]
     return subprocess.Popen(
@@ -128,12 +128,12 @@ def local(folder: Path, kills: int, moments: random.Random) -> int:
 
 
 @contextmanager
-def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[Path], Run]]]:
+def deployed(case: Case, private: Path) -> Iterator[tuple[Deployment, Callable[[Path], SubmittedRun]]]:
     """A federation, and what runs the case's experiment on it until the run has ended, however that is."""
     config = case.config
-    with Federation(config.clients, private, case.folder / "logs") as federation:
+    with Deployment(config.clients, private, case.folder / "logs") as federation:
 
-        def run(out: Path) -> Run:
+        def run(out: Path) -> SubmittedRun:
             resume = (out / CONFIG).exists()
             id = federation.control.start(deployed_run_config(config, out, resume))
             return watch(federation, id, lambda text: None)
@@ -142,7 +142,7 @@ def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[
 
 
 def kill_deployed(
-    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Federation], bool]
+    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Deployment], bool]
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
     case, private = Case(folder, 3), folder / "private"
@@ -172,12 +172,12 @@ def kill_deployed(
 
 
 def _struck(
-    federation: Federation,
-    run: Callable[[Path], Run],
+    federation: Deployment,
+    run: Callable[[Path], SubmittedRun],
     out: Path,
     moment: float,
-    kill_one: Callable[[Federation], bool],
-) -> tuple[Run, list[int], bool]:
+    kill_one: Callable[[Deployment], bool],
+) -> tuple[SubmittedRun, list[int], bool]:
     """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
     a ServerApp has been started since."""
     over, reached, before, since = threading.Event(), list[int](), set[int](), set[int]()
@@ -202,13 +202,13 @@ def _struck(
     return ended, reached, bool(since)
 
 
-def serverapps(federation: Federation) -> set[int]:
+def serverapps(federation: Deployment) -> set[int]:
     """The processes that Flower has started for runs."""
     executors = children(federation.processes.pid("serverapp"))
     return {app for executor in executors for app in children(executor)}
 
 
-def kill_serverapp(federation: Federation) -> bool:
+def kill_serverapp(federation: Deployment) -> bool:
     """Kill the process that Flower has started for the run, if there is one yet."""
     apps = serverapps(federation)
     for app in apps:
@@ -217,7 +217,7 @@ def kill_serverapp(federation: Federation) -> bool:
     return bool(apps)
 
 
-def kill_superlink(federation: Federation) -> bool:
+def kill_superlink(federation: Deployment) -> bool:
     """Kill the SuperLink, which is started again."""
     os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
     return True

@@ -199,7 +199,7 @@ def test_resuming_before_the_summary_was_written(
 
 def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-c", "from simulations.cli.experiments import main; main()"]
+    command = [sys.executable, "-c", "from simulations.cli.main import main; main()"]
     command += ["run", str(tiny_file(tmp_path)), "--out", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path) as process:
