@@ -8,7 +8,8 @@ def assert_nothing_overlaps(figure):
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.canvas.draw()
     shown = [ax for ax in figure.axes if ax.get_visible()]
-    boxes = [("title", figure._suptitle.get_window_extent(renderer))]
+    titles = [] if figure._suptitle is None else [figure._suptitle]
+    boxes = [("title", title.get_window_extent(renderer)) for title in titles]
     boxes += [("legend of the figure", legend.get_window_extent(renderer)) for legend in figure.legends]
     for ax in shown:
         boxes.append(("curves", ax.get_window_extent(renderer)))

@@ -22,7 +22,7 @@ from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
 from simulations.folders.versions import git_commit
-from simulations.results.comparison import DASH
+from simulations.results.words import DASH
 
 
 @dataclass

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.file import read_yaml
-from simulations.config.score import Score
 
 _FILE = Path(__file__).with_name("published.yaml")
 
@@ -25,7 +24,7 @@ class Published:
 
     name: str
     rounds: int
-    accuracy: dict[str, Score]
+    accuracy: dict[str, tuple[float, float]]
 
     @classmethod
     def of(cls, name: str) -> Published:
@@ -39,7 +38,7 @@ class Published:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
         found = dict(cells[name])
         rounds = found.pop("rounds")
-        return cls(name, rounds, {method: Score(m / 100, e / 100) for method, (m, e) in found.items()})
+        return cls(name, rounds, {method: (m / 100, e / 100) for method, (m, e) in found.items()})
 
 
 @cache

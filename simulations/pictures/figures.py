@@ -1,15 +1,18 @@
-"""Figures: how every picture looks. matplotlib's object API: no pyplot, nothing global, no window."""
+"""Figures: how every picture looks, and the two ways to save one: PNG, and SVG for a page.
+
+matplotlib's object API: no pyplot, nothing global, no window.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from simulations.config.evidence import NAMES
-from simulations.results.curves import Band
-from simulations.results.psi_parts import Group
 
 if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.artist import Artist
@@ -30,18 +33,46 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 3)),
 )
 DPI = 125  # 8 inches across: 1000 pixels
+PAGE_WIDTH = 4.7  # inches: letters are still read where the page is a telephone
+PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
 EVIDENCE = NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
-MANY = len(DASHES)  # more components of one kind of psi cannot be told apart
+LEGEND: dict[str, Any] = {
+    "fontsize": 11, "frameon": False, "handlelength": 2.3, "columnspacing": 1.2, "handletextpad": 0.5,
+}  # fmt: skip
+Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and their labels
 
 
-def canvas(title: str, panels: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A titled figure and its axes, in reading order."""
+@dataclass(frozen=True)
+class Chart:
+    """A figure on a page.
+
+    Attributes:
+        title: above it.
+        svg: see :func:`svg`.
+        note: below it; may be empty.
+    """
+
+    title: str
+    svg: str
+    note: str = ""
+
+
+def canvas(title: str, panels: int = 1, columns: int = 1, *, page: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, in reading order.
+
+    Args:
+        title: above the figure.
+        panels: axes.
+        columns: axes side by side.
+        page: the figure is for a page, which has little room and its own headings: it has no title.
+    """
     from matplotlib.figure import Figure
 
     rows = -(-panels // columns)
     size = (8 if columns == 1 else 10.5, 5.5 if rows == 1 else 3.6 * rows + 0.6)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    figure.suptitle(title, fontsize=15)
+    figure = Figure(figsize=(PAGE_WIDTH, 3.3) if page else size, dpi=DPI, layout="constrained")
+    if not page:
+        figure.suptitle(title, fontsize=15)
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for spare in axes[panels:]:
         spare.set_visible(False)
@@ -55,7 +86,7 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
 
     ax.set_title(title, fontsize=13, loc="left")
     ax.set_xlabel(x, fontsize=13)
-    ax.set_ylabel(y, fontsize=13)
+    ax.set_ylabel(y if len(y) < 28 else y.replace(" [", "\n["), fontsize=13)  # in two lines if it is long
     ax.tick_params(labelsize=11)
     ax.grid(alpha=0.3, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
@@ -67,74 +98,20 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
         ax.set_xlim(low - room, high + room)
 
 
+def dress_bar(bar: Any, label: str) -> None:
+    """A colour bar's label, in the size of the axes'."""
+    bar.set_label(label, fontsize=13)
+    bar.ax.tick_params(labelsize=11)
+
+
 def short(name: str, most: int = 14) -> str:
     """A name for which there is not much room, cut off after so many characters."""
     return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def draw_band(ax: Axes, band: Band, colour: str, **style: Any) -> None:
-    """The mean as a line, the standard error as a shade around it."""
-    ax.plot(band.x, band.mean, color=colour, **{"lw": 2, **style})
-    if band.error is not None:
-        low, high = band.mean - band.error, band.mean + band.error
-        ax.fill_between(band.x, low, high, color=colour, alpha=0.16, lw=0)
-
-
-def zoom(ax: Axes, bands: Iterable[Band]) -> None:
-    """Fit the y axis to bands without the first tenth of their points, which lie far from the rest."""
-    late = []
-    for band in bands:
-        error = 0.0 if band.error is None else band.error
-        late += [(band.mean + side * error)[len(band.x) // 10 :] for side in (-1, 1)]
-    values = np.concatenate(late)
-    low, high = values.min(), values.max()
-    if low < high:
-        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-
-
-def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
-    """Too many components for a line each: their median, and where the middle 80% lie."""
-    shown = [bands[name] for line in group.lines for name in line.names if name in bands]
-    if not shown:
-        return
-    low, middle, high = np.percentile(np.stack([band.mean for band in shown]), [10, 50, 90], axis=0)
-    ax.plot(shown[0].x, middle, color=colour, lw=2, label=f"median of {len(shown)}")
-    ax.fill_between(shown[0].x, low, high, color=colour, alpha=0.2, lw=0, label="10th to 90th percentile")
-    legend_above(ax, *ax.get_legend_handles_labels(), columns=2)
-
-
-def draw_group(
-    ax: Axes, group: Group, methods: Mapping[str, Mapping[str, Band]], colours: Mapping[str, str]
-) -> None:
-    """A kind of psi of several methods: a colour each, a dash for each of its components."""
-    for method, bands in methods.items():
-        if len(group.lines) > MANY:
-            draw_many(ax, group, bands, colours[method])
-            continue
-        for line, dashes in zip(group.lines, DASHES, strict=False):
-            for name in line.names:
-                if name in bands:
-                    draw_band(ax, bands[name], colours[method], ls=dashes)
-    if 1 < len(group.lines) <= MANY:
-        keys = [ax.plot([], [], color="0.5", ls=DASHES[i], lw=1.8)[0] for i in range(len(group.lines))]
-        legend_above(ax, keys, [line.label for line in group.lines])
-
-
-def legend_above(ax: Axes, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
-    """A legend on the title's line, right of it: never over the curves."""
-    ax.legend(
-        handles,
-        labels,
-        ncols=columns,
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.98),
-        fontsize=11,
-        frameon=False,
-        handlelength=2.4,
-        columnspacing=1.2,
-        handletextpad=0.5,
-        borderpad=0,
-    )
+def over_seeds(seeds: int) -> str:
+    """What a line and its shade are."""
+    return f"mean \N{PLUS-MINUS SIGN} standard error over {seeds} seeds" if seeds > 1 else "one seed"
 
 
 def marks(i: int, points: int) -> dict[str, Any]:
@@ -142,3 +119,43 @@ def marks(i: int, points: int) -> dict[str, Any]:
     every = max(1, points // 10)
     place = ((points - 1) % every, every)
     return {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markevery": place}
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
+    """A legend on the title's line, right of it: never over the curves."""
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "borderpad": 0}
+    ax.legend(handles, labels, ncols=columns, **place, **LEGEND)
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """A legend below all axes, in as many columns, up to three, as there is room for."""
+    widest = 0.5 + 0.076 * max(map(len, labels), default=0)  # inches: a handle, and so much a letter
+    columns = min(3, max(1, int(figure.get_figwidth() / widest)))
+    figure.legend(handles, labels, ncols=columns, loc="outside lower center", **LEGEND)
+
+
+def save_png(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write ``<name>.png`` for each figure; the files."""
+    paths = [folder / f"{name}.png" for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        figure.savefig(path, format="png")
+    return paths
+
+
+def svg(figure: Figure) -> str:
+    """An ``<svg>`` element for a page, in the colour and the font of the text around it.
+
+    It has no size of its own, no prolog, metadata and namespaces, and its ids begin with PREFIX.
+    """
+    import matplotlib
+
+    stream = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedpart"}):
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    text = stream.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    head, end, body = text.partition(">")
+    head = re.sub(r'\s(xmlns(:xlink)?|width|height|version)="[^"]*"', "", head) + ' fill="currentColor"'
+    body = re.sub("#000000|#b0b0b0", "currentColor", body)  # black, and the grid's grey; text has no colour
+    text = f"{head}{end}{body}".replace("'DejaVu Sans', ", "")
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{PREFIX}", text).strip()

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.config.score import Score
-from simulations.pictures.figures import COLOURS, EVIDENCE, canvas, draw_band, dress, legend_above, marks
+from simulations.pictures.bands import draw_band
+from simulations.pictures.figures import (
+    COLOURS,
+    EVIDENCE,
+    canvas,
+    dress,
+    legend_above,
+    marks,
+    over_seeds,
+    save_png,
+)
 from simulations.results.curves import Band
+from simulations.results.estimate import Estimate
 from simulations.results.selection import Column, Selection, ValueScores
 
 if TYPE_CHECKING:
@@ -35,17 +45,14 @@ def plot_selection(selection: Selection, out: Path) -> Path | None:
     """Draw ``select.png`` into ``out``; None if there is nothing to draw."""
     if not any(row.lml is not None for column in selection.columns for row in column.rows):
         return None
-    path = out / "select.png"
-    selection_figure(selection).savefig(path, format="png")
-    return path
+    return save_png({"select": selection_figure(selection)}, out)[0]
 
 
 def selection_figure(selection: Selection) -> Figure:
     """A column of panels per way of scoring: means over seeds, with the standard error as a shade."""
     seeds = max(len(row.seeds) for column in selection.columns for row in column.rows)
-    spread = f"mean \N{PLUS-MINUS SIGN} standard error over {seeds} seeds" if seeds > 1 else "one seed"
     columns = len(selection.columns)
-    figure, axes = canvas(f"Model selection, {spread}", len(_PANELS) * columns, columns)
+    figure, axes = canvas(f"Model selection, {over_seeds(seeds)}", len(_PANELS) * columns, columns)
     for place, column in enumerate(selection.columns):
         rows = [row for row in column.rows if row.lml is not None]
         if not rows:
@@ -112,7 +119,7 @@ def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
             text.set_horizontalalignment("right")
 
 
-def _band(x: np.ndarray, scores: list[Score], factor: float) -> Band:
+def _band(x: np.ndarray, scores: list[Estimate], factor: float) -> Band:
     errors = [score.error for score in scores]
     error = None if any(e is None for e in errors) else factor * np.array(errors, dtype=float)
     return Band(x, factor * np.array([score.mean for score in scores]), error)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart import Task
@@ -16,18 +19,17 @@ from simulations.building.data import load_data
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
 from simulations.pictures.figures import DPI, short
-from simulations.terminal.progress import compact
+from simulations.results.psi_parts import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IMAGES, SAMPLES = 5, 6
-_IMAGE, _GAP, _SPACE, _TOP = 0.75, 0.07, 0.25, 1.05  # inches: an image, between two, between blocks, titles
-_STEP, _LETTER = _IMAGE + _GAP, 0.1  # from image to image, a letter of a name
+Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
 
 
 def run_transforms_figure(folder: str | Path, *, download: bool = True) -> Figure | None:
-    """Training images of a finished run under its transforms; None if it has no images, or none that change.
+    """:func:`run_blocks` of a finished run as a figure; None if there are none.
 
     The data are read again, as the run's configuration says.
 
@@ -36,20 +38,25 @@ def run_transforms_figure(folder: str | Path, *, download: bool = True) -> Figur
         download: whether data that are not here may be fetched.
     """
     splits = load_data(saved_config(folder), download=download)
-    task = run_task(folder, splits)
-    return None if task is None else transforms_figure(task, saved_psi(folder, task), *examples(splits))
+    blocks = run_blocks(folder, splits)
+    return transforms_figure(blocks, examples(splits)[1]) if blocks else None
 
 
-def run_task(folder: str | Path, splits: Splits) -> Task | None:
-    """The task of a finished run; None if it has no images, or no transforms that change them."""
+def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
+    """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
+
+    Args:
+        folder: of the run.
+        splits: its data; none is shown if they are no images, or no transforms change them.
+    """
     config = saved_config(folder)
     shape = tuple(splits.train.inputs.shape[1:])
     if len(shape) != 3 or shape[0] not in (1, 3):
-        return None
+        return []
     task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
-    images, _ = examples(splits)
-    shown = sample(task, saved_psi(folder, task), images, 1)[:, 0]
-    return None if torch.equal(shown.to(images.dtype), images) else task
+    psi, (images, _) = saved_psi(folder, task), examples(splits)
+    changed = not torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images)
+    return shown_blocks(task, psi, images) if changed else []
 
 
 def examples(splits: Splits) -> tuple[Tensor, list[str]]:
@@ -62,57 +69,62 @@ def examples(splits: Splits) -> tuple[Tensor, list[str]]:
     return splits.train.inputs[first], [splits.classes[label] for label in labels] if splits.classes else []
 
 
-def transforms_figure(task: Task, psi: Tensor, images: Tensor, names: Sequence[str] = ()) -> Figure:
-    """Images ``[n, c, h, w]``, each in a row with samples of the task's transforms.
+def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
+    """Images, and SAMPLES of each at the start and as learned; once, if psi is where it was at the start.
 
     Args:
         task: with transforms; its initial psi is where the run started.
         psi: ``[P]``, where it ended.
-        images: channels 1 (grey) or 3, values in [0, 1].
-        names: of the images, on their left; may be empty.
-    """
-    from matplotlib.figure import Figure
-
-    blocks = [("image", images[:, None]), *shown_blocks(task, psi, images)]
-    start = _SPACE + _LETTER * max((len(short(name)) for name in names), default=0)
-    width = start + sum(_STEP * block.shape[1] + _SPACE for _, block in blocks)
-    height = _STEP * len(images) + _TOP
-    figure = Figure(figsize=(width, height), dpi=DPI)
-    figure.suptitle("Training images, and how the network is shown them", fontsize=15, y=1 - 0.1 / height)
-    for row, name in enumerate(names):
-        middle = 1 - (_TOP + row * _STEP + _IMAGE / 2) / height
-        place = (start - _SPACE / 2) / width
-        figure.text(place, middle, short(name), fontsize=12, ha="right", va="center", parse_math=False)
-    left = start
-    for title, block in blocks:
-        rows, columns = block.shape[:2]
-        middle = (left + (columns * _STEP - _GAP) / 2) / width
-        figure.text(middle, 1 - (_TOP - 0.1) / height, title, fontsize=12, ha="center", va="bottom")
-        for row in range(rows):
-            for column in range(columns):
-                corner = left + column * _STEP, height - _TOP - (row + 1) * _STEP + _GAP
-                ax = figure.add_axes((corner[0] / width, corner[1] / height, _IMAGE / width, _IMAGE / height))
-                image = block[row, column].float().clamp(0, 1).permute(1, 2, 0)
-                ax.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
-                ax.set_xticks([])
-                ax.set_yticks([])
-        left += columns * _STEP + _SPACE
-    return figure
-
-
-def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[tuple[str, Tensor]]:
-    """Samples ``[n, SAMPLES, c, h, w]`` at the start and as learned, each with a title of two lines.
-
-    One block if psi is where it was at the start.
+        images: ``[n, c, h, w]``, channels 1 (grey) or 3, values in [0, 1].
     """
     start = task.psi_space.initial()
     changed = not torch.equal(start, psi)
     panels = [("at the start", start), ("as learned", psi)] if changed else [("fixed", psi)]
-    blocks = []
+    blocks = [("training\nimages", images[:, None])]
     for name, values in panels:
         own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
         blocks.append((f"{name}\n{compact(own, limit=2)}", sample(task, values, images)))
     return blocks
+
+
+def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
+    """Blocks side by side, a row for each image.
+
+    Args:
+        blocks: of the same images.
+        names: of the images, on their left; may be empty.
+    """
+    from matplotlib.figure import Figure
+
+    columns = [block.shape[1] for _, block in blocks]
+    rows = len(blocks[0][1])
+    figure = Figure(figsize=(0.82 * sum(columns) + 1.5, 0.82 * rows + 1.1), dpi=DPI, layout="constrained")
+    figure.suptitle("Training images, and how the network is shown them", fontsize=15)
+    axes = figure.subplots(1, len(blocks), width_ratios=columns, squeeze=False)[0]
+    for ax, (title, block) in zip(axes, blocks, strict=True):
+        shown = sheet(block)
+        ax.imshow(shown, interpolation="nearest")
+        ax.set_title(title, fontsize=12)
+        ax.set_axis_off()
+    height = (len(shown) + 1) / rows
+    for row, name in enumerate(names):
+        style = {"fontsize": 12, "ha": "right", "va": "center", "parse_math": False}
+        axes[0].text(-0.2 * height, (row + 0.5) * height - 1, short(name), **style)
+    return figure
+
+
+def sheet(images: Tensor) -> NDArray[np.float64]:
+    """Images ``[n, s, c, h, w]`` in [0, 1], a row each, as one of RGBA ``[height, width, 4]``.
+
+    A transparent pixel lies between two images.
+    """
+    n, s, _, h, w = images.shape
+    found = np.zeros((n * (h + 1) - 1, s * (w + 1) - 1, 4))
+    pixels = images.float().clamp(0, 1).permute(0, 1, 3, 4, 2).expand(n, s, h, w, 3).numpy()
+    for row, column in itertools.product(range(n), range(s)):
+        place = slice(row * (h + 1), row * (h + 1) + h), slice(column * (w + 1), column * (w + 1) + w)
+        found[place] = np.concatenate([pixels[row, column], np.ones((h, w, 1))], axis=2)
+    return found
 
 
 def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:

@@ -1,10 +1,11 @@
-"""Who has what: how many examples of each label, or turned by which angles, every client holds."""
+"""Who has what: examples of each label, or turned by which angles, that every client holds; as heat maps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,11 @@ from fedpart import Dataset
 from fedpart.data import angle_bins
 from fedpart.federated.assignment import ChunkAssignment
 from simulations.config.load import ExperimentConfig
+from simulations.pictures.figures import PAGE_WIDTH, Chart, dress, dress_bar, legend_below, short, svg
+from simulations.results.words import counted
 
 Counts = NDArray[np.int64]
+FEW = 20  # labels that each get a tick
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,75 @@ class Clients:
 
 def _counts(groups: Sequence[Counts], number: int) -> Counts:
     return np.stack([np.bincount(own, minlength=number) for own in groups], axis=1)
+
+
+def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[Chart]:
+    """Clients against labels and against rotation bins, with the clients' chunks below.
+
+    Args:
+        clients: who has what.
+        classes: names of the labels; none: their numbers.
+    """
+    charts = []
+    if clients.labels is not None:
+        number, ticks = len(clients.labels), {}
+        if number <= FEW:
+            names = [short(name) for name in classes] or [*map(str, range(number))]
+            ticks = {"ticks": range(number), "labels": names, "parse_math": False}
+        title = "Examples by client and label"
+        charts.append(_heat_map(title, clients, clients.labels, "label", (-0.5, number - 0.5), ticks))
+    if clients.angles is not None:
+        bins, most = len(clients.angles), clients.max_angle
+        ticks = {"ticks": np.linspace(-most, most, bins + 1)[:: max(1, bins // 5)]}
+        title = "Examples by client and rotation"
+        charts.append(_heat_map(title, clients, clients.angles, "rotation [degrees]", (-most, most), ticks))
+    return charts
+
+
+def _heat_map(
+    title: str, clients: Clients, counts: Counts, axis: str, ends: tuple[float, float], ticks: dict[str, Any]
+) -> Chart:
+    """Counts ``[rows, N]`` from the lower to the upper one of the y axis' ends."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
+
+    number, chunks = counts.shape[1], int(clients.chunks.max())
+    colours = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.85, 256)))  # apart from a dark page
+    palette = [colormaps["YlOrRd"](x) for x in np.linspace(0.2, 0.95, chunks)]
+    figure = Figure(figsize=(PAGE_WIDTH, 4.0), layout="constrained")
+    ax, strip = figure.subplots(2, 1, height_ratios=(12, 1), sharex=True)
+    style: dict[str, Any] = {"vmin": 1, "aspect": "auto", "interpolation": "none", "origin": "lower"}
+    image = ax.imshow(
+        np.ma.masked_equal(counts, 0),
+        cmap=colours,
+        vmax=max(2, counts.max()),
+        extent=(-0.5, number - 0.5, *ends),
+        **style,
+    )
+    strip.imshow(
+        clients.chunks[None],
+        cmap=ListedColormap(palette),
+        vmax=max(2, chunks),
+        extent=(-0.5, number - 0.5, 0, 1),
+        **style,
+    )
+    dress(ax, axis)
+    dress(strip, "", "clients, sorted by chunk")
+    ax.grid(False)
+    strip.grid(False)
+    if ticks:
+        ax.set_yticks(**ticks)
+    strip.set_yticks([])
+    strip.set_ylabel("chunk", fontsize=12, rotation=0, ha="right", va="center")
+    bar = figure.colorbar(image, ax=[ax, strip], aspect=30, pad=0.02, ticks=MaxNLocator(6, integer=True))
+    dress_bar(bar, "examples")
+    bar.outline.set_visible(False)
+    if chunks <= 8:
+        sizes = np.bincount(clients.chunks, minlength=chunks + 1)[1:]
+        labels = [f"chunk {k} ({counted(int(size), 'client')})" for k, size in enumerate(sizes, start=1)]
+        legend_below(figure, [Patch(color=colour) for colour in palette], labels)
+    held = f"{counted(number, 'client')}, {counted(int(counts.sum()), 'example')}"
+    return Chart(title, svg(figure), f"{held}; empty where there are none.")

@@ -11,9 +11,15 @@ from fedpart import Dataset, Protocol
 from fedpart.engines.batches import count_batches
 from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig
-from simulations.config.score import Score
+from simulations.report.data import Data
+from simulations.report.folder import Found
 from simulations.results.curves import Run
+from simulations.results.estimate import Estimate
+from simulations.results.tables import HELD_OUT
+from simulations.results.words import DASH, byte_text, duration
 
+COST_HEAD = ["method", HELD_OUT, "measured time", "upload", "of it\npsi", "download", "local steps"]
+COST_HEAD += ["psi batches", "c [s]", "estimated time"]
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
 
@@ -22,25 +28,18 @@ class Cost:
     """Of a method's whole run, over its finished seeds; None where it is not known.
 
     Attributes:
-        held_out: share of the clients' examples that they never train on.
-        seconds: training and evaluation, on the machine that ran it.
-        client_seconds: of one client in one round there, see :func:`client_seconds`.
-        upload, download: bytes of all clients.
-        upload_psi: the part of the upload that psi's numbers take.
+        client_seconds: of one client in one round, see :func:`client_seconds`.
+        upload_psi: bytes of the upload that psi's numbers take.
         steps: local SGD steps of all clients.
         psi_batches: batches whose psi gradient was taken by itself.
         estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
     """
 
-    held_out: Score | None
-    seconds: Score | None
-    client_seconds: Score | None
-    upload: Score | None
-    upload_psi: Score | None
-    download: Score | None
-    steps: Score | None
-    psi_batches: Score | None
-    estimate: Score | None
+    client_seconds: Estimate | None
+    upload_psi: Estimate | None
+    steps: Estimate | None
+    psi_batches: Estimate | None
+    estimate: Estimate | None
 
     @classmethod
     def of(cls, runs: Sequence[Run], steps: Sequence[tuple[int, int]] | None) -> Cost:
@@ -54,16 +53,49 @@ class Cost:
         timed = zip(runs, each, strict=True)
         estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
         return cls(
-            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
-            seconds=Score.of(run.total("seconds") for run in runs),
-            client_seconds=Score.of(each),
-            upload=Score.of(run.total("upload_bytes") for run in runs),
-            upload_psi=Score.of(run.summary.get("upload_bytes_psi") for run in runs),
-            download=Score.of(run.total("download_bytes") for run in runs),
-            steps=None if steps is None else Score.of(trained for trained, _ in steps),
-            psi_batches=None if steps is None else Score.of(psi for _, psi in steps),
-            estimate=Score.of(estimates),
+            client_seconds=Estimate.of(each),
+            upload_psi=Estimate.of(run.summary.get("upload_bytes_psi") for run in runs),
+            steps=None if steps is None else Estimate.of(trained for trained, _ in steps),
+            psi_batches=None if steps is None else Estimate.of(psi for _, psi in steps),
+            estimate=Estimate.of(estimates),
         )
+
+
+def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
+    """The rows of a comparison in the table of costs: a method's texts, as COST_HEAD names them.
+
+    Args:
+        found: the comparison; a method need not have finished runs.
+        data: what its runs are on, or a sentence on why they are missing.
+    """
+    rows = []
+    for row in found.comparison.rows:
+        runs = found.finished[row.method]
+        cost = Cost.of(runs, _steps(runs, data))
+        known = (
+            (row.held_out, lambda share: f"{100 * share:.1f}"),
+            (row.seconds, duration),
+            (row.upload_bytes, byte_text),
+            (cost.upload_psi, byte_text),
+            (row.download_bytes, byte_text),
+            (cost.steps, "{:,.0f}".format),
+            (cost.psi_batches, "{:,.0f}".format),
+            (cost.client_seconds, "{:.3g}".format),
+            (cost.estimate, duration),
+        )
+        rows.append([row.method, *(DASH if mean is None else text(mean.mean) for mean, text in known)])
+    return rows
+
+
+def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | None:
+    """:func:`count_steps` of each run; None if data or model cannot be had here."""
+    if isinstance(data, str):
+        return None
+    classes = data.splits.num_classes
+    try:
+        return [count_steps(run.config, run.metrics, data.shards, classes) for run in runs]
+    except (ValueError, TypeError, OSError, ImportError):
+        return None
 
 
 def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:

@@ -13,10 +13,6 @@ from simulations.config.load import ExperimentConfig
 from simulations.folders.run_images import changed_images, in_short, listed_images
 
 
-class DataMissing(Exception):
-    """The data cannot be read here; the message is a sentence."""
-
-
 @dataclass(frozen=True)
 class Data:
     """What the runs of a comparison have in common: their data, and who holds which.
@@ -28,26 +24,23 @@ class Data:
     splits: Splits
     shards: Sequence[Dataset]
 
-    @classmethod
-    def read(cls, config: ExperimentConfig, folders: Sequence[Path] = ()) -> Data:
-        """Read and split; nothing is downloaded for that.
 
-        Args:
-            config: of the runs.
-            folders: of the runs, which know what images they are made of.
+def read_data(config: ExperimentConfig, folders: Sequence[Path]) -> Data | str:
+    """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
 
-        Raises:
-            DataMissing: they are not where the configuration says, or are others now.
-        """
-        if config.data_dir is not None and not Path(config.data_dir).exists():
-            raise DataMissing(f"The data cannot be read here (there is no {config.data_dir}).")
-        try:
-            images = listed_images(config)
-            others = next(filter(None, (changed_images(folder, images) for folder in folders)), None)
-            if others:
-                raise DataMissing(f"The images are not those that the runs are made of ({in_short(others)}).")
-            splits = load_data(config, download=False)
-            return cls(splits, split_among_clients(config, splits.train))
-        except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise DataMissing(f"The data cannot be read here ({reason}).") from error
+    Args:
+        config: of the runs.
+        folders: of the runs, which know what images they are made of.
+    """
+    if config.data_dir is not None and not Path(config.data_dir).exists():
+        return f"The data cannot be read here (there is no {config.data_dir})."
+    try:
+        images = listed_images(config)
+        others = next(filter(None, (changed_images(folder, images) for folder in folders)), None)
+        if others:
+            return f"The images are not those that the runs are made of ({in_short(others)})."
+        splits = load_data(config, download=False)
+        return Data(splits, split_among_clients(config, splits.train))
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        return f"The data cannot be read here ({reason})."

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulations.building.task import saved_psi
+from torch import Tensor
+
 from simulations.config.load import ExperimentConfig
-from simulations.folders.cell import Cell
-from simulations.pictures.plots import spread
-from simulations.pictures.transform_figures import examples, run_task, shown_blocks
-from simulations.report.charts import Chart, client_charts, contact_sheet, metric_charts, psi_charts
-from simulations.report.clients import Clients
+from simulations.pictures.bands import MANY
+from simulations.pictures.comparison_figures import (
+    AVERAGED,
+    METRICS,
+    TRAFFIC_NAMES,
+    evaluated,
+    metric_figure,
+    psi_figure,
+    psi_groups,
+    spread,
+)
+from simulations.pictures.figures import Chart, svg
+from simulations.pictures.transform_figures import examples, run_blocks, sheet
+from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
 from simulations.results.curves import LAST, Run, metric
 
@@ -32,7 +44,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page under a heading of its own.
 
     Attributes:
@@ -50,51 +62,64 @@ class Section:
     wide: bool = False
 
 
-def curves_section(runs: Mapping[str, Sequence[Run]]) -> Section:
-    """Learning curves of the runs by method."""
-    charts = metric_charts(runs, metric(runs), _sentence(runs))
+def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
+    """Learning curves of the runs by method: against rounds and against bytes up, down and together."""
+    shown, (_, label, _) = evaluated(runs), METRICS[metric(runs)]
     text = (
         f"A point is the mean of the {LAST} evaluations up to it, or of all if there are fewer, so that a "
         "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
         "tenth of the evaluations."
     )
-    return Section(
-        "Learning curves", charts, text=text if charts else "No run has been evaluated yet.", wide=True
-    )
+    if not any(shown.values()):
+        return PageSection("Learning curves", text="No run has been evaluated yet.", wide=True)
+    charts = [
+        Chart(
+            f"{label.capitalize()} over {TRAFFIC_NAMES.get(against, against)}",
+            svg(metric_figure(shown, against, page=True)),
+            f"{AVERAGED.capitalize()}. {_sentence(runs)}",
+        )
+        for against in ("rounds", *TRAFFIC_NAMES)
+    ]
+    return PageSection("Learning curves", charts, text=text, wide=True)
 
 
-def psi_section(runs: Mapping[str, Sequence[Run]]) -> Section:
-    """Hyperparameters over rounds of the runs by method."""
-    charts = psi_charts(runs, _sentence(runs))
+def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
+    """Hyperparameters over rounds of the runs by method, a chart per kind."""
+    charts = []
+    for group in psi_groups(runs):
+        note = "Two lines of a kind are the ends of a range. " if len(group.lines[0].names) > 1 else ""
+        if len(group.lines) > MANY:
+            note = f"Median of {len(group.lines)}, and where the middle 80% lie. "
+        charts.append(
+            Chart(group.title, svg(psi_figure(runs, [group], page=True)), f"{note}{_sentence(runs)}")
+        )
     text = "" if charts else "No hyperparameter has changed in any run."
-    return Section("Hyperparameters over rounds", charts, text=text)
+    return PageSection("Hyperparameters over rounds", charts, text=text)
 
 
-def images_section(cells: Sequence[Cell], data: Data | str) -> Section:
+def images_section(found: Sequence[Run], data: Data | str) -> PageSection:
     """What the augmentation of each method that has learned one does, drawn for its first finished seed.
 
     Args:
-        cells: sorted by method and seed.
+        found: sorted by method and seed.
         data: what the images are from, or a sentence on why they are missing.
     """
     heading = "Learned augmentation"
     if isinstance(data, str):
-        return Section(heading, text=data)
+        return PageSection(heading, text=data)
     sheets: dict[str, list[Sheet]] = {}
-    (images, names), seen, sentences = examples(data.splits), set(), []
-    for cell in cells:
-        if cell.config.method in seen or not cell.finished():
+    (_, names), seen, sentences = examples(data.splits), set(), []
+    for run in found:
+        if run.config.method in seen or not run.finished:
             continue
-        seen.add(cell.config.method)
+        seen.add(run.config.method)
         try:
-            task = run_task(cell.folder, data.splits)
-            blocks = [] if task is None else shown_blocks(task, saved_psi(cell.folder, task), images)
+            blocks = run_blocks(run.folder, data.splits)
         except (ValueError, TypeError, OSError, ImportError) as error:
-            sentences.append(f"{cell.name} cannot be drawn: {error}")
+            sentences.append(f"{run.name} cannot be drawn: {error}")
             continue
         if blocks:
-            found = [("training\nimages", images[:, None]), *blocks]
-            sheets[cell.name] = [Sheet(title, contact_sheet(block), block.shape[1]) for title, block in found]
+            sheets[run.name] = [Sheet(title, _png_url(block), block.shape[1]) for title, block in blocks]
     if sheets:
         sentences.append(
             "Training images, and how the network is shown them: samples under the ranges with which a run "
@@ -106,10 +131,10 @@ def images_section(cells: Sequence[Cell], data: Data | str) -> Section:
         sentences.append("No run is finished yet; a finished one is drawn here.")
     elif not sentences:
         sentences.append("No finished run has images and an augmentation of them.")
-    return Section(heading, sheets=sheets, text=" ".join(sentences))
+    return PageSection(heading, sheets=sheets, text=" ".join(sentences))
 
 
-def clients_section(config: ExperimentConfig, data: Data | str) -> Section:
+def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection:
     """Who holds which examples.
 
     Args:
@@ -118,7 +143,7 @@ def clients_section(config: ExperimentConfig, data: Data | str) -> Section:
     """
     heading = "Clients"
     if isinstance(data, str):
-        return Section(heading, text=data)
+        return PageSection(heading, text=data)
     clients = Clients.of(config, data.shards, data.splits.num_classes)
     charts = client_charts(clients, data.splits.classes)
     sentences = []
@@ -130,9 +155,18 @@ def clients_section(config: ExperimentConfig, data: Data | str) -> Section:
         sentences.append("The targets are not labels.")
     if clients.angles is None:
         sentences.append("The images were not rotated, so there are no angles to show.")
-    return Section(heading, charts, text=" ".join(sentences), wide=True)
+    return PageSection(heading, charts, text=" ".join(sentences), wide=True)
 
 
 def _sentence(runs: Mapping[str, Sequence[Run]]) -> str:
     text = spread(runs)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _png_url(images: Tensor) -> str:
+    """:func:`.sheet` as the text of a PNG's data URL."""
+    from matplotlib.image import imsave
+
+    stream = io.BytesIO()
+    imsave(stream, sheet(images), format="png")
+    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simulations.config.load import ExperimentConfig
 from simulations.config.published import Published
-from simulations.folders.cell import Cell
 from simulations.results.comparison import Comparison, Failure
 from simulations.results.curves import Run, metric
 from simulations.results.scores import MethodScores, least_upload
@@ -14,15 +13,15 @@ from simulations.results.scores import MethodScores, least_upload
 
 def collect(
     config: ExperimentConfig,
-    cells: Sequence[Cell],
+    seeds: Iterable[int],
     runs: Mapping[str, Sequence[Run]],
     failures: Sequence[Failure] = (),
 ) -> Comparison:
     """The comparison of a configuration's runs.
 
     Args:
-        config: what the cells have in common.
-        cells: all that there are to be.
+        config: what the runs have in common.
+        seeds: of all that there are to be.
         runs: those that are finished, by method, seeds ascending.
         failures: cells without a result.
     """
@@ -33,7 +32,7 @@ def collect(
         notes=_unequal_cohorts(runs),
         metric=measure,
         rounds=config.rounds,
-        seeds=sorted({cell.config.seed for cell in cells}),
+        seeds=sorted(set(seeds)),
         config={key: value for key, value in config.resolved().items() if key not in ("method", "seed")},
         published=None if config.published is None else Published.of(config.published),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.config.published import Published
-from simulations.config.score import Score
-from simulations.results.curves import byte_text
+from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import PsiParts, Quantity
 from simulations.results.scores import MethodScores
 from simulations.results.tables import (
@@ -22,14 +20,17 @@ from simulations.results.tables import (
     EQUAL_UPLOAD,
     HELD_OUT,
     LF,
-    counted,
     markdown_table,
+    number_columns,
+    shown,
     terminal_row,
     terminal_table,
     write_csv,
+    write_json,
 )
+from simulations.results.words import DASH, byte_text, counted
 
-DASH, DEGREES = "\N{EM DASH}", "\N{DEGREE SIGN}"
+DEGREES = "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
 LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
 AGAINST = (
@@ -103,53 +104,57 @@ class Comparison:
         """
         accuracy = self.metric == "val_accuracy"
         what, unit = ("accuracy", "[%]") if accuracy else ("loss", "[nats]")
-        factor, digits = (100.0, 2) if accuracy else (1.0, 4)
-        paper = paper or self.published is not None
-        head = ["method", f"validation\n{what} {unit}"]
-        head += [f"paper\n{what} {unit}", DIFFERENCE] if paper else []
-        head += [EQUAL_UPLOAD[unit], f"test\n{what} {unit}", HELD_OUT, "upload [%\nof FedAvg]"]
-        head += ["upload", "download", "seconds", "learned"]
-        rows = []
-        for row in self.rows:
-            missing = len(row.seeds) < len(self.seeds)
-            theirs, difference = self.theirs(row.method), self.difference(row)
-            texts = [
-                f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
-                _shown(row.validation, lambda score: score.text(factor, digits)),
-            ]
-            if paper:
-                texts += [
-                    _shown(theirs, lambda score: score.text(100, 1)),
-                    DASH if difference is None else f"{difference:+.1f}",
-                ]
-            texts += [
-                _shown(row.equal_upload, lambda score: score.text(factor, digits)),
-                _shown(row.test, lambda score: score.text(factor, digits)),
-                _shown(row.held_out, lambda score: f"{100 * score.mean:.1f}"),
-                _shown(row.upload_ratio, lambda score: f"{100 * score.mean:.1f}"),
-                _shown(row.upload_bytes, lambda score: byte_text(score.mean)),
-                _shown(row.download_bytes, lambda score: byte_text(score.mean)),
-                _shown(row.seconds, lambda score: f"{score.mean:.1f}"),
-                "\n".join(_learned(row)) or DASH,
-            ]
-            rows.append(texts)
-        return head, rows
 
-    def theirs(self, method: str) -> Score | None:
+        def score(found: Estimate | None) -> str:
+            return shown(found, lambda known: known.text(100, 2) if accuracy else known.text(1, 4))
+
+        def percent(found: Estimate | None) -> str:
+            return shown(found, lambda known: f"{100 * known.mean:.1f}")
+
+        def size(found: Estimate | None) -> str:
+            return shown(found, lambda known: byte_text(known.mean))
+
+        columns: dict[str, Callable[[MethodScores], str]] = {
+            "method": self._name,
+            f"validation\n{what} {unit}": lambda row: score(row.validation),
+        }
+        if paper or self.published is not None:
+            columns |= {
+                f"paper\n{what} {unit}": lambda row: shown(self.theirs(row.method), lambda s: s.text(100, 1)),
+                DIFFERENCE: lambda row: DASH if (d := self.difference(row)) is None else f"{d:+.1f}",
+            }
+        columns |= {
+            EQUAL_UPLOAD[unit]: lambda row: score(row.equal_upload),
+            f"test\n{what} {unit}": lambda row: score(row.test),
+            HELD_OUT: lambda row: percent(row.held_out),
+            "upload [%\nof FedAvg]": lambda row: percent(row.upload_ratio),
+            "upload": lambda row: size(row.upload_bytes),
+            "download": lambda row: size(row.download_bytes),
+            "seconds": lambda row: shown(row.seconds, lambda known: f"{known.mean:.1f}"),
+            "learned": lambda row: "\n".join(_learned(row)) or DASH,
+        }
+        return list(columns), [[text(row) for text in columns.values()] for row in self.rows]
+
+    def _name(self, row: MethodScores) -> str:
+        missing = len(row.seeds) < len(self.seeds)
+        return f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method
+
+    def theirs(self, method: str) -> Estimate | None:
         """What the paper reports for a method, a fraction."""
         if self.published is None or self.metric != "val_accuracy":
             return None
-        return self.published.accuracy.get(method)
+        found = self.published.accuracy.get(method)
+        return None if found is None else Estimate(*found)
 
     def difference(self, row: MethodScores) -> float | None:
-        """A row's distance from the paper, see :meth:`.Score.difference`."""
+        """A row's distance from the paper, see :meth:`.Estimate.difference`."""
         theirs = self.theirs(row.method)
         return None if row.validation is None or theirs is None else row.validation.difference(theirs)
 
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
-        table = terminal_table(head, self.title(), self.caption)
+        table = terminal_table(terminal_row(head, head), self.title(), self.caption)
         for row in rows:
             table.add_row(*map(Text, terminal_row(head, row)))
         learned = [
@@ -184,8 +189,7 @@ class Comparison:
     def write(self, out: Path, pictures: Sequence[Path] = ()) -> None:
         """Write ``comparison.md``, and ``comparison.csv`` and ``.json`` with fractions and bytes."""
         (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
-        text = json.dumps(asdict(self), indent=2, allow_nan=False, ensure_ascii=False)
-        (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
+        write_json(out / "comparison.json", asdict(self))
         write_csv(out / "comparison.csv", self.flat())
 
     def flat(self) -> list[dict[str, Any]]:
@@ -209,16 +213,8 @@ class Comparison:
         if self.published is not None:
             difference = self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
-        for key, score in scores.items():
-            flat[key] = "" if score is None else score.mean
-            flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
-        for key, values in row.chosen.items():
-            flat[key] = "; ".join(_single(values))
-        return flat
-
-
-def _shown(score: Score | None, text: Callable[[Score], str]) -> str:
-    return DASH if score is None else text(score)
+        chosen = {key: "; ".join(_single(values)) for key, values in row.chosen.items()}
+        return flat | number_columns(scores) | chosen
 
 
 def _learned(row: MethodScores) -> list[str]:

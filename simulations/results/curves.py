@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.config.file import ConfigError
+from simulations.config.load import Config, ConfigError
 from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
 from simulations.results.psi_parts import PsiParts
 
@@ -55,6 +56,21 @@ class Run:
             )
         return run
 
+    @cached_property
+    def config(self) -> Config:
+        """What was, or is, run."""
+        return saved_config(self.folder)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is as long as its configuration says; one that is being extended is not."""
+        return self.summary.get(self.config.clock.total, 0) >= self.config.length
+
+    @property
+    def name(self) -> str:
+        """Its method and seed."""
+        return f"{self.config.method}, seed {self.config.seed}"
+
     @property
     def clock(self) -> str:
         """What the run counts: ``round`` or ``iteration``."""
@@ -63,7 +79,7 @@ class Run:
     @property
     def evidence(self) -> str:
         """Which estimate of the evidence its ``lml`` is: a key of :data:`.NAMES`."""
-        return str(getattr(saved_config(self.folder), "evidence", "lml"))
+        return str(getattr(self.config, "evidence", "lml"))
 
     def counts(self, length: int | None = None) -> Array:
         """The clock at the lines of the metrics, or the first ``length`` of them."""
@@ -89,8 +105,8 @@ class Run:
         All of them, unless ``full_validation_rounds`` has the last ones evaluated on more. (If the run was
         prolonged, those that were last before are counted in.)
         """
-        config = saved_config(self.folder)
-        whole = getattr(config, "full_validation_rounds", 0) if config.validation_points else 0
+        limited = self.config.validation_points
+        whole = getattr(self.config, "full_validation_rounds", 0) if limited else 0
         return max(len(self.metrics) - whole, 0) or len(self.metrics)
 
     def last10(self, key: str, upload: float | None = None) -> float | None:
@@ -144,6 +160,10 @@ class Band:
     mean: Array
     error: Array | None
 
+    def scaled(self, x: float, y: float) -> Band:
+        """In other units of both axes."""
+        return Band(x * self.x, y * self.mean, None if self.error is None else y * self.error)
+
 
 def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
     """Average curves ``[n]``, one per seed; the standard error is std(ddof=1) / sqrt(seeds)."""
@@ -186,18 +206,3 @@ def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
     counts = [run.counts(length) for run in runs]
     names = [name for name in physical[0] if name in learned]
     return {name: band(counts, [values[name][:length] for values in physical]) for name in names}
-
-
-def byte_unit(largest: float) -> tuple[float, str]:
-    """Bytes per unit and the unit's name (decimal: 1 MB is 10^6 bytes) in which ``largest`` reads well."""
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if largest >= scale:
-            return scale, unit
-    return 1.0, "B"
-
-
-def byte_text(count: float) -> str:
-    """``7.39 MB``: three digits."""
-    scale, unit = byte_unit(count)
-    number = count / scale
-    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"

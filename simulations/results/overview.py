@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.results.comparison import Comparison, caption_of
-from simulations.results.tables import COLUMNS, markdown_table, terminal_row, terminal_table, write_csv
+from simulations.results.tables import (
+    COLUMNS,
+    markdown_table,
+    terminal_row,
+    terminal_table,
+    write_csv,
+    write_json,
+)
 
 Rows = list[tuple[str, list[str]]]  # the comparison's name, and a row of it
 
@@ -47,7 +53,7 @@ class Overview:
         """For the terminal, 80 columns wide."""
         shown, title = [], f"{len(self.comparisons)} comparisons"
         for head, rows in self.tables():
-            table = terminal_table(head, title, self.caption)
+            table = terminal_table(terminal_row(head, head), title, self.caption)
             before = None
             for name, row in rows:
                 if name != before:
@@ -73,8 +79,7 @@ class Overview:
     def write(self, out: Path) -> None:
         """Write ``comparison.md``, and ``comparison.csv`` and ``.json`` with fractions and bytes."""
         (out / "comparison.md").write_text(self.markdown(), encoding="utf-8")
-        names = json.dumps({"comparisons": list(self.comparisons)}, indent=2, ensure_ascii=False)
-        (out / "comparison.json").write_text(names + "\n", encoding="utf-8")
+        write_json(out / "comparison.json", {"comparisons": list(self.comparisons)})
         rows = [
             {"experiment": name, **row}
             for name, comparison in self.comparisons.items()

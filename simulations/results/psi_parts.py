@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,6 +97,11 @@ class Group:
     lines: tuple[Line, ...]
 
     @property
+    def names(self) -> list[str]:
+        """The keys of all its components."""
+        return [name for line in self.lines for name in line.names]
+
+    @property
     def title(self) -> str:
         """A heading that a person reads."""
         return _TITLES.get(self.kind, f"{self.module}.{self.kind}".lstrip("."))
@@ -157,3 +163,26 @@ def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, s
 def kept(physical: Mapping[str, float]) -> list[int]:
     """Numbers (from 0) of the inputs that a learned mask keeps with more than 50%."""
     return [i for i, name in enumerate(PsiParts.of(physical).keeps) if physical[name] > 50]
+
+
+def compact(physical: Mapping[str, float], limit: int = 3) -> str:
+    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
+
+    Where there are drop rates, a distribution that they are chosen by is left out.
+
+    Args:
+        physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
+        limit: most entries.
+    """
+    names = PsiParts.of(physical)
+    parts = []
+    for ends in names.angles:
+        low, high = rotation(physical, ends)
+        parts.append(f"rotation {low}..{high} deg")
+    if names.rates:
+        parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
+    if names.keeps:
+        parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
+    chances = names.probabilities if names.rates else []
+    parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
+    return ", ".join(parts[:limit])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulations.config.score import Score
 from simulations.results.curves import Run
+from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import chosen
 
 SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
@@ -34,15 +34,15 @@ class MethodScores:
 
     method: str
     seeds: list[int]
-    validation: Score | None
-    equal_upload: Score | None
-    test: Score | None
-    held_out: Score | None
-    upload_ratio: Score | None
-    upload_bytes: Score | None
-    download_bytes: Score | None
-    seconds: Score | None
-    psi: dict[str, Score]
+    validation: Estimate | None
+    equal_upload: Estimate | None
+    test: Estimate | None
+    held_out: Estimate | None
+    upload_ratio: Estimate | None
+    upload_bytes: Estimate | None
+    download_bytes: Estimate | None
+    seconds: Estimate | None
+    psi: dict[str, Estimate]
     chosen: dict[str, list[float]]
 
     @classmethod
@@ -75,18 +75,18 @@ class MethodScores:
         learned = {name for run in runs for name in run.learned()}
         grid = chosen(final[0] if final else ())
         names = [name for name in (final[0] if final else ()) if name in learned and name not in grid]
-        psi = {name: Score.of(values[name] for values in final) for name in names}
+        psi = {name: Estimate.of(values[name] for values in final) for name in names}
         return cls(
             method=method,
             seeds=[run.summary["seed"] for run in runs],
-            validation=Score.of(run.last10(metric) for run in runs),
-            equal_upload=Score.of(_within(run, metric, least or {}) for run in runs),
-            test=Score.of(run.summary.get(test) for run in runs),
-            held_out=Score.of(run.summary.get("held_out_share") for run in runs),
-            upload_ratio=Score.of(ratios),
-            upload_bytes=Score.of(run.total("upload_bytes") for run in runs),
-            download_bytes=Score.of(run.total("download_bytes") for run in runs),
-            seconds=Score.of(run.summary["seconds"] for run in runs),
+            validation=Estimate.of(run.last10(metric) for run in runs),
+            equal_upload=Estimate.of(_within(run, metric, least or {}) for run in runs),
+            test=Estimate.of(run.summary.get(test) for run in runs),
+            held_out=Estimate.of(run.summary.get("held_out_share") for run in runs),
+            upload_ratio=Estimate.of(ratios),
+            upload_bytes=Estimate.of(run.total("upload_bytes") for run in runs),
+            download_bytes=Estimate.of(run.total("download_bytes") for run in runs),
+            seconds=Estimate.of(run.summary["seconds"] for run in runs),
             psi={name: score for name, score in psi.items() if score is not None},
             chosen={name: [float(values[name]) for values in final] for name in grid},
         )

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from simulations.config.evidence import NAMES
 from simulations.config.load import TrainingConfig
-from simulations.config.score import Score
 from simulations.folders.metrics import finite
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
+from simulations.results.estimate import Estimate
+from simulations.results.tables import LF, number_columns, shown, terminal_table, write_csv, write_json
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {
@@ -47,12 +44,12 @@ class ValueScores:
 
     value: Any
     seeds: list[int]
-    lml: Score | None
-    train_accuracy: Score | None
-    test_accuracy: Score | None
-    train_log_likelihood: Score | None
-    test_log_likelihood: Score | None
-    seconds: Score | None
+    lml: Estimate | None
+    train_accuracy: Estimate | None
+    test_accuracy: Estimate | None
+    train_log_likelihood: Estimate | None
+    test_log_likelihood: Estimate | None
+    seconds: Estimate | None
     lml_per_seed: dict[int, float]
 
 
@@ -137,12 +134,9 @@ class Selection:
         what = NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
         title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
-        table = Table(title=title, title_style="bold", caption=caption)
-        table.box, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-        score = what.replace(" ", "\n")
-        heads = (f"{score}\n[nats]", "train\nacc. [%]", "test\nacc. [%]", "train log-\nlik. [nats]")
-        for head in ("value", *heads, "test log-\nlik. [nats]"):
-            table.add_column(Text(head), justify="right")
+        head = ["value", what.replace(" ", LF) + "\n[nats]", "train\nacc. [%]", "test\nacc. [%]"]
+        head += ["train log-\nlik. [nats]", "test log-\nlik. [nats]"]
+        table = terminal_table(head, title, caption, padding=1)
         for row in column.rows:
             best = row.value == column.best
             cells = [
@@ -193,19 +187,20 @@ class Selection:
 
     def write(self, out: Path) -> None:
         """Write ``summary.json`` and ``select.csv``."""
-        text = json.dumps(finite(self.summary()), indent=2, allow_nan=False, ensure_ascii=False)
-        (out / "summary.json").write_text(text + "\n", encoding="utf-8")
-        flat = [_flat(column.name, row) for column in self.columns for row in column.rows]
-        with (out / "select.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(flat)
+        write_json(out / "summary.json", finite(self.summary()))
+        rows = [
+            {"method": column.name, "value": row.value, "seeds": len(row.seeds)}
+            | number_columns({key: getattr(row, key) for key in _MEASURES})
+            for column in self.columns
+            for row in column.rows
+        ]
+        write_csv(out / "select.csv", rows)
 
 
 def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
     runs = [run for seed, run in found.items() if seed in shared]
     scores = {
-        name: Score.of(None if run[key] is None else factor * run[key] for run in runs)
+        name: Estimate.of(None if run[key] is None else factor * run[key] for run in runs)
         for name, (key, factor) in _MEASURES.items()
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
@@ -238,18 +233,8 @@ def _plain(column: Column) -> dict[str, Any]:
     }
 
 
-def _flat(name: str, row: ValueScores) -> dict[str, Any]:
-    flat: dict[str, Any] = {"method": name, "value": row.value, "seeds": len(row.seeds)}
-    for key in _MEASURES:
-        score = getattr(row, key)
-        flat[key] = "" if score is None else score.mean
-        flat[f"{key} standard_error"] = "" if score is None or score.error is None else score.error
-    return flat
-
-
-def _text(score: Score | None, factor: float, digits: int) -> str:
-    if score is None:
-        return "\N{EM DASH}"
-    if score.error is None:
+def _text(score: Estimate | None, factor: float, digits: int) -> str:
+    """With one seed the mean alone, which leaves the terminal room for six columns."""
+    if score is not None and score.error is None:
         return f"{factor * score.mean:.{digits}f}"
-    return score.text(factor, digits)
+    return shown(score, lambda known: known.text(factor, digits))

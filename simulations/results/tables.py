@@ -1,14 +1,19 @@
-"""Tables of texts, for the terminal and for Markdown, and of numbers, for CSV."""
+"""Tables of texts, for the terminal and for Markdown, and of numbers, for CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence, Set
+import json
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
+
+from simulations.results.estimate import Estimate
+from simulations.results.words import DASH
 
 LF = "\n"
 DIFFERENCE = "difference\n[std. err.]"
@@ -21,12 +26,12 @@ COLUMNS = (
 )
 
 
-def terminal_table(head: Sequence[str], title: str, caption: str) -> Table:
-    """An empty table for :func:`terminal_row`, 80 columns wide."""
+def terminal_table(head: Sequence[str], title: str, caption: str | None, padding: int = 0) -> Table:
+    """An empty table, 80 columns wide; ``padding``: more spaces than one between two columns."""
     table = Table(title=title, title_style="bold", caption=caption, box=box.SIMPLE_HEAD)
-    table.pad_edge, table.padding = False, 0
-    for name in terminal_row(head, head):
-        table.add_column(name, justify="left" if name == "method" else "right", overflow="fold")
+    table.pad_edge, table.padding = False, (0, padding, 0, 0)
+    for name in head:
+        table.add_column(Text(name), justify="left" if name == "method" else "right", overflow="fold")
     return table
 
 
@@ -50,9 +55,18 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return lines
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 round``, ``2,000 rounds``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def shown(estimate: Estimate | None, text: Callable[[Estimate], str]) -> str:
+    """The text of an estimate, or a dash."""
+    return DASH if estimate is None else text(estimate)
+
+
+def number_columns(estimates: Mapping[str, Estimate | None]) -> dict[str, Any]:
+    """Means by name, each with its standard error; empty where there is none."""
+    flat: dict[str, Any] = {}
+    for name, estimate in estimates.items():
+        flat[name] = "" if estimate is None else estimate.mean
+        flat[f"{name} standard_error"] = "" if estimate is None or estimate.error is None else estimate.error
+    return flat
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -62,3 +76,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Indented, with a line break at its end; neither NaN nor infinity."""
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")

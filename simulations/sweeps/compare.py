@@ -104,7 +104,7 @@ def run_comparisons(
             if entry.cell.folder in folders
         ]
         runs = finished_runs(methods, own)
-        comparison = comparisons[name] = collect(config, own, runs, failures)
+        comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
         folder.mkdir(parents=True, exist_ok=True)
         comparison.write(folder, plot_comparison(runs, folder))
     if "" in comparisons:

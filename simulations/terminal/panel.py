@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from simulations.config.evidence import NAMES
-from simulations.results.curves import byte_text
-from simulations.results.psi_parts import PsiParts, kept, rotation
-from simulations.terminal.progress import compact
+from simulations.results.psi_parts import PsiParts, compact, kept, rotation
+from simulations.results.words import byte_text
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",

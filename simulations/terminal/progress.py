@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rich.text import Text
 from simulations.config.evidence import NAMES
 from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.metrics import Report
-from simulations.results.psi_parts import PsiParts, kept, rotation
+from simulations.results.psi_parts import compact
 
 
 class Progress:
@@ -97,26 +96,3 @@ class Progress:
     def _print(self, text: str, style: str | None = None) -> None:
         if not self.quiet:
             self.console.print(Text(text, style=style or ""), soft_wrap=True)
-
-
-def compact(physical: Mapping[str, float], limit: int = 3) -> str:
-    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
-
-    Where there are drop rates, a distribution that they are chosen by is left out.
-
-    Args:
-        physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
-        limit: most entries.
-    """
-    names = PsiParts.of(physical)
-    parts = []
-    for ends in names.angles:
-        low, high = rotation(physical, ends)
-        parts.append(f"rotation {low}..{high} deg")
-    if names.rates:
-        parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
-    if names.keeps:
-        parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
-    chances = names.probabilities if names.rates else []
-    parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
-    return ", ".join(parts[:limit])

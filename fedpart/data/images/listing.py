@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedpart.data.images.image_source import open_source
+from fedpart.data.images.files import open_source
 
 
 def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:

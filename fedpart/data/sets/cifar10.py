@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedpart.data.dataset import Splits
+from fedpart.data.loading import DATASETS
 from fedpart.data.sets.image_folder import load_image_folder
 from fedpart.data.sets.torchvision_sets import load_torchvision
-from fedpart.data.sources import DATASETS
-from fedpart.data.splitting.hold_out import HoldOut
+from fedpart.data.splitting import HoldOut
 
 VALIDATION = 5_000
 
@@ -24,8 +24,8 @@ def load_cifar10(
 ) -> Splits:
     """CIFAR-10: 45,000 images for training, 5,000 for validation, 10,000 for test.
 
-    Validation is the last 500 training images of each class (the paper does not say which form it: open
-    point 9). No mean is subtracted. Images that were stored as JPEG differ a little from the original ones.
+    Validation is the last 500 training images of each class; the paper does not say which form it. No mean
+    is subtracted. Images that were stored as JPEG differ a little from the original ones.
 
     Args:
         data_dir: torchvision's folder, with ``cifar-10-batches-py/`` in it (which is looked for first, and

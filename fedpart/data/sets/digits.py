@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.sources import DATASETS
+from fedpart.data.loading import DATASETS
 from fedpart.randomness.streams import generator
 
 VALIDATION = 250

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.sources import DATASETS
+from fedpart.data.loading import DATASETS
 from fedpart.randomness.streams import generator
 
 TRAINING, VALIDATION, TEST = 20_000, 1_000, 10_000

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.sets.download import download as download_files
-from fedpart.data.sources import DATASETS
-from fedpart.data.splitting.hold_out import HoldOut, divide
+from fedpart.data.download import download_files
+from fedpart.data.loading import DATASETS
+from fedpart.data.splitting import HoldOut, divide
 
 VALIDATION = 10_000
 """Images of the original training file that form the validation set."""
@@ -44,8 +44,8 @@ def load_mnist(
 ) -> Splits:
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
-    Validation is the last 10,000 images of the original training file, the same for every seed (the paper
-    does not say which images form it: open point 9). No mean is subtracted.
+    Validation is the last 10,000 images of the original training file, the same for every seed; the paper
+    does not say which images form it. No mean is subtracted.
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Splits
-from fedpart.data.images.images import Colour, ImageDataset
-from fedpart.data.sets.download import download as download_files
-from fedpart.data.sources import DATASETS, Loader
-from fedpart.data.splitting.hold_out import HoldOut, divide
+from fedpart.data.download import download_files
+from fedpart.data.images import Colour, ImageDataset
+from fedpart.data.loading import DATASETS, Loader
+from fedpart.data.splitting import HoldOut, divide
 from fedpart.registry import nearest
 
 NAMES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from fedpart.parameters.space import largest_remainders
 from fedpart.randomness.streams import generator
 
 HoldOut = Literal["last", "last_of_class", "random"]
-HOLD_OUTS = ("last", "last_of_class", "random")
 
 
 class Division(NamedTuple):
@@ -36,8 +35,8 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
     Raises:
         ValueError: an unknown way, or as many points as there are examples, or a negative number.
     """
-    if how not in HOLD_OUTS:
-        raise ValueError(f"hold_out is one of {', '.join(HOLD_OUTS)}, got {how!r}.")
+    if how not in get_args(HoldOut):
+        raise ValueError(f"hold_out is one of {', '.join(get_args(HoldOut))}, got {how!r}.")
     n = len(targets)
     if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < n:
         raise ValueError(

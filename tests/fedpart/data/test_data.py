@@ -1,6 +1,7 @@
 """Data sets, their sources by name, the embedded digits, random subsets."""
 
 import math
+import pkgutil
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from places import ROOT
 
-from fedpart.data import DATASETS, Dataset, Splits, load_digits, load_splits, random_subset, rotated
+from fedpart.data import DATASETS, Dataset, Splits, load_digits, load_splits, random_subset, rotated, sets
 
 NOT_CALLABLE = "text"
 
@@ -135,6 +136,11 @@ def test_own_data_set_by_name():
     with pytest.raises(ValueError, match="did you mean 'digits'"):
         load_splits("digit")
     assert {"digits", "mnist"} <= set(DATASETS.names())
+
+
+def test_every_file_of_the_folder_sets_is_known_by_a_name():
+    files = {file.name for file in pkgutil.iter_modules(sets.__path__, f"{sets.__name__}.")}
+    assert files <= {getattr(loader, "func", loader).__module__ for loader in DATASETS.values()}
 
 
 def test_importing_the_data_package_imports_no_reader():

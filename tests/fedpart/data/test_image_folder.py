@@ -22,7 +22,7 @@ from fedpart.data import (
     load_splits,
     rotated_splits,
 )
-from fedpart.data.images.images import pixels
+from fedpart.data.images.image_dataset import pixels
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from torch import Tensor
 from fedpart import HyperModule, RoundReport, __version__
 from simulations.building.experiment import build
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.results.psi_parts import compact
 from simulations.terminal.panel import panel
-from simulations.terminal.progress import Progress, compact
+from simulations.terminal.progress import Progress
 
 DIVERGES = {"learning_rate": 1e30, "epochs": 3}
 

@@ -13,20 +13,15 @@ from tiny import tiny_training
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
-from simulations.config.score import Score
+from simulations.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import COLOURS, DPI
-from simulations.pictures.mask_figures import mask_figure
-from simulations.pictures.plots import (
-    comparison_figure,
-    comparison_psi_figure,
-    plot_comparison,
-    plot_run,
-    run_figure,
-    run_psi_figure,
-)
-from simulations.pictures.transform_figures import SAMPLES, sample, transforms_figure
-from simulations.results.curves import Run, byte_unit, moving_average
+from simulations.pictures.plots import plot_comparison, plot_run
+from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
+from simulations.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
+from simulations.results.curves import Run, moving_average
+from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import Quantity, groups
+from simulations.results.words import byte_unit
 from simulations.running.run import run_experiment
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
@@ -82,7 +77,7 @@ def assert_png(path, width):
 
 
 def test_accuracy_against_rounds(runs):
-    figure = comparison_figure(runs, "rounds")
+    figure = metric_figure(runs, "rounds")
     (ax,) = figure.axes
     assert labels(ax) == ("round", "validation accuracy [%]")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "partitioned"]
@@ -99,7 +94,7 @@ def test_accuracy_against_rounds(runs):
 
 
 def test_accuracy_against_bytes(runs):
-    (ax,) = comparison_figure(runs, "bytes").axes
+    (ax,) = metric_figure(runs, "bytes").axes
     assert labels(ax) == ("upload + download, all clients [MB]", "validation accuracy [%]")
     fedavg, partitioned = ax.lines
     np.testing.assert_allclose(fedavg.get_xdata(), 6.0 * np.arange(1, 13))
@@ -114,9 +109,9 @@ def test_a_moving_average_is_over_a_value_and_the_nine_before_it(evaluations):
 
 
 def test_curves_end_at_the_validation_score(runs):
-    (ax,) = comparison_figure(runs, "rounds").axes
+    (ax,) = metric_figure(runs, "rounds").axes
     for line, own in zip(ax.lines, runs.values(), strict=True):
-        score = Score.of(run.last10("val_accuracy") for run in own)
+        score = Estimate.of(run.last10("val_accuracy") for run in own)
         assert line.get_ydata()[-1] == pytest.approx(100 * score.mean)
 
 
@@ -135,7 +130,7 @@ def a_point_apart(folder, accuracies):
 
 @pytest.mark.parametrize("against", ["rounds", "bytes"])
 def test_the_axis_leaves_out_the_start_of_a_long_run(tmp_path, against):
-    (ax,) = comparison_figure(a_point_apart(tmp_path, [0.1] * 3 + [0.95] * 117), against).axes
+    (ax,) = metric_figure(a_point_apart(tmp_path, [0.1] * 3 + [0.95] * 117), against).axes
     assert ax.get_ylim() == pytest.approx((94.95, 96.05))  # 95 and 96, with room
 
 
@@ -144,32 +139,32 @@ def test_the_axis_leaves_out_the_start_of_a_loss(tmp_path):
     for (run,) in runs.values():
         for line in run.metrics:
             line.pop("val_accuracy")
-    (ax,) = comparison_figure(runs, "rounds").axes
+    (ax,) = metric_figure(runs, "rounds").axes
     assert ax.get_ylim() == pytest.approx((0.3895, 0.4005))
 
 
 @pytest.mark.parametrize("evaluations", [1, 2, 5])
 def test_a_short_run_is_drawn_whole(tmp_path, evaluations):
-    (ax,) = comparison_figure(a_point_apart(tmp_path, [0.2, 0.8, 0.3, 0.4, 0.5][:evaluations]), "bytes").axes
+    (ax,) = metric_figure(a_point_apart(tmp_path, [0.2, 0.8, 0.3, 0.4, 0.5][:evaluations]), "bytes").axes
     values = np.concatenate([line.get_ydata() for line in ax.lines])
     low, high = ax.get_ylim()
     assert len(values) == 2 * evaluations and low < values.min() and values.max() < high
 
 
 def test_one_seed_has_no_band(runs):
-    figure = comparison_figure({method: own[:1] for method, own in runs.items()}, "rounds")
+    figure = metric_figure({method: own[:1] for method, own in runs.items()}, "rounds")
     assert not figure.axes[0].collections and "one seed" in figure._suptitle.get_text()
 
 
 def test_psi_of_a_comparison_shows_who_learned_what(runs):
-    figure = comparison_psi_figure(runs)
+    figure = psi_figure(runs, psi_groups(runs))
     rotation, dropout = figure.axes
     assert rotation.get_ylabel() == "rotation [degrees]" and rotation.get_title("left") == "Rotation range"
     assert labels(dropout) == ("round", "drop rate [%]")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["partitioned"]
     assert rotation.lines[0].get_color() == COLOURS[1]  # as in the learning curves
     np.testing.assert_allclose([line.get_ydata()[-1] for line in rotation.lines[:2]], [-60, 60.5])
-    assert comparison_psi_figure({"fedavg": runs["fedavg"]}) is None
+    assert psi_groups({"fedavg": runs["fedavg"]}) == []
 
 
 def test_pictures_of_a_comparison_are_png(runs, tmp_path):
@@ -183,7 +178,7 @@ def test_pictures_of_a_comparison_are_png(runs, tmp_path):
 def test_runs_are_compared_at_the_rounds_that_all_of_them_evaluated(runs):
     for line in runs["fedavg"][0].metrics[:11]:
         line.pop("val_accuracy")
-    (ax,) = comparison_figure(runs, "rounds").axes
+    (ax,) = metric_figure(runs, "rounds").axes
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [12])
 
 
@@ -228,12 +223,14 @@ def test_nothing_overlaps(tmp_path, rounds):
     config = small_config(method="partitioned", rounds=rounds)
     write_run(tmp_path, config, [0.8] * rounds, physical=affine(rounds))
     run = Run.load(tmp_path)
-    figures = [
-        run_figure(run),
-        comparison_figure({"partitioned": [run], "package.module:Method": [run, run]}, "bytes"),
-    ]
+    one, two = {"partitioned": [run]}, {"partitioned": [run], "package.module:Method": [run, run]}
+    figures = [run_figure(run), *(metric_figure(two, "bytes", page=page) for page in (False, True))]
     if rounds > 1:
-        figures += [run_psi_figure(run), comparison_psi_figure({"partitioned": [run]})]
+        figures += [run_psi_figure(run), psi_figure(one, psi_groups(one)[:3])]
+        figures += [psi_figure(two, [group], page=True) for group in psi_groups(two)]
+    for line in run.metrics:
+        line.pop("val_accuracy")
+    figures.append(metric_figure(one, "rounds", page=True))
     for figure in figures:
         assert_nothing_overlaps(figure)
 
@@ -342,24 +339,27 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     task = Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), transforms=[AffineAugmentation(initial=0.01)])
     images, learned = torch.rand(3, 1, 8, 8), task.psi_space.initial()
     learned[0], learned[7] = -1.0, 1.0  # radians
-    figure = transforms_figure(task, learned, images)
-    assert len(figure.axes) == 3 * (1 + 2 * SAMPLES)
-    assert [text.get_text() for text in figure.texts[1:]] == [
-        "image", "at the start\nrotation -0.6..+0.6 deg", "as learned\nrotation -57..+57 deg",
+    blocks = shown_blocks(task, learned, images)
+    figure = transforms_figure(blocks, ["cat", "dog", "a very long-eared owl"])
+    assert [ax.get_title() for ax in figure.axes] == [
+        "training\nimages", "at the start\nrotation -0.6..+0.6 deg", "as learned\nrotation -57..+57 deg",
     ]  # fmt: skip
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array().squeeze(), images[0, 0])
     before = sample(task, task.psi_space.initial(), images)
     turned = sample(task, learned, images)
-    for axes, block in ((figure.axes[3 : 3 + 3 * SAMPLES], before), (figure.axes[3 + 3 * SAMPLES :], turned)):
-        shown = np.stack([ax.images[0].get_array().squeeze() for ax in axes])
-        np.testing.assert_allclose(shown, block.flatten(0, 2), atol=1e-6)
+    for ax, block in zip(figure.axes, (images[:, None], before, turned), strict=True):
+        shown = ax.images[0].get_array()
+        assert block.shape[:2] == (3, 1 if ax is figure.axes[0] else SAMPLES)
+        for row, column in np.ndindex(*block.shape[:2]):  # a pixel between two images
+            tile = shown[9 * row : 9 * row + 8, 9 * column : 9 * column + 8]
+            np.testing.assert_allclose(tile[..., 0], block[row, column, 0], atol=1e-6)
+            assert (tile[..., 3] == 1).all()
     assert (before - images[:, None]).abs().mean() < (turned - images[:, None]).abs().mean()
     assert torch.equal(turned, sample(task, learned, images))
-    assert len(transforms_figure(task, task.psi_space.initial(), images).texts) == 3  # nothing was learned
-    named = transforms_figure(task, learned, images, ["cat", "dog", "a very long-eared owl"])
-    FigureCanvasAgg(named).draw()
-    renderer, first = named.canvas.get_renderer(), named.axes[0].get_window_extent()
-    boxes = [text.get_window_extent(renderer) for text in named.texts[1:4]]
-    assert [text.get_text() for text in named.texts[1:4]] == ["cat", "dog", "a very long-e…"]
+    assert len(shown_blocks(task, task.psi_space.initial(), images)) == 2  # nothing was learned
+    FigureCanvasAgg(figure).draw()
+    renderer, first = figure.canvas.get_renderer(), figure.axes[0].get_window_extent()
+    names = figure.axes[0].texts
+    boxes = [text.get_window_extent(renderer) for text in names]
+    assert [text.get_text() for text in names] == ["cat", "dog", "a very long-e…"]
     assert all(box.x0 > 0 and box.x1 < first.x0 for box in boxes)
     assert boxes[0].y0 > boxes[1].y1 and first.y0 < boxes[0].y0 < boxes[0].y1 < first.y1

@@ -20,13 +20,13 @@ from fedpart.task.jobs import Job
 from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
-from simulations.report.charts import client_charts
-from simulations.report.clients import Clients
+from simulations.report.clients import Clients, client_charts
 from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
-from simulations.report.page import duration, write_report
-from simulations.report.settings import versions
+from simulations.report.page import write_report
+from simulations.report.runs import versions
 from simulations.results.curves import Run
+from simulations.results.words import duration
 from simulations.running.run import run_experiment
 
 SECTIONS = [
@@ -273,7 +273,7 @@ def test_a_single_run_one_seed_and_no_accuracy(tmp_path):
     path = write_report(tmp_path / "fedavg" / "seed0", tmp_path / "page.html")
     page = Page(path)
     assert path == tmp_path / "page.html" and page.headings == SECTIONS
-    assert "validation loss [nats per example]" in page.charts[0] and "One seed." in page.text
+    assert {"validation loss", "[nats per example]"} <= {*page.charts[0]} and "One seed." in page.text
     assert "fedavg has no chunks." in page.text
 
 
@@ -301,7 +301,7 @@ def test_a_run_of_another_version_is_left_out(tmp_path):
     fake(tmp_path)
     (tmp_path / "fedavg" / "seed1" / "config.yaml").write_text("{rounds: 3, moon: full}")
     (found,) = find(tmp_path)
-    assert [cell.name for cell in found.cells] == [
+    assert [run.name for run in found.runs] == [
         "fedavg, seed 0",
         "partitioned, seed 0",
         "partitioned, seed 1",
@@ -317,12 +317,12 @@ def test_runs_with_other_settings_are_left_out(tmp_path):
     fake(tmp_path, ["augerino"], [0])
     fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
     (found,) = find(tmp_path)
-    cells = [
+    names = [
         "augerino, seed 0",
         *(f"fedavg, seed {i}" for i in (1, 2)),
         *(f"partitioned, seed {i}" for i in range(3)),
     ]
-    assert [cell.name for cell in found.cells] == cells
+    assert [run.name for run in found.runs] == names
     short, optional = found.notes
     assert re.search(r"fedavg/seed0 has other settings than .*seed\d \(rounds: 2 there, 12 here\)", short)
     assert "augerino/seed1 has other settings than" in optional and "safe" in optional

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
-from simulations.config.score import Score
 from simulations.errors import RunError
+from simulations.results.estimate import Estimate
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.tally import SweepIncomplete
@@ -38,8 +38,8 @@ def compare(out, configs, runner=run, seeds=2):
 
 def test_the_table_4_of_the_paper():
     cell = Published.of("rotcifar10-45k")
-    assert cell.rounds == 5000 and cell.accuracy["partitioned"] == Score(pytest.approx(0.606), 0.002)
-    assert Published.of("mnist-1.25k").accuracy["augerino"] == Score(pytest.approx(0.942), 0.005)
+    assert cell.rounds == 5000 and cell.accuracy["partitioned"] == (pytest.approx(0.606), 0.002)
+    assert Published.of("mnist-1.25k").accuracy["augerino"] == (pytest.approx(0.942), 0.005)
     with pytest.raises(ConfigError, match=r"published: .* no cell 'mnist-1k'; its cells are mnist-1.25k, "):
         ExperimentConfig.from_dict({"published": "mnist-1k"})
 
@@ -50,9 +50,9 @@ def test_naming_the_paper_changes_no_number():
 
 
 def test_a_difference_in_standard_errors():
-    assert Score(0.95, 0.003).difference(Score(0.97, 0.004)) == pytest.approx(-4.0)
-    assert Score(0.95, None).difference(Score(0.97, 0.004)) is None  # one seed
-    assert Score(0.95, 0.0).difference(Score(0.97, 0.0)) is None
+    assert Estimate(0.95, 0.003).difference(Estimate(0.97, 0.004)) == pytest.approx(-4.0)
+    assert Estimate(0.95, None).difference(Estimate(0.97, 0.004)) is None  # one seed
+    assert Estimate(0.95, 0.0).difference(Estimate(0.97, 0.0)) is None
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path):

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from fedpart import ClientError
 from simulations.config.load import ConfigError
-from simulations.config.score import Score
 from simulations.errors import RunError
+from simulations.results.estimate import Estimate
 from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import plan, run_comparisons
@@ -76,7 +76,7 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path):
     assert partitioned.upload_ratio.mean == pytest.approx(0.77) and fedavg.upload_ratio.mean == 1
     assert fedavg.seconds.mean == 35
     assert fedavg.psi == {}  # a drop rate that nothing changed is not learned
-    assert partitioned.psi["affine.angle_min [deg]"] == Score(-50.0, pytest.approx(10.0))
+    assert partitioned.psi["affine.angle_min [deg]"] == Estimate(-50.0, pytest.approx(10.0))
     assert partitioned.psi["affine.angle_max [deg]"].mean == pytest.approx(60.0)
     assert "dropout2.rate [%]" not in partitioned.psi
 
@@ -348,6 +348,8 @@ def test_a_range_whose_ends_have_swapped_places_is_shown_in_order(tmp_path):
 
 
 def test_score_of_values():
-    assert Score.of([1.0, 2.0, 6.0]) == Score(3.0, pytest.approx(math.sqrt(7 / 3)))
-    assert Score.of([]) is None and Score.of([1.0, None]) is None and Score.of([1.0, math.nan]) is None
-    assert Score(0.95678, 0.0012).text(100) == "95.68 ± 0.12"
+    assert Estimate.of([1.0, 2.0, 6.0]) == Estimate(3.0, pytest.approx(math.sqrt(7 / 3)))
+    assert (
+        Estimate.of([]) is None and Estimate.of([1.0, None]) is None and Estimate.of([1.0, math.nan]) is None
+    )
+    assert Estimate(0.95678, 0.0012).text(100) == "95.68 ± 0.12"

@@ -18,7 +18,7 @@ from tiny import tiny_training, tiny_training_file
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.pictures.plots import run_figure
+from simulations.pictures.run_figures import run_figure
 from simulations.pictures.selection_figures import selection_figure
 from simulations.results.curves import Run
 from simulations.results.selection import Column, Selection

@@ -1,4 +1,4 @@
-"""Score: a mean and its standard error."""
+"""Estimate: a mean and its standard error."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from statistics import fmean, stdev
 
 
 @dataclass(frozen=True)
-class Score:
+class Estimate:
     """Mean over seeds, and its standard error std(ddof=1) / sqrt(n); None with one seed."""
 
     mean: float
     error: float | None
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> Score | None:
+    def of(cls, values: Iterable[float | None]) -> Estimate | None:
         """Summarise one value per seed; None if a seed has none."""
         numbers = list(values)
         known = [float(value) for value in numbers if value is not None and math.isfinite(value)]
@@ -29,7 +29,7 @@ class Score:
         error = "\N{EM DASH}" if self.error is None else f"{factor * self.error:.{digits}f}"
         return f"{factor * self.mean:.{digits}f} \N{PLUS-MINUS SIGN} {error}"
 
-    def difference(self, other: Score) -> float | None:
+    def difference(self, other: Estimate) -> float | None:
         """``self - other`` in standard errors of the difference, sqrt(e1^2 + e2^2).
 
         None where an error is not known (one seed), or both are 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,9 @@ TIMEOUT = 30.0  # seconds without an answer
 T = TypeVar("T")
 
 
-def download(fetch: Callable[[], T], name: str, folders: Sequence[Path], absence: str, remedy: str) -> T:
+def download_files(
+    fetch: Callable[[], T], name: str, folders: Sequence[Path], absence: str, remedy: str
+) -> T:
     """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
 
     Args:
@@ -30,22 +32,15 @@ def download(fetch: Callable[[], T], name: str, folders: Sequence[Path], absence
     """
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
     new = [folder for folder in folders if not folder.exists()]
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
     try:
-        with _socket_timeout(TIMEOUT):
-            return fetch()
+        return fetch()
     except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError when every mirror has failed
         for folder in new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         cause = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
         raise FileNotFoundError(f"{absence}, and the download failed ({cause}); {remedy}") from error
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
     finally:
         socket.setdefaulttimeout(before)

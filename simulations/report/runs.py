@@ -1,4 +1,4 @@
-"""What was run, with what, and how far it is, in words and tables."""
+"""The runs of a page in words and tables: with which settings, how far they are, what computed them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import yaml
 
 from simulations.config.load import ExperimentConfig
-from simulations.folders.cell import Cell
 from simulations.report.folder import Found
 from simulations.results.curves import Run
-from simulations.results.tables import counted
+from simulations.results.words import counted
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 
@@ -43,9 +42,10 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
     head = ["run", "state", "engine", "precision", "configuration"]
     rows = []
-    for name, cell, run in _cells(comparisons):
-        config, state = cell.config, counted(cell.config.rounds, "round")
-        if not cell.finished():
+    for name, run in _named(comparisons):
+        config = run.config
+        state = counted(config.rounds, "round")
+        if not run.finished:
             state = f"round {len(run.metrics):,} of {config.rounds:,}"
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
         rows.append([name, state, _engine(run.summary, config), precision, config.hash()])
@@ -55,7 +55,7 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
 def versions(comparisons: Sequence[Found]) -> list[str]:
     """A sentence for each set of versions that has computed finished runs."""
     found: dict[str, list[str]] = {}
-    for name, _, run in _cells(comparisons):
+    for name, run in _named(comparisons):
         if summary := run.summary:
             texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
             if commit := summary.get("git_commit"):
@@ -66,13 +66,13 @@ def versions(comparisons: Sequence[Found]) -> list[str]:
     return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
 
 
-def _cells(comparisons: Sequence[Found]) -> list[tuple[str, Cell, Run]]:
+def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
     """All runs with their names on the page."""
     several = len(comparisons) > 1
     return [
-        (f"{found.name}: {cell.name}" if several else cell.name, cell, found.runs[cell.folder])
+        (f"{found.name}: {run.name}" if several else run.name, run)
         for found in comparisons
-        for cell in found.cells
+        for run in found.runs
     ]
 
 

@@ -1,0 +1,139 @@
+"""Curves of a comparison: the validation metric and psi of its methods, a colour each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulations.pictures.bands import MANY, MIDDLE, draw_band, draw_many, zoom
+from simulations.pictures.figures import (
+    COLOURS,
+    DASHES,
+    Keys,
+    canvas,
+    dress,
+    legend_above,
+    legend_below,
+    marks,
+    over_seeds,
+)
+from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands
+from simulations.results.psi_parts import Group, groups
+from simulations.results.words import byte_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Runs = Mapping[str, Sequence[Run]]
+METRICS = {  # factor, name and unit of a metric in pictures
+    "val_accuracy": (100, "validation accuracy", "%"),
+    "val_nll": (1, "validation loss", "nats per example"),
+}
+AVERAGED = f"moving average of up to {LAST} evaluations"
+TRAFFIC_NAMES = {"upload": "upload", "download": "download", "bytes": "upload + download"}
+_GREY = "0.5"  # of keys that hold for every method
+
+
+def spread(runs: Runs) -> str:
+    """What a line and its shade are, over the seeds of the runs by method."""
+    return over_seeds(max((len(own) for own in runs.values()), default=0))
+
+
+def evaluated(runs: Runs) -> dict[str, list[Run]]:
+    """The runs by method that have an evaluation."""
+    key = metric(runs)
+    return {method: [run for run in own if len(run.curve(key)[0])] for method, own in runs.items()}
+
+
+def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
+    """The validation metric of every method that has runs, AVERAGED, with its error (the paper's Figure 10).
+
+    Args:
+        runs: by method; at least one of them was evaluated.
+        against: ``rounds``, or a kind of :data:`.TRAFFIC`.
+        page: see :func:`.canvas`.
+    """
+    key = metric(runs)
+    factor, label, unit = METRICS[key]
+    figure, (ax,) = canvas(f"{label.capitalize()}, {AVERAGED}\n{spread(runs)}", page=page)
+    bands = {method: metric_band(own, key, against) for method, own in evaluated(runs).items() if own}
+    last = max(band.x[-1] for band in bands.values() if len(band.x))
+    scale, x, first = 1.0, "round", 1
+    if against != "rounds":
+        scale, bytes_unit = byte_unit(last)
+        x, first = f"{TRAFFIC_NAMES[against]}, all clients [{bytes_unit}]", 0
+    dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
+    for i, method in enumerate(runs):
+        if method in bands:
+            band = bands[method] = bands[method].scaled(1 / scale, factor)
+            draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
+    zoom(ax, bands.values())
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def psi_groups(runs: Runs) -> list[Group]:
+    """Kinds of psi that any of the runs has learned."""
+    bands = [psi_bands(own) for own in runs.values() if own]
+    return groups(dict.fromkeys(name for learned in bands for name in learned))
+
+
+def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Figure:
+    """Learned hyperparameters of every method over rounds, in physical units: a panel per kind.
+
+    Args:
+        runs: by method.
+        found: the kinds; on a page, one.
+        page: see :func:`.canvas`.
+    """
+    from matplotlib.lines import Line2D
+
+    methods = {method: psi_bands(own) for method, own in runs.items() if own}
+    colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(runs)}
+    figure, axes = canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
+    last = max(len(run.metrics) for own in runs.values() for run in own)
+    names = {name for group in found for name in group.names}
+    learners = [method for method, bands in methods.items() if names & bands.keys()]
+    handles: list[Any] = [Line2D([], [], color=colours[method], lw=3) for method in learners]
+    labels = list(learners)
+    for ax, group in zip(axes, found, strict=True):
+        title = "" if page else group.title
+        dress(ax, group.axis, "round" if ax is axes[-1] else "", title, limits=(1, last))
+        for method in learners:
+            _draw_group(ax, group, methods[method], colours[method])
+        dashes, components = _keys(group)
+        if page:
+            handles += dashes
+            labels += components
+        elif components:
+            legend_above(ax, dashes, components)
+    legend_below(figure, handles, labels)
+    return figure
+
+
+def _draw_group(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
+    """A kind of psi of one method: a dash for each of its components."""
+    if len(group.lines) > MANY:
+        draw_many(ax, group, bands, colour)
+        return
+    for line, dash in zip(group.lines, DASHES, strict=False):
+        for name in line.names:
+            if name in bands:
+                draw_band(ax, bands[name], colour, ls=dash)
+
+
+def _keys(group: Group) -> Keys:
+    """What tells the components of a kind of psi apart, whatever the method."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if len(group.lines) > MANY:
+        median = Line2D([], [], color=_GREY, lw=2)
+        return [median, Patch(color=_GREY, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", MIDDLE]
+    if len(group.lines) == 1:
+        return [], []
+    dashes = zip(group.lines, DASHES, strict=False)
+    return [Line2D([], [], color=_GREY, ls=dash, lw=1.8) for _, dash in dashes], [
+        line.label for line in group.lines
+    ]

@@ -1,0 +1,129 @@
+"""Curves of one run over its rounds or iterations: how well it does, its psi, and a mask over inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulations.pictures.bands import MANY, draw_many
+from simulations.pictures.figures import (
+    COLOURS,
+    DASHES,
+    EVIDENCE,
+    canvas,
+    dress,
+    dress_bar,
+    legend_above,
+    marks,
+)
+from simulations.results.curves import Band, Run, psi_bands
+from simulations.results.psi_parts import Group, PsiParts, groups
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def run_figure(run: Run) -> Figure:
+    """One run against its clock: validation accuracy and evidence, if it has them, and losses."""
+    accuracy, lml = run.curve("val_accuracy"), run.curve("lml")
+    training, validation = run.curve("train_loss"), run.curve("val_nll")
+    figure, axes = canvas(
+        _title("Learning curve", run), panels=1 + sum(len(x) > 0 for x, _ in (accuracy, lml))
+    )
+    limits = _limits(run)
+    if len(accuracy[0]):
+        x, values = accuracy
+        dress(axes[0], "validation accuracy [%]", limits=limits)
+        axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
+    if len(lml[0]):
+        dress(axes[-2], f"{EVIDENCE[run.evidence]} [nats]", limits=limits)
+        axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
+        best = run.summary.get("lml_iteration", lml[0][-1])
+        if best < lml[0][-1]:
+            axes[-2].axvline(best, color="0.5", lw=1.2, ls="--", label="kept")
+            legend_above(axes[-2], *axes[-2].get_legend_handles_labels())
+    dress(axes[-1], "loss [nats per example]", run.clock, limits=limits)
+    alone = marks(1, 1) if len(training[0]) == 1 else {}
+    axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training", **alone)
+    if len(validation[0]):
+        axes[-1].plot(*validation, color=COLOURS[0], lw=2, label="validation", **marks(0, len(validation[0])))
+    for line in run.metrics:
+        if "stage" in line:
+            for ax in axes:
+                ax.axvline(line[run.clock], color="0.5", lw=1.2, ls=":", label=line["stage"])
+    legend_above(axes[-1], *axes[-1].get_legend_handles_labels())
+    return figure
+
+
+def run_psi_figure(run: Run) -> Figure:
+    """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
+    masks = PsiParts.of(run.learned()).keeps
+    bands, found = psi_bands([run]), groups(name for name in run.learned() if name not in masks)
+    columns = 1 if len(found) < 4 else 2
+    figure, axes = canvas("Learned hyperparameters", len(found), columns)
+    for ax, group in zip(axes, found, strict=True):
+        dress(ax, group.axis, run.clock, group.title, limits=_limits(run))
+        if len(group.lines) > MANY:
+            draw_many(ax, group, bands, COLOURS[0])
+        else:
+            _draw_lines(ax, group, bands)
+        if len(group.lines) > 1:
+            legend_above(ax, *ax.get_legend_handles_labels(), columns=4 // columns)
+    return figure
+
+
+def mask_figure(run: Run) -> Figure:
+    """Probabilities to keep each input: over the run as colours, and those that it ended with as bars.
+
+    Args:
+        run: one that learned a mask.
+    """
+    physical = run.physical()
+    keep = np.stack([physical[name] for name in PsiParts.of(physical).keeps])  # [inputs, reports], percent
+    inputs = np.arange(len(keep))  # from 0, as psi's names have them
+    figure, (over_time, last) = canvas(_title("Learned mask", run), panels=2)
+    x = run.counts()
+    dress(over_time, "input", run.clock, "Probability to keep an input")
+    over_time.grid(False)
+    edges = np.concatenate([x[:1] - (x[1:2] - x[:1] if len(x) > 1 else 1), x])  # a report ends its interval
+    shown = over_time.pcolormesh(
+        edges, np.arange(len(keep) + 1) - 0.5, keep, cmap="cividis", vmin=0, vmax=100
+    )
+    over_time.set_ylim(len(keep) - 0.5, -0.5)
+    bar = figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100])
+    dress_bar(bar, "probability [%]")
+    kept = run.summary.get("lml_iteration", x[-1])  # early stopping ends with an earlier state
+    final = keep[:, list(x).index(kept)]
+    count = f"{np.sum(final > 50)} of {len(keep)} kept"
+    dress(last, "probability [%]", "input", f"At {run.clock} {kept:,.0f}: {count}")
+    colours = [COLOURS[0] if p > 50 else COLOURS[1] for p in final]
+    last.bar(inputs, final, color=colours, width=0.75)
+    last.set_axisbelow(True)
+    last.axhline(50, color="0.3", lw=1.2, ls="--")
+    last.set_ylim(0, 100)
+    last.set_xlim(-0.6, len(keep) - 0.4)
+    return figure
+
+
+def _draw_lines(ax: Axes, group: Group, bands: Mapping[str, Band]) -> None:
+    """A colour for each component, a shade between the ends of a range."""
+    for i, line in enumerate(group.lines):
+        colour = COLOURS[i % len(COLOURS)]
+        ends = [bands[name] for name in line.names]
+        for end in ends:
+            label = line.label if end is ends[0] else None
+            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=label)
+        if len(ends) == 2:
+            ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
+
+
+def _limits(run: Run) -> tuple[float, float]:
+    counts = run.counts()
+    return float(counts[0]), float(counts[-1])
+
+
+def _title(what: str, run: Run) -> str:
+    return f"{what}: {run.summary['method']}, seed {run.summary['seed']}" if run.summary else what

@@ -1,0 +1,36 @@
+"""Numbers as people read them: bytes, seconds, counts."""
+
+from __future__ import annotations
+
+DASH = "\N{EM DASH}"  # for what is not known
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """Bytes per unit and the unit's name (decimal: 1 MB is 10^6 bytes) in which ``largest`` reads well."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= scale:
+            return scale, unit
+    return 1.0, "B"
+
+
+def byte_text(count: float) -> str:
+    """``7.39 MB``: three digits."""
+    scale, unit = byte_unit(count)
+    number = count / scale
+    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 round``, ``2,000 rounds``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """``3 h 20 min``, ``12 min 5 s`` or ``8.3 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes} min"
