@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fedpart import Batch, Partition, Task
+from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Point, gradients
 from fedpart.task.jobs import Job
@@ -80,7 +80,7 @@ def measure(config: Config) -> list[Choice]:
 
 def _seconds(task: Task, batch: Batch, device: str) -> float:
     """Of a step of the full network: its loss and gradient, the fastest of some."""
-    partition = Partition(task.parameter_space(1), (1.0,))
+    partition = SeparateNetworks(task.parameter_space(1))
 
     def loss(task: Task, job: Job, *arguments: Any) -> Tensor:
         return task.loss(*arguments)
@@ -90,7 +90,7 @@ def _seconds(task: Task, batch: Batch, device: str) -> float:
     for repeat in range(1 + REPEATS):
         noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
         start = time.perf_counter()
-        gradients(task, partition, loss, Job(1, 1), point, psi, batch, noise)
+        gradients(task, loss, Job(1, 1), point, psi, batch, noise)
         times.append(time.perf_counter() - start)
     return min(times[1:])
 
