@@ -73,7 +73,7 @@ def fedpart(*arguments: object) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-c",
-        "from simulations.cli.experiments import main; main()",
+        "from simulations.cli.main import main; main()",
         *map(str, arguments),
     ]
     return subprocess.Popen(

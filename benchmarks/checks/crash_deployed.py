@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.checks.crash_case import Case
 from fedpart.flower.workarounds.executor import children
-from simulations.deployment.control import Run
-from simulations.deployment.up import Federation, watch
+from fedpart.flower.workarounds.control import SubmittedRun
+from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CONFIG, read_metrics
 
@@ -23,12 +23,12 @@ ROUND_TIMEOUT, SLACK = 300.0, 30.0  # seconds; Flower looks for replies every fe
 
 
 @contextmanager
-def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[Path], Run]]]:
+def deployed(case: Case, private: Path) -> Iterator[tuple[Deployment, Callable[[Path], SubmittedRun]]]:
     """A federation, and what runs the case's experiment on it until the run has ended, however that is."""
     config = case.config
-    with Federation(config.clients, private, case.folder / "logs") as federation:
+    with Deployment(config.clients, private, case.folder / "logs") as federation:
 
-        def run(out: Path) -> Run:
+        def run(out: Path) -> SubmittedRun:
             resume = (out / CONFIG).exists()
             id = federation.control.start(deployed_run_config(config, out, resume))
             return watch(federation, id, lambda text: None)
@@ -37,7 +37,7 @@ def deployed(case: Case, private: Path) -> Iterator[tuple[Federation, Callable[[
 
 
 def kill_deployed(
-    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Federation], bool]
+    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Deployment], bool]
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
     case, private = Case(folder, 3), folder / "private"
@@ -67,12 +67,12 @@ def kill_deployed(
 
 
 def _struck(
-    federation: Federation,
-    run: Callable[[Path], Run],
+    federation: Deployment,
+    run: Callable[[Path], SubmittedRun],
     out: Path,
     moment: float,
-    kill_one: Callable[[Federation], bool],
-) -> tuple[Run, list[int], bool]:
+    kill_one: Callable[[Deployment], bool],
+) -> tuple[SubmittedRun, list[int], bool]:
     """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
     a ServerApp has been started since."""
     over, reached, before, since = threading.Event(), list[int](), set[int](), set[int]()
@@ -97,13 +97,13 @@ def _struck(
     return ended, reached, bool(since)
 
 
-def serverapps(federation: Federation) -> set[int]:
+def serverapps(federation: Deployment) -> set[int]:
     """The processes that Flower has started for runs."""
     executors = children(federation.processes.pid("serverapp"))
     return {app for executor in executors for app in children(executor)}
 
 
-def kill_serverapp(federation: Federation) -> bool:
+def kill_serverapp(federation: Deployment) -> bool:
     """Kill the process that Flower has started for the run, if there is one yet."""
     apps = serverapps(federation)
     for app in apps:
@@ -112,7 +112,7 @@ def kill_serverapp(federation: Federation) -> bool:
     return bool(apps)
 
 
-def kill_superlink(federation: Federation) -> bool:
+def kill_superlink(federation: Deployment) -> bool:
     """Kill the SuperLink, which is started again."""
     os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
     return True

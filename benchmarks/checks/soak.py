@@ -29,7 +29,7 @@ from benchmarks.checks.aggregation_memory import QUIET
 from benchmarks.memory import occupied
 from benchmarks.script import child, parser, start, tell, tell_versions
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.up import Federation, watch
+from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
 from simulations.running.run import run_experiment
@@ -113,7 +113,7 @@ def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
     config = {**EXPERIMENT, "rounds": rounds, "clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
     over, out = threading.Event(), folder / "run"
     thread = threading.Thread(target=sampler.follow, args=(out, over))
-    with Federation(NODES, folder / "private", folder / "logs") as federation:
+    with Deployment(NODES, folder / "private", folder / "logs") as federation:
         start = deployed_run_config(ExperimentConfig.from_dict(config), out, False)
         thread.start()
         try:

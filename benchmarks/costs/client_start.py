@@ -32,7 +32,7 @@ def run(data: str, config: str, *overrides: str) -> None:
     import torch  # noqa: F401
 
     marks = [time.process_time()]
-    from fedpart.flower.client import _Workbench
+    from fedpart.flower.client import _Clients
     from simulations.flower import config as flower_config
 
     marks.append(time.process_time())
@@ -43,7 +43,7 @@ def run(data: str, config: str, *overrides: str) -> None:
     if data != "built":
         run_config = flower_config.deployed_run_config(loaded, Path("/runs/one"), False)
     marks.append(time.process_time())
-    len(_Workbench(flower_config.build_experiment(run_config)).shards[CLIENT])
+    len(_Clients(flower_config.build_experiment(run_config)).shards[CLIENT])
     marks.append(time.process_time())
     tell(
         {

@@ -1,4 +1,9 @@
-"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run.
+
+The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
+
+The tests: in ``test_grid.py``, those of ``flowers_own_grid``, and ``with pytest.raises(ObjectPushError)``.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.serverapp import Grid
 from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
@@ -27,6 +33,7 @@ from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
+from fedpart.flower.workarounds.outside import make_message, redirect
 
 PULL_SECONDS = 3.0  # from one look for replies to the next
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
@@ -53,6 +60,11 @@ class _Calls:
     def PushObject(self, request: PushObjectRequest) -> PushObjectResponse:
         self._client.PushObject(request)
         return PushObjectResponse(stored=True)
+
+
+def guard(grid: Grid, limit: int) -> Grid:
+    """A :class:`GuardedGrid` in place of Flower's grid to a SuperLink; any other grid stays."""
+    return GuardedGrid(grid, limit) if isinstance(grid, HttpGrid) else grid
 
 
 class GuardedGrid(HttpGrid):
@@ -98,7 +110,7 @@ class GuardedGrid(HttpGrid):
                     if left > 0 and time.monotonic() < deadline:
                         lost[id] = _anew(message, left)
                         continue
-                reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
+                redirect(reply, first.get(id, id))
                 replies.append(reply)
             if lost:
                 waiting |= self._push(lost.values())
@@ -132,7 +144,7 @@ class GuardedGrid(HttpGrid):
             except Unreadable as error:
                 message = unreadable(metadata, error)
             except ObjectPullError as error:
-                message = Message(metadata=metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
+                message = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
             self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
                 ConfirmMessageReceivedRequest(
                     node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id

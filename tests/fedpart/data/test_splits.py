@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedpart.data import SPLITS, angle_bins, check_shards
 from simulations.building.experiment import build
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import load_config
 
 DIRICHLET = ["per_client", "per_client_total", "per_label"]

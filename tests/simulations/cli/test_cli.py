@@ -201,7 +201,7 @@ def test_a_signal_saves_the_last_round_and_says_how_to_go_on(
 
 
 def test_help_does_not_import_torch() -> None:
-    code = "import sys; from simulations.cli.experiments import main\n"
+    code = "import sys; from simulations.cli.main import main\n"
     code += "try: main()\nfinally: assert 'torch' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, "--help"]

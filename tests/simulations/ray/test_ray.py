@@ -16,12 +16,13 @@ from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine
 from fedpart.flower.messages import instruction, state_record
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.traffic import message_bytes
+from fedpart.flower.workarounds.outside import claim_identity
+from fedpart.flower.workarounds.traffic import message_bytes
 from simulations.building.experiment import build as build_experiment
 from simulations.config.load import ExperimentConfig
 from simulations.ray.actor import FIRST_NODE, pack, unpack
 from simulations.ray.engine import RayEngine
-from simulations.ray.grid import WAITING, RayGrid, claim_identity
+from simulations.ray.grid import WAITING, RayGrid
 from simulations.ray.slot import make_slots, writing
 
 import ray  # isort: skip  (after the environment is set)

@@ -19,7 +19,7 @@ from tiny import same_run, tiny, tiny_file
 from typer.testing import CliRunner
 
 from fedpart.methods.fedavg import FedAvg
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.errors import DiskFull
 from simulations.folders.cell import Cell
@@ -150,7 +150,7 @@ def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
     file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
     arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
     (tmp_path / "desert").touch()
-    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.experiments import main; main()"
+    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.main import main; main()"
     main = subprocess.Popen(
         [sys.executable, "-c", code, *arguments, *several],
         env={**os.environ, "PYTHONPATH": importing(__file__), "OMP_NUM_THREADS": "1"},
