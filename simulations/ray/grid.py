@@ -17,10 +17,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedpart.flower.workarounds.outside import (
+    RUN_ID,
     ErrorCode,
     Run,
     claim_identity,
-    empty_run,
     identify,
     make_message,
 )
@@ -122,7 +122,7 @@ class RayGrid(Grid):
         gpu: bool = False,
     ) -> None:
         claim_identity()
-        self._run, self._clients = empty_run(), clients
+        self._run, self._clients = Run.create_empty(RUN_ID), clients
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             join(address, workers)

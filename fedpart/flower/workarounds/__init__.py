@@ -22,6 +22,8 @@ def guarded(grid: Grid, limit: int) -> Grid:
     """
     if "flwr.superlink.grid.http_grid" not in sys.modules:  # it is in ServerApps; importing it takes seconds
         return grid
-    from fedpart.flower.workarounds.grid import guard
+    from flwr.superlink.grid.http_grid import HttpGrid
 
-    return guard(grid, limit)
+    from fedpart.flower.workarounds.grid import GuardedGrid
+
+    return GuardedGrid(grid, limit) if isinstance(grid, HttpGrid) else grid
