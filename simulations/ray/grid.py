@@ -16,14 +16,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedpart.flower.workarounds.outside import (
-    RUN_ID,
-    ErrorCode,
-    Run,
-    claim_identity,
-    identify,
-    make_message,
-)
+from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.ray.actor import FIRST_NODE, Actor, error_reply, unpack
 from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
