@@ -4,10 +4,10 @@ Partitioned networks (Mlodozeniec, Reisser, Louizos, ICLR 2023): model and diffe
 learned together, without validation data and with less upload than FedAvg.
 """
 
+import fedpart.vectorised  # noqa: F401  registers its execution
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.data.dataset import Dataset
-from fedpart.engines.executor import ClientError
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.hyperparameters import (
@@ -18,7 +18,10 @@ from fedpart.hyperparameters import (
     HyperModule,
 )
 from fedpart.methods import METHODS, Method
+from fedpart.parameters.assigned import RandomPartition
+from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
@@ -26,6 +29,7 @@ from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.safeguards import ClipSettings, PrivacySettings
 from fedpart.training.settings import FederationSettings, LocalSettings, TrainingSettings
 from fedpart.training.state import Result
+from fedpart.updates.errors import ClientError
 
 __version__ = "0.1.0"
 
@@ -46,13 +50,16 @@ __all__ = [
     "HyperModule",
     "LocalSettings",
     "Method",
+    "NodePartition",
     "ParameterSpace",
     "Partition",
     "PrivacySettings",
     "Protocol",
+    "RandomPartition",
     "Result",
     "RoundReport",
     "SGDSettings",
+    "SeparateNetworks",
     "Task",
     "Training",
     "TrainingError",

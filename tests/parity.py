@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from problems import settings, shards
+from problems import AtRound, settings, shards
 
 from fedpart import ClientError, Federation, Protocol
 from fedpart.engines.executor import Executor
@@ -22,7 +22,7 @@ def started(task, watched=None, rows=None, sizes=SIZES, **changes):
     federation, g = Federation(protocol), torch.Generator().manual_seed(1)
     for vector in (federation.w, federation.psi):
         vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
-    both = Executor(protocol), VectorisedExecutor(protocol, rows)
+    both = AtRound(Executor(protocol)), AtRound(VectorisedExecutor(protocol, rows))
     for executor in both:
         executor.begin(ROUND, federation.w, federation.psi)
     return *both, protocol
@@ -30,7 +30,7 @@ def started(task, watched=None, rows=None, sizes=SIZES, **changes):
 
 def cohort(executor, protocol, data):
     clients = list(range(protocol.settings.clients))
-    return list(executor.run_cohort(clients, data, [protocol.plan(c, ROUND) for c in clients]))
+    return list(executor.run_cohort(clients, data))
 
 
 def assert_close(found, expected, tolerance, what):
@@ -46,7 +46,7 @@ def assert_parity(task, tolerance, data=None, **changes):
         assert not isinstance(update, ClientError), update
         jobs = protocol.plan(client, ROUND)
         expected = loop.run(client, data[client], jobs)
-        protocol.check(update, jobs)
+        protocol.check(client, update, jobs)
         for j, delta in update.deltas.items():
             assert_close(delta, expected.deltas[j], tolerance, f"w_{j} of client {client}")
         if expected.psi is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol
+from fedpart.federated.round import Round
 from fedpart.training.settings import FederationSettings
 
 SIZE, CLASSES = 6, 3
@@ -103,3 +104,22 @@ class Recorder(Federation):
             }
         )
         super().step(total)
+
+
+class AtRound:
+    """An executor with the server's values of a round, for tests that ask for much at the same ones."""
+
+    def __init__(self, executor, number=0, w=None, psi=None):
+        self.executor, self.round = executor, Round(number, w, psi)
+
+    def begin(self, number, w, psi):
+        self.round = Round(number, w, psi)
+
+    def run(self, *arguments):
+        return self.executor.run(self.round, *arguments)
+
+    def run_cohort(self, clients, data):
+        return self.executor.run_cohort(self.round, clients, data)
+
+    def __getattr__(self, name):
+        return getattr(self.executor, name)

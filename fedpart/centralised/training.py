@@ -14,6 +14,7 @@ from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingRepo
 from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
+from fedpart.methods.views import Schedule
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import MISFIT, Gradients, Point, gradients, psi_mask
@@ -39,6 +40,7 @@ class Training(ModelState):
 
     Attributes:
         shares: u_1..u_C, proportions of the chunks that the method uses.
+        schedule: what the method sees.
         chunks: D_1..D_C.
         stages: the parts of training; the last ends it.
         best: see ``keep_best`` in the settings.
@@ -87,6 +89,7 @@ class Training(ModelState):
         examples = self._bounds[-1]
         stages = self.method.stages(settings.iterations, examples, settings.batch_size)
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
+        self.schedule = Schedule(self.shares, settings.iterations, settings.psi_every, self.learns_psi)
         self.best: Best | None = None
         own = Training.log_marginal_likelihood if self.scores_chunks else None
         self._evidence: Callable[[Training], float] | None = evidence or own
@@ -130,10 +133,6 @@ class Training(ModelState):
         """Whether L_ML is defined: as many partitions as chunks, and more than one."""
         return self.partition.chunks == len(self.shares) > 1
 
-    def steps_psi(self, iteration: int) -> bool:
-        """Whether psi is stepped in ``iteration`` (1..), by ``psi_every``."""
-        return self.learns_psi and iteration % self.settings.psi_every == 0
-
     def examples(self, first: int, last: int) -> Dataset:
         """The examples of chunks ``first..last``, numbered from 1.
 
@@ -154,7 +153,7 @@ class Training(ModelState):
         iteration, self._index = self.completed + 1, 0
         rng = generator(self.seed, "iteration", iteration)
         loss = math.nan
-        for step in self.method.steps(self, iteration, rng):
+        for step in self.method.steps(self.schedule, iteration, rng):
             psi_only = step.job.partition is None
             size = self.settings.psi_batch_size if psi_only else None
             low, high = self._bounds[step.first - 1], self._bounds[step.last]
@@ -314,7 +313,7 @@ class Training(ModelState):
         noise = Noise(key, self.w.device, self.task.dtype)
         self._index += 1
         try:
-            found = gradients(self.task, self.partition, self.method.loss, job, point, self.psi, batch, noise)
+            found = gradients(self.task, self.method.loss, job, point, self.psi, batch, noise)
             self._apply(step, found, iteration)
         except IndexError as error:
             raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
@@ -332,11 +331,12 @@ class Training(ModelState):
         if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
             self.method.watch(self.task, self.psi)
             raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")
-        if found.w is not None and step.job.partition is not None:
+        if found.theta is not None and step.job.partition is not None:
             rate = self.settings.rate(iteration)
             if step.learning_rate is not None:
                 rate = step.learning_rate / self.settings.optimiser.learning_rate
-            self.optimiser.step(step.job.partition - 1, found.w, rate)
+            w_j = self.partition.take(found.theta, step.job.partition, step.job.subnetwork)
+            self.optimiser.step(step.job.partition - 1, w_j, rate)
         if found.psi is not None:
             self.optimiser_psi.step(0, found.psi * self._psi_mask)
             self.method.watch(self.task, self.psi)

@@ -1,5 +1,6 @@
-"""Engines execute jobs, and differ in nothing else."""
+"""Engines: who computes a cohort's clients, and in which processes; they differ in nothing else."""
 
-from fedpart.engines.local import LocalEngine
+import fedpart.engines.fused  # noqa: F401  registers its execution
+from fedpart.engines.local import EXECUTIONS, LocalEngine
 
-__all__ = ["LocalEngine"]
+__all__ = ["EXECUTIONS", "LocalEngine"]

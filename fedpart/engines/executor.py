@@ -1,4 +1,4 @@
-"""Executor: runs a client's jobs at the server's values of one round. Every engine calls it."""
+"""Executor: what a client computes, from the server's values to its update. Every engine calls it."""
 
 from __future__ import annotations
 
@@ -12,39 +12,18 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_batches, count_held_out, divided, local_batches
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.kernels.memory import keep_freed_memory
+from fedpart.methods.views import ClientView
+from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.training.optimisers import LocalSGD, SGDSettings, weight_decays
-from fedpart.updates.refusal import Refusal
+from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.update import Update
-
-
-class ClientError(RuntimeError):
-    """A client could not compute its update, or it was refused; the message names the client and the cause.
-
-    Attributes:
-        category: see :class:`.Refusal`; ``client_error`` if the client failed, ``no_answer``
-            if it did not answer.
-    """
-
-    category = "client_error"
-
-    @classmethod
-    def of(cls, client: int, round: int, cause: Exception) -> ClientError:
-        """The error of ``client`` in ``round`` whose cause is any exception."""
-        reason = " ".join(str(cause).split())
-        return cls(f"Client {client} failed in round {round}: {type(cause).__name__}: {reason}")
-
-    @classmethod
-    def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:
-        """The error of ``client`` whose update in ``round`` was refused."""
-        error = cls(f"The update of client {client} in round {round} was refused: {refusal}.")
-        error.category = refusal.category
-        return error
 
 
 class Executor:
@@ -66,151 +45,144 @@ class Executor:
         self.psi_mask = protocol.psi_mask.to(self.device)
         self._sgd = SGDSettings(local.learning_rate, local.momentum)
         self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
-        self._subnetworks: dict[int, tuple[Tensor, Point]] = {}
+        self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
+        self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
-    def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
-        """Take over the server's values: ``w [size]`` in partition order and ``psi [P]``."""
-        self.round = round
-        self.w = w.to(self.device)
-        self.psi = psi.to(self.device, copy=True)  # in memory of our own, as the subnetworks are
-        self._subnetworks.clear()
+    def term(self, round: Round, client: int, shards: Sequence[Dataset]) -> Update:
+        """The client's term of the cohort's sum: what its plan has led to, checked, clipped and weighted.
 
-    def run(self, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
-        """Execute ``jobs``, in any order, on the client's shard.
+        Raises:
+            ClientError: see :meth:`run`; or the shard cannot be read, or the update is refused.
+        """
+        jobs = self.protocol.plan(client, round.number)
+        try:
+            update = self.run(round, client, shards[client], jobs)
+            return self.protocol.accept(client, update, jobs)
+        except Refusal as error:
+            raise ClientError.refused(client, round.number, error) from error
+        except ClientError:
+            raise
+        except Exception as error:
+            raise ClientError.of(client, round.number, error) from error
+
+    def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
+        """Execute ``jobs``, in any order, on the client's shard, from the server's values.
 
         Raises:
             ClientError: the shard is empty, the loss is not finite, or the computation fails, for instance
                 because labels lie outside the classes.
         """
-        update, trained = self._execute(client, shard, jobs)
-        update.deltas = {j: sgd.change() for j, sgd in trained.items()}
-        self.protocol.clip(update)
-        return update
-
-    def add(self, client: int, shard: Dataset, jobs: Sequence[Job], total: Update | None) -> Update:
-        """Execute ``jobs`` and add the weighted update to a cohort's sum, in place and without making it.
-
-        The same bits as :meth:`run`, ``weigh`` and ``add`` without clipping, with fewer passes over memory.
-        Whether the values are finite is not looked at.
-
-        Args:
-            client, shard, jobs: see :meth:`run`.
-            total: the sum so far; None: there is none. After an error it is of no more use.
-
-        Raises:
-            ClientError: see :meth:`run`.
-        """
-        update, trained = self._execute(client, shard, jobs)
-        weight = self.protocol.client_weight(update.examples)
-        update.weigh(weight)
-        total = update if total is None else total.add(update)
-        for j, sgd in trained.items():
-            total.deltas[j] = sgd.change(total.deltas.get(j), weight)
-            total.weights[j] = total.weights.get(j, 0.0) + weight
-        return total
-
-    def _execute(
-        self, client: int, shard: Dataset, jobs: Sequence[Job]
-    ) -> tuple[Update, dict[int, LocalSGD]]:
-        """The update without its deltas, and the trained partitions."""
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
+        view = self.view(round, client)
         shard = shard.to(self.device)
-        examples = len(shard) - count_held_out(self.protocol.method.held_out, len(shard))
-        update, losses, trained = Update(examples=examples), dict[Job, float](), dict[int, LocalSGD]()
+        update = Update(examples=len(shard) - count_held_out(self.protocol.method.held_out, len(shard)))
+        losses: dict[Job, float] = {}
         for job in jobs:
             try:
-                losses[job] = loss = self._run_job(update, trained, client, shard, job)
+                losses[job] = loss = self._run_job(update, round, view, shard, job)
             except IndexError as error:
                 raise ClientError(
                     f"The data of client {client} do not fit the network ({error}); {MISFIT}."
                 ) from error
             except Exception as error:
-                raise ClientError.of(client, self.round, error) from error
+                raise ClientError.of(client, round.number, error) from error
             if not math.isfinite(loss):
                 raise ClientError(
-                    f"The loss of client {client} in round {self.round} is {loss} (subnetwork "
+                    f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
                     f"{job.subnetwork}); {self.protocol.method.remedy}."
                 )
         if losses:
             update.loss = losses[reported(losses)]
-        return update, trained
+        self.protocol.clip(update)
+        return update
 
-    def subnetwork(self, k: int) -> tuple[Tensor, Point]:
+    def view(self, round: Round, client: int) -> ClientView:
+        """The client in this round, with the server's psi on the device."""
+        return self.protocol.view(client, round.number, self.on_device(round).psi)
+
+    def on_device(self, round: Round) -> Round:
+        """The server's values where they are computed with; copied there once per round."""
+        if self._here is None or self._here[0] is not round:
+            # psi in memory of our own, as the subnetworks are
+            psi = round.psi.to(self.device, copy=True)
+            self._here = round, replace(round, w=round.w.to(self.device), psi=psi)
+            self._subnetworks.clear()
+        return self._here[1]
+
+    def subnetwork(self, round: Round, partition: Partition, k: int) -> tuple[Tensor, Point]:
         """w_s^(k) at the server's values, in the module's own order; built once per round."""
-        if k not in self._subnetworks:
-            partition = self.protocol.partition
-            theta = partition.subnetwork(self.w, k)
-            self._subnetworks[k] = theta, Point(partition.space_of(k), theta)
-        return self._subnetworks[k]
+        w = self.on_device(round).w
+        if (partition, k) not in self._subnetworks:
+            theta = partition.subnetwork(w, k)
+            self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
+        return self._subnetworks[partition, k]
 
-    def _run_job(
-        self, update: Update, trained: dict[int, LocalSGD], client: int, shard: Dataset, job: Job
-    ) -> float:
+    def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
+        """Add what one job has found to the update; its loss, nats."""
         protocol, j, k = self.protocol, job.partition, job.subnetwork
-        task, partition, method = protocol.task, protocol.partition, protocol.method
-        start, point = self.subnetwork(k)
-        psi, asked = method.local_psi(protocol, self.psi, client, self.round), differentiated(protocol, job)
+        partition, method = protocol.partition_of(view.number), protocol.method
+        start, point = self.subnetwork(round, partition, k)
+        psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
         if j is not None:
-            origin, decay = partition.take(start, j, k), self.decays[j - 1]
             steps = count_batches(protocol, len(shard), job)
-            trained[j] = LocalSGD(origin, self._sgd, decay, steps, final=asked != job)
-        psi_sum, loss_sum, seen = torch.zeros_like(self.psi), 0.0, 0
-        for step, (batch, noise) in enumerate(self.batches(client, shard, job)):
-            if j is not None and step > 0:
-                point = Point(partition.space_of(k), partition.put(start, j, k, trained[j].values))
-            found = gradients(task, partition, method.loss, asked, point, psi, batch, noise)
+            w_j, decay = partition.take(start, j, k), self.decays[j - 1]
+            sgd = LocalSGD(w_j, self._sgd, decay, steps, final=asked != job)
+        psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
+        for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
+            if sgd is not None and j is not None and step > 0:
+                point = Point(partition.space_of(k), partition.put(start, j, k, sgd.values))
+            found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
-            if j is not None and found.w is not None:
-                trained[j].step(found.w)
+            if sgd is not None and j is not None and found.theta is not None:
+                sgd.step(partition.take(found.theta, j, k))
             loss_sum += found.loss * len(batch.inputs)
             seen += len(batch.inputs)
         if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
         elif job.psi:
-            after = start if j is None else partition.put(start, j, k, trained[j].values)
-            update.psi = self.feedback(client, shard, job, after)
+            after = start if sgd is None or j is None else partition.put(start, j, k, sgd.values)
+            update.psi = self.feedback(round, view, shard, job, after)
+        if sgd is not None and j is not None:
+            update.deltas[j] = sgd.change()
         return loss_sum / seen
 
-    def feedback(self, client: int, shard: Dataset, job: Job, after: Tensor) -> Tensor:
-        """What takes the place of psi's gradient where examples are held out: see :meth:`Method.feedback`.
+    def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
+        """What takes the place of psi's gradient where examples are held out: see :meth:`.Method.feedback`.
 
         Args:
-            client, shard, job: as for :meth:`run`.
+            round, view, shard, job: of the client.
             after: ``[n]`` in the module's own order, the job's subnetwork as the client has trained it.
 
         Returns:
             ``[P]``, per example learned from, for the sum will be weighted by these.
         """
-        protocol, (_, point) = self.protocol, self.subnetwork(job.subnetwork)
-        learned, held = divided(protocol, client, len(shard))
-        psi = protocol.method.local_psi(protocol, self.psi, client, self.round)
-        batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
+        method, partition = self.protocol.method, self.protocol.partition_of(view.number)
+        _, point = self.subnetwork(round, partition, job.subnetwork)
+        learned, held = divided(self.protocol, view.number, len(shard))
+        batches = torch.split(held, self.protocol.settings.local.batch_size) if len(held) else ()
+        trained, psi = Point(partition.space_of(job.subnetwork), after), method.local_psi(view)
         before, now = (
-            score(protocol.task, one.tensors, psi, self._noisy(client, shard, "held out", batches))
-            for one in (point, Point(protocol.partition.space_of(job.subnetwork), after))
+            score(view.task, one.tensors, psi, self._noisy(view, shard, "held out", batches))
+            for one in (point, trained)
         )
-        return protocol.method.feedback(protocol, self.psi, client, self.round, before, now) / len(learned)
+        return method.feedback(view, before, now) / len(learned)
 
-    def batches(self, client: int, shard: Dataset, job: Job) -> Iterator[tuple[Batch, Noise]]:
+    def batches(self, view: ClientView, shard: Dataset, job: Job) -> Iterator[tuple[Batch, Noise]]:
         """What the job visits, batch by batch, each with its noise."""
         purpose = "psi" if job.partition is None else f"train {job.partition}"
-        places = local_batches(self.protocol, client, self.round, len(shard), job)
-        return self._noisy(client, shard, purpose, places)
+        places = local_batches(self.protocol, view.number, view.round, len(shard), job)
+        return self._noisy(view, shard, purpose, places)
 
     def _noisy(
-        self, client: int, shard: Dataset, purpose: str, batches: Sequence[Tensor]
+        self, view: ClientView, shard: Dataset, purpose: str, batches: Sequence[Tensor]
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
-        protocol = self.protocol
         for step, places in enumerate(batches):
-            key = NoiseKey(protocol.settings.seed, purpose, (step, client, self.round))
+            key = NoiseKey(view.seed, purpose, (step, view.number, view.round))
             here = places.to(self.device)
-            yield (
-                Batch(shard.inputs[here], shard.targets[here]),
-                Noise(key, self.device, protocol.task.dtype),
-            )
+            yield Batch(shard.inputs[here], shard.targets[here]), Noise(key, self.device, view.task.dtype)
 
 
 def differentiated(protocol: Protocol, job: Job) -> Job:

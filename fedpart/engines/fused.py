@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockRunner, BlockSum, upload_bytes
-from fedpart.engines.executor import ClientError
+from fedpart.engines.local import EXECUTIONS, Loop
 from fedpart.engines.pooled import Part, PooledSum
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.randomness.noise import common_noise
+from fedpart.randomness.shapes import ShapeRecorder
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
-from fedpart.training.optimisers import joined
-from fedpart.updates.update import Update, summable
-from fedpart.vectorised.stacked_noise import ShapeRecorder
+from fedpart.updates.checks import LARGEST
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.errors import ClientError
+from fedpart.updates.update import Update
 
 
+@EXECUTIONS.register("fused")
 class FusedRunner:
     """Computes a cohort's sum with one pass per kind of job, instead of one per client and job.
 
@@ -53,7 +55,7 @@ class FusedRunner:
                 f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
                 f"examples, or use execution: loop."
             )
-        if protocol.method.individual:
+        if protocol.method.tells_clients_apart:
             raise ValueError(
                 f"Fused clients have no psi and no network of their own, which the method "
                 f"{protocol.settings.method!r} asks for; use execution: loop."
@@ -62,11 +64,11 @@ class FusedRunner:
             for client, shard in enumerate(shards):
                 _check_steps(client, len(shard), -(-len(shard) // local.batch_size))
         self.protocol, self.shards = protocol, shards
-        self._one_by_one = BlockRunner(protocol, shards)
+        self._one_by_one = Loop(protocol, shards)
         self._by_row: set[Job] = set()  # whose noise is known to be drawn row by row
 
-    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
-        """The sum over a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """The sum of the cohort's updates at the server's values.
 
         If it cannot be computed, the clients are run one by one, which names the one to blame; where that is
         none, because numbers are merely large, their sum counts.
@@ -74,78 +76,81 @@ class FusedRunner:
         Raises:
             ClientError: a client failed, and the settings say ``fail``; or the clients cannot be fused.
         """
-        clients = [client for part in parts for client in part]
-        self._one_by_one.begin(round, w, psi)
         try:
             # Autocast keeps its 16-bit copies of weights until the outermost one ends: for all passes.
             with torch.autocast(self._one_by_one.executor.device.type, enabled=False):
-                return self._fused(clients)
+                return self._fused(round, cohort)
         except _NotFused as error:
             raise ClientError(str(error)) from error
         except Exception as error:
-            found = self._one_by_one.sum(round, parts, w, psi)
+            found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
                 reason = " ".join(str(error).split())
                 raise ClientError(
-                    f"The clients of round {round} cannot be fused ({reason}); use execution: loop."
+                    f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found
 
-    def _fused(self, clients: Sequence[int]) -> BlockSum:
+    def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         executor, size = self._one_by_one.executor, 0
-        total, sums = Update(clients=len(clients)), dict[tuple[Job, bool], PooledSum]()
-        for client in clients:
-            jobs, shard = self.protocol.plan(client, executor.round), self.shards[client].to(executor.device)
+        total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool], PooledSum]()
+        for client in cohort:
+            view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
+            shard = self.shards[client].to(executor.device)
             if len(shard) > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
-            size += upload_bytes(self.protocol, jobs)
+            size += self.protocol.upload_bytes(client, round.number)
             main = reported(jobs)
             for job in jobs:
-                batches = list(executor.batches(client, shard, job))
+                batches = list(executor.batches(view, shard, job))
                 if job.partition is not None:
                     _check_steps(client, len(shard), len(batches))
                 weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
                 kind = (job, job == main)
                 if kind not in sums:
-                    self._check_noise(job, batches[0][0])
-                    sums[kind] = PooledSum(executor, job)
+                    self._check_noise(round, job, batches[0][0])
+                    sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
                     sums[kind].add(Part(batch, noise, weight))
         total.total_weight = float(total.examples)
         for (job, is_main), found in sums.items():
             found.flush()
-            self._add(total, job, found)
+            self._add(total, round, job, found)
             total.loss += found.loss if is_main else 0.0
-        if not summable(total):
+        tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
+        small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
+        if not (small and abs(total.loss) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
-        return BlockSum(total, size)
+        return CohortSum(total, size)
 
-    def _check_noise(self, job: Job, batch: Batch) -> None:
+    def _check_noise(self, round: Round, job: Job, batch: Batch) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
         if job in self._by_row:
             return
         executor, task, shapes = self._one_by_one.executor, self.protocol.task, []
-        w = {name: tensor.detach() for name, tensor in executor.subnetwork(job.subnetwork)[1].tensors.items()}
+        _, point = executor.subnetwork(round, self.protocol.partition, job.subnetwork)
+        w = {name: tensor.detach() for name, tensor in point.tensors.items()}
+        psi = executor.on_device(round).psi
         for n in (2, 3):
             recorder = ShapeRecorder(executor.device, task.dtype)
             some = Batch(*(part[:1].expand(n, *part.shape[1:]) for part in batch[:2]))
             with torch.no_grad():
-                self.protocol.method.loss(task, job, w, executor.psi, some, recorder)
+                self.protocol.method.loss(task, job, w, psi, some, recorder)
             shapes.append([draw.shape for draw in recorder.recorded])
         for two, three in zip(*shapes, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._by_row.add(job)
 
-    def _add(self, total: Update, job: Job, found: PooledSum) -> None:
+    def _add(self, total: Update, round: Round, job: Job, found: PooledSum) -> None:
         """Add what came out of one kind of job to the cohort's sum."""
         executor, j = self._one_by_one.executor, job.partition
         partition, local = self.protocol.partition, self.protocol.settings.local
         if j is not None:
-            gradient = joined(partition.select(found.w, j, job.subnetwork))
+            gradient = partition.take(found.theta, j, job.subnetwork)
             if executor.decays[j - 1]:
-                start, _ = executor.subnetwork(job.subnetwork)
+                start, _ = executor.subnetwork(round, partition, job.subnetwork)
                 w_j = partition.take(start, j, job.subnetwork)
                 gradient = gradient.add(w_j, alpha=executor.decays[j - 1] * found.examples)
             delta = gradient.mul_(-local.learning_rate)

@@ -1,24 +1,38 @@
-"""The in-process engine: the cohort's blocks run here or on workers, and are summed as they arrive."""
+"""The in-process engine: a federation's rounds on this machine, from the cohort to the server's step."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockRunner, parts
-from fedpart.engines.fused import FusedRunner
+from fedpart.engines.executor import Executor
 from fedpart.engines.workers import WorkerPool
+from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
-from fedpart.registry import nearest
-from fedpart.vectorised.runner import VectorisedRunner
+from fedpart.federated.round import Round
+from fedpart.registry import Registry, nearest
+from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.errors import ClientError, skipped
+from fedpart.updates.update import Update
 
-EXECUTIONS: dict[str, type[BlockRunner | FusedRunner | VectorisedRunner]] = {
-    "loop": BlockRunner,
-    "vectorised": VectorisedRunner,
-    "fused": FusedRunner,
-}
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
+
+
+class Execution(Protocol):
+    """How a cohort is computed; made of the run's protocol and shards."""
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """The sum of the cohort's updates at the server's values.
+
+        Raises:
+            ClientError: a client failed, or its update was refused, and the settings say ``fail``; or the
+                clients cannot be computed in this way.
+        """
+
+
+EXECUTIONS: Registry[Callable[[federated.Protocol, Sequence[Dataset]], Execution]] = Registry("execution")
 
 
 class LocalEngine:
@@ -29,9 +43,8 @@ class LocalEngine:
         shards: ``shards[client]`` is the client's data; a list, or anything lazy with ``__getitem__``.
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them, if that is one thread.
-        execution: ``loop``: client by client. In this process: ``vectorised``: several clients at a time, see
-            :class:`.VectorisedExecutor`; ``fused``: the cohort's data together, see
-            :class:`.FusedRunner`.
+        execution: how this process computes a cohort: ``loop``: client by client; ``fused``: its data
+            together, see :class:`.FusedRunner`; ``vectorised``: several clients at a time.
 
     Raises:
         ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.
@@ -55,14 +68,13 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
-        self._clients: BlockRunner | WorkerPool | FusedRunner | VectorisedRunner = (
-            WorkerPool(protocol, shards, workers) if workers > 1 else EXECUTIONS[execution](protocol, shards)
-        )
+        self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
+        self._clients = self._pool or EXECUTIONS[execution](protocol, shards)
 
     @property
     def workers(self) -> int:
         """Processes that run the clients: as asked for, or as many as a cohort can occupy."""
-        return self._clients.workers if isinstance(self._clients, WorkerPool) else 1
+        return 1 if self._pool is None else self._pool.workers
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -72,23 +84,22 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the workers."""
-        if isinstance(self._clients, WorkerPool):
-            self._clients.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def run_round(self) -> RoundReport:
-        """One round: sample, execute, sum, step.
+        """One round: draw the cohort, compute its sum, step the server.
 
         Raises:
-            ClientError: a client failed, or its update was refused, and the settings say ``fail``.
+            ClientError: see :meth:`.Execution.sum`.
         """
-        federation = self.federation
-        start, round = time.perf_counter(), federation.round + 1
-        cohort = federation.cohort(round)
-        blocks = parts(federation.protocol, cohort)
-        found = self._clients.sum(round, blocks, federation.w, federation.psi)
+        start, federation = time.perf_counter(), self.federation
+        round = federation.next_round()
+        cohort = federation.cohort(round.number)
+        found = self._clients.sum(round, cohort)
         federation.step(found.total)
-        numbers = len(federation.w) + len(federation.psi)
-        download = len(cohort) * (numbers * federation.w.element_size() + DOWNLOAD_HEADER)
+        numbers = len(round.w) + len(round.psi)
+        download = len(cohort) * (numbers * round.w.element_size() + DOWNLOAD_HEADER)
         seconds = time.perf_counter() - start
         return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
 
@@ -98,3 +109,34 @@ class LocalEngine:
             report = self.run_round()
             if on_round is not None:
                 on_round(report)
+
+
+@EXECUTIONS.register("loop")
+class Loop:
+    """Computes a cohort client by client, in this process.
+
+    Args:
+        protocol: of the run.
+        shards: ``shards[client]`` is the client's data.
+    """
+
+    def __init__(self, protocol: federated.Protocol, shards: Sequence[Dataset]) -> None:
+        self.protocol, self.shards, self.executor = protocol, shards, Executor(protocol)
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        found, settings = CohortSum(), self.protocol.settings
+
+        def term(client: int) -> Update | None:
+            try:
+                update = self.executor.term(round, client, self.shards)
+            except ClientError as error:
+                if settings.on_client_error == "fail":
+                    raise
+                found.skipped.append(skipped(client, error))
+                return None
+            found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+            return update
+
+        found.total = aggregate(cohort, term, settings.trim)
+        return found

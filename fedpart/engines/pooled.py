@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from fedpart.engines.executor import Executor
+from fedpart.federated.round import Round
 from fedpart.randomness.noise import JoinedNoise, Noise
 from fedpart.task.gradients import gradients
 from fedpart.task.jobs import Job
@@ -32,22 +32,23 @@ class PooledSum:
     """Loss and gradients of one kind of job, summed over examples, a pass whenever there is enough for one.
 
     Args:
-        executor: at the server's values of the round.
+        executor: of this process.
+        round: the server's values.
         job: the kind.
 
     Attributes:
-        w: flat pieces, ``[size]`` together, in the module's own order; none if the job does not train.
+        theta: ``[size]`` in the module's own order; zeros if the job does not train.
         psi: ``[P]``; loss: in nats; examples: how many, each as many times as it counts.
     """
 
-    def __init__(self, executor: Executor, job: Job) -> None:
-        self._executor, self._job = executor, job
+    def __init__(self, executor: Executor, round: Round, job: Job) -> None:
+        self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi
+        start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
         self._waiting: list[Part] = []
         samples = executor.protocol.task.samples
         self._rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // samples)
         self._round = max(1, ROUND // samples)
-        self.w: list[Tensor] = []
-        self.psi = torch.zeros_like(executor.psi)
+        self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 
     def add(self, part: Part) -> None:
@@ -61,24 +62,21 @@ class PooledSum:
         if not self._waiting:
             return
         executor, (batches, noises, weights) = self._executor, zip(*self._waiting, strict=True)
-        protocol, (_, point) = executor.protocol, executor.subnetwork(self._job.subnetwork)
+        protocol = executor.protocol
         counts = [len(batch.inputs) for batch in batches]
         padding = -sum(counts) % self._round
         found = gradients(
             protocol.task,
-            None,
             protocol.method.loss,
             self._job,
-            point,
-            executor.psi,
+            self._point,
+            self._psi,
             _pooled(batches, weights, padding, protocol.task.dtype),
             JoinedNoise(noises, counts, protocol.task.samples, padding),
         )
         examples = sum(weight * count for weight, count in zip(weights, counts, strict=True))
-        if found.w is not None:
-            self.w = self.w or [torch.zeros_like(piece) for piece in found.w]
-            for total_of_piece, piece in zip(self.w, found.w, strict=True):
-                total_of_piece.add_(piece, alpha=examples)
+        if found.theta is not None:
+            self.theta.add_(found.theta, alpha=examples)
         if found.psi is not None:
             self.psi += found.psi * examples
         self.loss += found.loss * examples

@@ -8,7 +8,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -17,30 +17,33 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockRunner, BlockSum
-from fedpart.engines.executor import ClientError
+from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
+from fedpart.updates.cohort import CohortSum, sum_updates
+from fedpart.updates.errors import ClientError, skipped
+from fedpart.updates.update import Update
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]
 
 
 @dataclass
-class Task:
-    """A block to run.
+class Block:
+    """A block of a cohort to run.
 
     Attributes:
         index: of the block in its round.
         clients: client numbers.
-        row: of the shared memory, for the sum.
         round: 1..; epoch: how often w and psi have been published; another number means other values.
+        row: of the shared memory, for the sum.
     """
 
     index: int
     clients: list[int]
-    row: int
     round: int
     epoch: int
+    row: int = field(default=0)
 
 
 class Shared:
@@ -73,7 +76,7 @@ class Shared:
 def work(
     connection: Connection, inherited: Sequence[Connection], shared: Shared, number: int, load: Load | bytes
 ) -> None:
-    """Answer every Task with a :class:`BlockSum` without its tensors, or a ClientError, until the pool ends.
+    """Answer every Block with its sum, tensors in shared memory, or a ClientError, until the pool ends.
 
     Args:
         connection: to the pool.
@@ -90,41 +93,52 @@ def work(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)  # more do not survive a fork
     protocol, shards = pickle.loads(load) if isinstance(load, bytes) else load
-    runner, epoch = BlockRunner(protocol, shards), 0
-    size = protocol.partition.space.size
-    answer: BlockSum | ClientError | None = None
+    executor, bounds, epoch = Executor(protocol), protocol.partition.bounds, 0
+    round = Round(0, *torch.tensor_split(shared.row(0), bounds[-1:]))
+    answer: CohortSum | ClientError | None = None
+    found = CohortSum()
 
-    def on_client(client: int) -> None:
+    def term(client: int) -> Update | None:
         shared.at[number] = client
+        try:
+            update = executor.term(round, client, shards)
+        except ClientError as error:
+            if protocol.settings.on_client_error == "fail":
+                raise
+            found.skipped.append(skipped(client, error))
+            return None
+        found.upload_bytes += protocol.upload_bytes(client, round.number)
+        return update
 
     while True:
         try:
             if answer is not None:
                 connection.send(answer)
-            task: Task = connection.recv()
+            block: Block = connection.recv()
         except (EOFError, OSError):
             return
-        if task.clients:
-            on_client(task.clients[0])
-        if task.epoch != epoch:
-            state = shared.row(0)
-            runner.begin(task.round, state[:size], state[size:])
-            epoch = task.epoch
+        if block.epoch != epoch:
+            round, epoch = replace(round, number=block.round), block.epoch
+        found = CohortSum()
         try:
-            answer = _without_tensors(runner.run(task.clients, shared.row(task.row), on_client))
+            total = sum_updates(map(term, block.clients))
+            found.total = None if total is None else _moved(total, shared.row(block.row), bounds)
+            answer = found
         except ClientError as error:
             error.add_note(traceback.format_exc())  # its cause does not travel
             answer = error
 
 
-def _without_tensors(found: BlockSum) -> BlockSum:
-    total = found.total
-    return replace(found, total=None if total is None else replace(total, deltas={}, psi=None))
+def _moved(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
+    """A sum without its tensors, which are written into ``row``."""
+    for j, delta in total.deltas.items():
+        row[bounds[j - 1] : bounds[j]].copy_(delta)
+    if total.psi is not None:
+        row[bounds[-1] :].copy_(total.psi)
+    return replace(total, deltas={}, psi=None)
 
 
-def with_tensors(found: BlockSum, row: Tensor, bounds: Sequence[int]) -> BlockSum:
-    """A worker's answer with its tensors, which are in ``row``; ``bounds`` are those of w_1..w_C."""
-    if (total := found.total) is not None:
-        total.deltas = {j: row[bounds[j - 1] : bounds[j]] for j in total.weights}
-        total.psi = row[bounds[-1] :] if total.psi_weight else None
-    return found
+def in_memory(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
+    """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of w_1..w_C."""
+    deltas = {j: row[bounds[j - 1] : bounds[j]] for j in total.weights}
+    return replace(total, deltas=deltas, psi=row[bounds[-1] :] if total.psi_weight else None)

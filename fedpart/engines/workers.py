@@ -15,17 +15,25 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockSum, ahead, collecting
-from fedpart.engines.executor import ClientError
-from fedpart.engines.worker import Shared, Task, with_tensors, work
+from fedpart.engines.worker import Block, Shared, in_memory, work
 from fedpart.federated.protocol import Protocol
-from fedpart.updates.refusal import skipped
-from fedpart.updates.update import blocks
+from fedpart.federated.round import Round
+from fedpart.updates.cohort import CohortSum, blocks
+from fedpart.updates.errors import ClientError, skipped
+from fedpart.updates.trimmed import trimmed_mean
+from fedpart.updates.update import Update
 
 DEATHS = 3  # a client during which its process dies this often has failed
+
+
+def in_flight(workers: int) -> int:
+    """How many blocks may be under way, or done before their turn in the sum: it bounds the memory.
+
+    Half as many again as there are workers: none waits while its neighbours take less than twice as long.
+    """
+    return workers + (workers + 1) // 2
 
 
 def _start_method() -> str:
@@ -44,9 +52,9 @@ class WorkerPool:
     """Runs blocks of clients on worker processes, which start when they are first needed.
 
     Blocks are handed out in order, to whoever is free, and their sums added in order: the result has the bits
-    of :class:`.BlockRunner`. Only small things travel through pipes. w and psi are
+    of :class:`.Loop`. Only small things travel through pipes. w and psi are
     written once per round into memory that all processes see, and so is the sum of each block, into one of
-    :func:`.ahead` places. A worker that dies is replaced, and its block runs again.
+    :func:`.in_flight` places. A worker that dies is replaced, and its block runs again.
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
     pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and
@@ -60,14 +68,14 @@ class WorkerPool:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:
         self.protocol, self.shards = protocol, shards
-        self.workers = min(workers, len(blocks(protocol.settings.cohort)))
-        self._places = ahead(self.workers)
+        self.workers = min(workers, len(blocks(range(protocol.settings.cohort))))
+        self._places = in_flight(self.workers)
         self._context: Any = multiprocessing.get_context(_start_method())
         task, bounds = protocol.task, protocol.partition.bounds
         numbers = bounds[-1] + task.psi_space.size
         self._shared = Shared(self._context, 1 + self._places, numbers, task.dtype, self.workers)
         self._idle: list[_Worker] = []
-        self._busy: dict[Connection, tuple[_Worker, Task]] = {}
+        self._busy: dict[Connection, tuple[_Worker, Block]] = {}
         self._epoch = 0
 
     def close(self) -> None:
@@ -80,80 +88,87 @@ class WorkerPool:
             worker.process.join()
             worker.connection.close()
 
-    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
-        """The sum over all blocks of a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`.
 
         Raises:
-            ClientError: a client failed, and the settings say ``fail``; or a worker died before it ran one.
+            ClientError: see there; or a worker died before it ran a client.
             ValueError: task and shards have to be pickled, and cannot be.
         """
         self._epoch += 1
-        state = self._shared.row(0)
-        state[: len(w)].copy_(w)
-        state[len(w) :].copy_(psi)
-        waiting = deque(Task(i, list(part), 0, round, self._epoch) for i, part in enumerate(parts))
+        torch.cat([round.w, round.psi], out=self._shared.row(0))
+        trim = self.protocol.settings.trim
+        parts = blocks(cohort, trim)
+        waiting = deque(Block(i, list(part), round.number, self._epoch) for i, part in enumerate(parts))
         try:
-            with collecting(self.protocol) as found:
-                self._sum(waiting, found)
-            return found
+            return self._sum(waiting, trim)
         except BaseException:
             self.close()  # what is under way is of no use, and must not write into shared memory later
             raise
 
-    def _sum(self, waiting: deque[Task], found: BlockSum) -> None:
-        memory = torch.empty_like(self._shared.row(0))
-        bounds = self.protocol.partition.bounds
-        done: dict[int, tuple[Task, BlockSum | ClientError]] = {}
+    def _sum(self, waiting: deque[Block], trim: float | None) -> CohortSum:
+        bounds, found, total = self.protocol.partition.bounds, CohortSum(), None
+        done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
+        kept: list[Update] = []
         for index in range(len(waiting)):
             while index not in done:
                 while waiting and free and len(self._busy) < self.workers:
-                    task = waiting.popleft()
-                    task.row = free.popleft()
-                    self._hand_out(self._idle.pop() if self._idle else self._start(), task)
+                    block = waiting.popleft()
+                    block.row = free.popleft()
+                    self._hand_out(self._idle.pop() if self._idle else self._start(), block)
                 ready = wait(list(self._busy))
                 for connection in [one for one in self._busy if one in ready]:
-                    worker, task = self._busy.pop(connection)
+                    worker, block = self._busy.pop(connection)
                     try:
-                        done[task.index] = task, connection.recv()
+                        done[block.index] = block, connection.recv()
                     except (EOFError, OSError):
-                        found.skipped += self._lost(worker, task, deaths)
-                        self._hand_out(self._start(), task)
+                        found.skipped += self._lost(worker, block, deaths)
+                        self._hand_out(self._start(), block)
                     else:
                         self._idle.append(worker)
-            task, answer = done.pop(index)
+            block, answer = done.pop(index)
             if isinstance(answer, ClientError):
                 raise answer
-            row = self._shared.row(task.row)
-            found.add(with_tensors(answer, row, bounds), memory, bounds)
-            free.append(task.row)
+            found.upload_bytes += answer.upload_bytes
+            found.skipped += answer.skipped
+            if answer.total is not None:
+                update = in_memory(answer.total, self._shared.row(block.row), bounds)
+                if trim is not None:
+                    kept.append(update.copied_for(None))
+                else:
+                    update = update.copied_for(total)
+                    total = update if total is None else total.add(update)
+            free.append(block.row)
+        found.total = total if trim is None else trimmed_mean(kept, trim)
         found.skipped.sort(key=lambda skip: skip["client"])
+        return found
 
-    def _hand_out(self, worker: _Worker, task: Task) -> None:
+    def _hand_out(self, worker: _Worker, block: Block) -> None:
         """Give a block to an idle worker, or to a new one if it has died meanwhile."""
         try:
-            worker.connection.send(task)
+            worker.connection.send(block)
         except OSError:
             self._bury(worker)
             worker = self._start()
-            worker.connection.send(task)
-        self._busy[worker.connection] = worker, task
+            worker.connection.send(block)
+        self._busy[worker.connection] = worker, block
 
-    def _lost(self, worker: _Worker, task: Task, deaths: Counter[int]) -> list[dict[str, Any]]:
+    def _lost(self, worker: _Worker, block: Block, deaths: Counter[int]) -> list[dict[str, Any]]:
         """After a death: the client that is to blame, if it is skipped now, as a report lists it."""
         status = self._bury(worker)
         client = int(self._shared.at[worker.number])
         if client < 0:
-            ended = f"A worker process ended before it ran a client of round {task.round} ({status})"
+            ended = f"A worker process ended before it ran a client of round {block.round} ({status})"
             raise ClientError(f"{ended}; use one worker.")
         deaths[client] += 1
         if deaths[client] < DEATHS:
             return []
-        reason = f"Client {client} failed in round {task.round}: its process died {DEATHS} times ({status})"
+        reason = f"Client {client} failed in round {block.round}: its process died {DEATHS} times ({status})"
         error = ClientError(reason)
         if self.protocol.settings.on_client_error == "fail":
             raise error
-        task.clients.remove(client)
+        block.clients.remove(client)
         return [skipped(client, error)]
 
     def _start(self) -> _Worker:

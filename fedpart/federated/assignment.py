@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.parameters.partition import check_proportions
-from fedpart.parameters.space import largest_remainders
+from fedpart.parameters.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 
 

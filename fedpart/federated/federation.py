@@ -8,8 +8,9 @@ from typing import Any
 
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.training.state import ModelState
-from fedpart.updates.refusal import tally
+from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
 
 
@@ -79,6 +80,10 @@ class Federation(ModelState):
         """Completed rounds."""
         return self.completed
 
+    def next_round(self) -> Round:
+        """The round that follows: what its clients start from."""
+        return Round(self.completed + 1, self.w, self.psi)
+
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
         if self.privacy is not None:
@@ -97,6 +102,9 @@ class Federation(ModelState):
         else:
             self._stepped = total is not None and total.clients >= self.protocol.settings.min_replies
         if total is not None and self._stepped:
+            if self.protocol.settings.non_contributors == "zero":
+                total.weights = dict.fromkeys(total.weights, total.total_weight)
+                total.psi_weight = float(total.examples)
             self.protocol.method.combine(self, total)
         self.completed += 1
 

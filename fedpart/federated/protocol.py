@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.methods.base import build_method
-from fedpart.parameters.partition import expected_upload_ratio
+from fedpart.methods.views import ClientView
+from fedpart.parameters.partition import Partition
+from fedpart.parameters.proportions import expected_upload_ratio
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
@@ -20,7 +23,8 @@ from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, difference
 from fedpart.training.safeguards import check_feedback
 from fedpart.training.settings import FederationSettings
-from fedpart.updates.update import Update, validate
+from fedpart.updates.checks import validate
+from fedpart.updates.update import Update
 
 
 class Protocol:
@@ -81,42 +85,65 @@ class Protocol:
         pool = np.array(sorted(set(available)))
         return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
 
+    def task_of(self, client: int) -> Task:
+        """What ``client`` learns: the same for all, today."""
+        return self.task
+
+    def partition_of(self, client: int) -> Partition:
+        """How the parameters of ``client`` are divided: the same for all, today."""
+        return self.partition
+
+    def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
+        """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
+        task, chunk = self.task_of(client), self.chunk(client)
+        return ClientView(client, chunk, len(self.chunks), round, self.settings.seed, task, psi)
+
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
-        return self.method.plan(self, client, round)
+        return self.method.plan(self.view(client, round))
 
     def client_weight(self, examples: int) -> float:
         """Weight of a client with that many examples in averages."""
         return float(examples) if self.settings.weighting == "examples" else 1.0
 
-    def upload_numbers(self, jobs: Sequence[Job]) -> int:
-        """How many numbers the answer to ``jobs`` holds."""
-        weights = sum(self.partition.sizes[job.partition - 1] for job in jobs if job.partition)
-        return weights + (self.task.psi_space.size if any(job.psi for job in jobs) else 0)
+    def upload_numbers(self, client: int, jobs: Sequence[Job]) -> int:
+        """How many numbers the client's answer to ``jobs`` holds."""
+        weights, psi = self.upload_sizes(client, jobs)
+        return sum(weights.values()) + (psi or 0)
 
-    def check(self, update: Update, jobs: Sequence[Job]) -> None:
-        """Refuse an update that does not answer ``jobs``.
+    def upload_bytes(self, client: int, round: int) -> int:
+        """Size of the client's answer in ``round``, as a message; where nothing is sent, it would be."""
+        numbers = self.upload_numbers(client, self.plan(client, round))
+        return numbers * self.task_of(client).dtype.itemsize + _UPLOAD_HEADER
+
+    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
+        """Numbers of each partition in the client's answer to ``jobs``, ascending; those of psi, or None."""
+        trained, sizes = (job.partition for job in jobs), self.partition_of(client).sizes
+        weights = {j: sizes[j - 1] for j in sorted(j for j in trained if j is not None)}
+        psi = self.task_of(client).psi_space.size if any(job.psi for job in jobs) else None
+        return weights, psi
+
+    def check(self, client: int, update: Update, jobs: Sequence[Job]) -> None:
+        """Refuse an update of ``client`` that does not answer ``jobs``.
 
         Raises:
             Refusal: see :func:`.validate`.
         """
-        psi_size = self.task.psi_space.size if any(job.psi for job in jobs) else None
-        expected = [job.partition for job in jobs if job.partition is not None]
-        limit = self.settings.max_examples
-        validate(update, self.partition.sizes, expected, psi_size, self.task.dtype, limit)
+        weights, psi = self.upload_sizes(client, jobs)
+        validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
     def clip(self, update: Update) -> None:
         """Scale down what is longer than the settings' norms, in place."""
         if self._norms is not None and self.settings.clip is not None:
             update.clip(self._norms, self.settings.clip.psi)
 
-    def accept(self, update: Update, jobs: Sequence[Job]) -> Update:
-        """A client's update, checked, as a term of the cohort's sum; see :meth:`term`.
+    def accept(self, client: int, update: Update, jobs: Sequence[Job]) -> Update:
+        """The update of ``client``, checked, as a term of the cohort's sum; see :meth:`term`.
 
         Raises:
             Refusal: see :meth:`check`.
         """
-        self.check(update, jobs)
+        self.check(client, update, jobs)
         return self.term(update)
 
     def term(self, update: Update) -> Update:
@@ -135,5 +162,6 @@ class Protocol:
         return difference(self.agreement, agreement)
 
 
+_UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about
 # Where and how carefully a run is computed, not what: the server may change it on resuming.
 _RIM = ("device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout")

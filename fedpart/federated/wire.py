@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.jobs import Job
-from fedpart.updates.refusal import Refusal
+from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
 VERSION = 1  # of this wire form; a side that does not speak it is refused
@@ -127,41 +127,45 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
 
 
 def decode_update(
-    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, Any], protocol: Protocol, jobs: Sequence[Job]
+    arrays: Mapping[str, NDArray[Any]],
+    scalars: Mapping[str, Any],
+    protocol: Protocol,
+    client: int,
+    jobs: Sequence[Job],
 ) -> Update:
     """A client's update, checked; it takes over the arrays, which must be the caller's own.
 
     Args:
         arrays, scalars: of the reply.
         protocol: of the run.
-        jobs: that the client was sent.
+        client: its number.
+        jobs: that it was sent.
 
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
     """
-    _check_arrays(arrays, upload_sizes(protocol, jobs), protocol)
+    _check_arrays(arrays, upload_sizes(protocol, client, jobs), protocol)
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
         reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
         raise Refusal("malformed", reason)
-    trained = sorted(job.partition for job in jobs if job.partition is not None)
-    sizes = [protocol.partition.sizes[j - 1] for j in trained]
-    parts = torch.split(torch.from_numpy(arrays["w"]), sizes) if trained else ()
+    weights, _ = protocol.upload_sizes(client, jobs)
+    parts = torch.split(torch.from_numpy(arrays["w"]), list(weights.values())) if weights else ()
     update = Update(
-        deltas=dict(zip(trained, parts, strict=True)),
+        deltas=dict(zip(weights, parts, strict=True)),
         psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
         examples=examples,
         loss=loss,
     )
-    protocol.check(update, jobs)
+    protocol.check(client, update, jobs)
     return update
 
 
-def upload_sizes(protocol: Protocol, jobs: Sequence[Job]) -> dict[str, int]:
-    """Names and lengths of the arrays in the answer to ``jobs``."""
-    trained = [job.partition for job in jobs if job.partition is not None]
-    sizes = {"w": sum(protocol.partition.sizes[j - 1] for j in trained)} if trained else {}
-    return {**sizes, "psi": protocol.task.psi_space.size} if any(job.psi for job in jobs) else sizes
+def upload_sizes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, int]:
+    """Names and lengths of the arrays in the client's answer to ``jobs``."""
+    weights, psi = protocol.upload_sizes(client, jobs)
+    sizes = {"w": sum(weights.values())} if weights else {}
+    return sizes if psi is None else {**sizes, "psi": psi}
 
 
 def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[Any]:

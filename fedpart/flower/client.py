@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import fedpart
 from fedpart.engines.executor import Executor
+from fedpart.federated.round import Round
 from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
 
 
@@ -41,15 +42,15 @@ class _Clients:
     def __init__(self, experiment: ClientSide) -> None:
         self.protocol, self.shards = experiment.protocol, experiment.shards
         self.executor = Executor(self.protocol)
-        self._begun: tuple[int, bytes, bytes] | None = None
+        self._last: tuple[tuple[int, bytes, bytes], Round] | None = None
 
-    def begin(self, round: int, record: ArrayRecord) -> None:
-        """Hand the server's values to the executor, unless it has them from another client."""
-        values = (round, record["w"].data, record["psi"].data)
-        if values != self._begun:
+    def round(self, number: int, record: ArrayRecord) -> Round:
+        """The server's values; the same object for every client of a round, which begins with it."""
+        values = (number, record["w"].data, record["psi"].data)
+        if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
-            self.executor.begin(round, *decode_state(arrays, self.protocol))
-            self._begun = values
+            self._last = values, Round(number, *decode_state(arrays, self.protocol))
+        return self._last[1]
 
 
 _built: dict[Any, _Clients] = {}  # at most one; the module's own, as Flower's Ray engine copies apps
@@ -114,9 +115,9 @@ def _train(clients: _Clients, message: Message, context: Context) -> Message:
             f"The server's message does not fit this client: {error}; start both with the same configuration "
             f"and the same version of fedpart."
         ) from error
-    clients.begin(header.round, cast(ArrayRecord, message.content["arrays"]))
+    round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
     shard = clients.shards[header.client]
-    update = clients.executor.run(header.client, shard, decode_jobs(config["jobs"]))
+    update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
     reply = RecordDict(
         {
             "arrays": ArrayRecord({name: _array(part) for name, part in encode_update(update).items()}),

@@ -17,7 +17,7 @@ from fedpart.federated.wire import (
     read_npy,
     upload_sizes,
 )
-from fedpart.updates.refusal import Refusal, brief
+from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.update import Update
 
 NAMES = {  # codes of Flower's errors that come without a client's exception
@@ -59,13 +59,13 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> U
             raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
     Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
     jobs, received = protocol.plan(client, round), cast(ArrayRecord, content["arrays"])
-    sizes = upload_sizes(protocol, jobs)
+    sizes = upload_sizes(protocol, client, jobs)
     check_names(received, sizes)
     for name, array in received.items():
         if array.stype != NUMPY:
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
     arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
-    return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, jobs)
+    return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, client, jobs)
 
 
 def cause(error: Error) -> str:

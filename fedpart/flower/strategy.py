@@ -18,8 +18,8 @@ from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.updates.refusal import Refusal, skipped
-from fedpart.updates.trimmed import aggregate
+from fedpart.updates.cohort import aggregate
+from fedpart.updates.errors import Refusal, skipped
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -12,14 +12,10 @@ from torch import Tensor
 from fedpart.hyperparameters import AffineAugmentation, HyperModule
 from fedpart.hyperparameters.affine import Family
 from fedpart.methods.base import METHODS, Method
+from fedpart.methods.views import ClientView, Schedule
 from fedpart.randomness.noise import Noise
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
-
-if TYPE_CHECKING:
-    from fedpart.centralised.training import Training
-    from fedpart.federated.protocol import Protocol
-
 
 _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothing is left of an image
 
@@ -90,12 +86,12 @@ class Augerino(Method):
     def trained_psi(self, task: Task) -> Sequence[str]:
         return task.transform_psi
 
-    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
+    def plan(self, client: ClientView) -> list[Job]:
         if self.psi_gradient == "server":
             return [Job(subnetwork=1, partition=1), Job(subnetwork=1, psi=True)]
         return [Job(subnetwork=1, partition=1, psi=True)]
 
-    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
         return [Step(Job(subnetwork=1, partition=1, psi=True), 1, 1)]
 
     def watch(self, task: Task, psi: Tensor) -> None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
+from fedpart.methods.views import ClientView, Schedule
+from fedpart.parameters.assigned import RandomPartition
+from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.separate import SeparateNetworks
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
+from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
-from fedpart.updates.update import Update
-
-if TYPE_CHECKING:
-    from fedpart.centralised.training import Training
-    from fedpart.federated.federation import Federation
-    from fedpart.federated.protocol import Protocol
-    from fedpart.task.held_out import Score
-    from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.state import ModelState
+from fedpart.updates.update import Update, descend
 
 
 class Method:
@@ -58,15 +58,15 @@ class Method:
         self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
     ) -> Partition:
         """The parameters' partition, given the chunk proportions that the method uses."""
-        return Partition(
-            task.parameter_space(len(chunks)),
-            settings.parameters if settings.parameters and len(chunks) > 1 else chunks,
-            scheme=settings.scheme,
-            defaults=settings.defaults,
-            seed=settings.seed,
-            module=task.module,
-            chain=settings.chain,
-        )
+        space, u = task.parameter_space(len(chunks)), settings.parameters or chunks
+        common: dict[str, Any] = {"defaults": settings.defaults, "seed": settings.seed}
+        if len(chunks) == 1:
+            return SeparateNetworks(space)
+        if settings.scheme == "node":
+            return NodePartition(space, u, task.module, chain=settings.chain, **common)
+        if settings.scheme != "random":
+            raise ValueError(f"Unknown partitioning scheme {settings.scheme!r}; choose random or node.")
+        return RandomPartition(space, u, **common)
 
     def trained_psi(self, task: Task) -> Sequence[str]:
         """Names of the hyperparameters that are learned; what uploads say about the others is left out."""
@@ -82,22 +82,19 @@ class Method:
         """
         return task.loss(w, psi, batch, noise)
 
-    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
-        """Federated: jobs of ``client`` in ``round`` (1..)."""
+    def plan(self, client: ClientView) -> list[Job]:
+        """Federated: what a client computes in a round; a function of the client, its chunk and the round."""
         raise TypeError(f"{type(self).__name__} does not define plan().")
 
-    def local_psi(self, protocol: Protocol, psi: Tensor, client: int, round: int) -> Tensor:
-        """Federated: the psi ``[P]`` under which ``client`` computes in ``round``, given the server's."""
-        return psi
+    def local_psi(self, client: ClientView) -> Tensor:
+        """Federated: the psi ``[P]`` under which a client computes in a round, given the server's."""
+        return client.server_psi()
 
-    def feedback(
-        self, protocol: Protocol, psi: Tensor, client: int, round: int, before: Score, after: Score
-    ) -> Tensor:
+    def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
         """Federated, with ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
 
         Args:
-            protocol, client, round: as in :meth:`plan`.
-            psi: the server's, ``[P]``.
+            client: in its round.
             before, after: scores of the job's subnetwork on the client's held-out examples (there may be
                 none), at the server's values and with what the client has trained.
 
@@ -106,20 +103,11 @@ class Method:
         """
         raise TypeError(f"{type(self).__name__} holds examples out but does not define feedback().")
 
-    def combine(self, federation: Federation, total: Update) -> None:
-        """Step the server's state with the cohort's sum: Adam on whatever has a contributor, w_j and psi.
+    def combine(self, state: ModelState, total: Update) -> None:
+        """Step the server's state with the cohort's sum, whose deltas are used up; see :func:`.descend`."""
+        descend(state, total)
 
-        The sum's deltas are used up.
-        """
-        ignore = federation.protocol.settings.non_contributors == "ignore"
-        for j in sorted(total.deltas):
-            weight = total.weights[j] if ignore else total.total_weight
-            federation.optimiser.step(j - 1, total.deltas.pop(j).div_(-weight))
-        if total.psi is not None:
-            weight = total.psi_weight if ignore else total.examples
-            federation.optimiser_psi.step(0, total.psi / weight)
-
-    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
         """Centralised: optimiser steps of ``iteration`` (1..), in their order; ``rng`` is the iteration's."""
         raise TypeError(f"{type(self).__name__} does not define steps().")
 
@@ -128,7 +116,7 @@ class Method:
         return {"trained": iterations}
 
     @property
-    def individual(self) -> bool:
+    def tells_clients_apart(self) -> bool:
         """Whether a client computes under a psi of its own, or scores a network of its own."""
         return bool(self.held_out) or type(self).local_psi is not Method.local_psi
 

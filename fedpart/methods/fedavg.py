@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
+from fedpart.methods.views import ClientView
 from fedpart.task.jobs import Job
-
-if TYPE_CHECKING:
-    from fedpart.federated.protocol import Protocol
 
 
 @METHODS.register("fedavg")
 class FedAvg(Plain):
     """Plain federated learning; see :class:`.Plain` for what is switched off."""
 
-    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
+    def plan(self, client: ClientView) -> list[Job]:
         return [Job(subnetwork=1, partition=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,13 @@ from torch import Tensor, nn
 from fedpart.hyperparameters import ConcreteDropout, HyperModule
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
+from fedpart.methods.views import ClientView
 from fedpart.randomness.streams import generator
+from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
+from fedpart.training.state import ModelState
 from fedpart.updates.update import Update
-
-if TYPE_CHECKING:
-    from fedpart.federated.federation import Federation
-    from fedpart.federated.protocol import Protocol
-    from fedpart.task.held_out import Score
 
 SCHEDULES = ("aggressive", "adaptive", "auto", "constant")
 
@@ -129,28 +127,27 @@ class FedEx(Plain):
     def trained_psi(self, task: Task) -> Sequence[str]:
         return task.psi_names
 
-    def plan(self, protocol: Protocol, client: int, round: int) -> list[Job]:
+    def plan(self, client: ClientView) -> list[Job]:
         return [Job(subnetwork=1, partition=1, psi=True)]
 
-    def local_psi(self, protocol: Protocol, psi: Tensor, client: int, round: int) -> Tensor:
-        return self._with_rate(protocol.task, psi, self.arm(protocol, psi, client, round))
+    def local_psi(self, client: ClientView) -> Tensor:
+        return self._with_rate(client.task, client.server_psi(), self.arm(client))
 
-    def arm(self, protocol: Protocol, psi: Tensor, client: int, round: int) -> int:
-        """Index of the drop rate that ``client`` tries in ``round``; psi is the server's."""
-        theta = _state(protocol.task, psi)["log_probabilities"].double().exp().cpu()
+    def arm(self, client: ClientView) -> int:
+        """Index of the drop rate that a client tries in a round."""
+        theta = _state(client.task, client.server_psi())["log_probabilities"].double().exp().cpu()
         if self._stopped(theta):
             return int(theta.argmax())
-        rng = generator(protocol.settings.seed, "arm", client, round)
+        rng = generator(client.seed, "arm", client.number, client.round)
         return int(rng.choice(len(theta), p=(theta / theta.sum()).numpy()))
 
-    def feedback(
-        self, protocol: Protocol, psi: Tensor, client: int, round: int, before: Score, after: Score
-    ) -> Tensor:
+    def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
         """In the place of theta's logarithms ``n_i (s_i - b) / theta_a`` at arm a, in the baseline's n_i s_i
         and n_i; zeros elsewhere."""
-        state, found = _state(protocol.task, psi), torch.zeros_like(psi)
-        sums = _state(protocol.task, found)
-        arm, total = self.arm(protocol, psi, client, round), self._total(after)
+        psi = client.server_psi()
+        state, found = _state(client.task, psi), torch.zeros_like(psi)
+        sums = _state(client.task, found)
+        arm, total = self.arm(client), self._total(after)
         if self.difference:
             total -= self._total(before)
         theta = state["log_probabilities"][arm].double().exp().item()
@@ -158,11 +155,11 @@ class FedEx(Plain):
         sums["baseline"].copy_(torch.tensor([total, after.examples]))
         return found
 
-    def combine(self, federation: Federation, total: Update) -> None:
+    def combine(self, state: ModelState, total: Update) -> None:
         found, total.psi = total.psi, None  # no gradient for the server's Adam
-        super().combine(federation, total)
+        super().combine(state, total)
         if found is not None:
-            federation.psi.copy_(self.stepped(federation.task, federation.psi, found))
+            state.psi.copy_(self.stepped(state.task, state.psi, found))
 
     def stepped(self, task: Task, psi: Tensor, found: Tensor) -> Tensor:
         """psi after a round, ``[P]``.
@@ -199,7 +196,7 @@ class FedEx(Plain):
     def _stopped(self, theta: Tensor) -> bool:
         return bool(-torch.special.xlogy(theta, theta).sum() < self.cutoff)
 
-    def _total(self, score: Score) -> float:
+    def _total(self, score: HeldOutScore) -> float:
         return score.nll if self.score == "loss" or score.errors is None else float(score.errors)
 
     def _with_rate(self, task: Task, psi: Tensor, arm: int) -> Tensor:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from torch import Tensor
 
 from fedpart.methods.base import METHODS
 from fedpart.methods.partitioned import Partitioned
+from fedpart.methods.views import Schedule
 from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
+from fedpart.parameters.separate import SeparateNetworks
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
-
-if TYPE_CHECKING:
-    from fedpart.centralised.training import Training
-    from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import FederationSettings, TrainingSettings
 
 
 @METHODS.register("separate")
@@ -40,39 +35,7 @@ class Separate(Partitioned):
             )
         return SeparateNetworks(task.parameter_space(1), len(chunks))
 
-    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
-        networks = range(1, len(training.shares) + 1)
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
+        networks = range(1, len(schedule.shares) + 1)
         steps = [Step(Job(subnetwork=k, partition=k), 1, k) for k in networks]
-        return [*steps, *self.psi_steps(training, iteration, rng)]
-
-
-class SeparateNetworks(Partition):
-    """C networks instead of C partitions of one: w_k is network k, and subnetwork k is that network alone.
-
-    Args:
-        space: of one network; ``space.chunks`` must be 1.
-        chunks: C.
-    """
-
-    def __init__(self, space: ParameterSpace, chunks: int) -> None:
-        super().__init__(space, (1.0,))
-        self.chunks = chunks
-        self.proportions = (1 / chunks,) * chunks
-        self.bounds = tuple(k * space.size for k in range(chunks + 1))
-
-    def initial(self) -> Tensor:
-        """The initial values, the same for every network; ``[C * size]``."""
-        return self.space.initial().repeat(self.chunks)
-
-    def subnetwork(self, w: Tensor, k: int) -> Tensor:
-        """Network ``k`` of ``w [C * size]``, in the module's own order; the initial values for k = 0."""
-        return self.default.to(w) if k == 0 else w[self.slice(k)]
-
-    def take(self, own: Tensor, j: int, k: int) -> Tensor:
-        return own
-
-    def select(self, own: list[Tensor], j: int, k: int) -> list[Tensor]:
-        return own
-
-    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
-        return w_j
+        return [*steps, *self.psi_steps(schedule, iteration, rng)]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpart.methods.base import METHODS, Method
+from fedpart.methods.views import Schedule
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.separate import SeparateNetworks
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
-
-if TYPE_CHECKING:
-    from fedpart.centralised.training import Training
-    from fedpart.training.settings import FederationSettings, TrainingSettings
+from fedpart.training.settings import FederationSettings, TrainingSettings
 
 
 @METHODS.register("validation")
@@ -49,7 +47,7 @@ class ValidationSet(Method):
     def partition(
         self, task: Task, chunks: tuple[float, ...], settings: FederationSettings | TrainingSettings
     ) -> Partition:
-        return Partition(task.parameter_space(1), (1.0,), seed=settings.seed)
+        return SeparateNetworks(task.parameter_space(1))
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         if not self.finetune_epochs:
@@ -57,10 +55,10 @@ class ValidationSet(Method):
         further = math.ceil(self.finetune_epochs * examples / batch_size)
         return {"optimised": iterations, "finetuned": iterations + further}
 
-    def steps(self, training: Training, iteration: int, rng: np.random.Generator) -> list[Step]:
-        if iteration > training.settings.iterations:
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
+        if iteration > schedule.iterations:
             return [Step(Job(subnetwork=1, partition=1), 1, 2, self.finetune_learning_rate)]
         steps = [Step(Job(subnetwork=1, partition=1), 1, 1)]
-        if training.steps_psi(iteration):
+        if schedule.steps_psi(iteration):
             steps.append(Step(Job(subnetwork=1, psi=True), 2, 2))
         return steps

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
 from fedpart.layers import MaxPoolReLU
-from fedpart.parameters.space import ParameterSpace, largest_remainders
+from fedpart.parameters.assigned import AssignedPartition, Defaults, proportions_of
+from fedpart.parameters.proportions import largest_remainders
+from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
 
@@ -25,6 +27,43 @@ _POOLS = (
     nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
     nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, MaxPoolReLU,
 )  # fmt: skip
+
+
+class NodePartition(AssignedPartition):
+    """Units of each layer of a chain are assigned in proportion u, and weights follow (App. C, Fig. 4b).
+
+    A weight belongs to the later of its input's and its output's partitions. With ``zeros`` as defaults,
+    subnetworks of an nn.Sequential have the shapes of networks of fewer units, see :func:`narrower_spaces`.
+
+    Args:
+        space: the trainable numbers of ``module``; ``space.chunks`` must be C.
+        proportions: u_1..u_C.
+        module: an nn.Sequential, or any module with ``chain``.
+        defaults: see :class:`.AssignedPartition`.
+        seed: of the draw.
+        chain: names of the Linear and Conv layers in the order in which data flows through them.
+
+    Raises:
+        ValueError: a chain that is not known, bad proportions, or see :class:`.AssignedPartition`.
+    """
+
+    def __init__(
+        self,
+        space: ParameterSpace,
+        proportions: Sequence[float],
+        module: nn.Module,
+        *,
+        defaults: Defaults = "initial",
+        seed: int = 0,
+        chain: Sequence[str] | None = None,
+    ) -> None:
+        u = proportions_of(space, proportions)
+        super().__init__(space, u, node_assignment(space, module, u, seed, chain), defaults)
+        narrow = defaults == "zeros" and chain is None
+        self._narrower = narrower_spaces(space, module, self.assignment) if narrow else {}
+
+    def space_of(self, k: int) -> ParameterSpace:
+        return self._narrower.get(k, self.space)
 
 
 def unit_assignments(

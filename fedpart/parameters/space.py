@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -121,8 +120,8 @@ class ParameterSpace:
         parts = torch.split(flat, self._sizes)
         return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
 
-    def pull_back(self, flat: Tensor, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The gradient of a function of :meth:`tensors` at ``flat [size]``: flat pieces, ``[size]`` together.
+    def pull_back(self, flat: Tensor, gradients: Sequence[Tensor]) -> Tensor:
+        """The gradient of a function of :meth:`tensors` at ``flat [size]``; ``[size]``.
 
         Args:
             flat: where it is taken.
@@ -138,7 +137,7 @@ class ParameterSpace:
                 copies = flat[entry.offset : entry.offset + entry.size].view(entry.copies, -1)
                 others = [copies[torch.arange(entry.copies) != i].prod(0) for i in range(entry.copies)]
                 parts += [gradient.reshape(-1) * other for other in others]
-        return parts
+        return torch.cat(parts)
 
     def narrowed(self, kept: Tensor) -> ParameterSpace:
         """The space of the numbers that are kept: of each parameter those at some indices of each dimension.
@@ -157,10 +156,6 @@ class ParameterSpace:
         space.entries, space.size = tuple(entries), offset
         space._sizes, space._initial = [entry.size for entry in entries], self._initial[kept]
         return space
-
-    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The flat vector ``[size]`` of named tensors; a stacked parameter's first copy takes the value."""
-        return torch.cat([_initial(tensors[entry.name].detach(), entry) for entry in self.entries])
 
 
 def _folds(module: nn.Module, stacked: Mapping[str, Fold]) -> dict[str, Fold]:
@@ -190,18 +185,3 @@ def _fold(part: Tensor, entry: Entry) -> Tensor:
         return part.view(entry.shape)
     copies = part.view(entry.copies, *entry.shape).unbind(0)
     return reduce(torch.mul if entry.fold == "product" else torch.add, copies)
-
-
-def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
-    """Split ``total`` into integers within one of ``total * proportions``, summing to ``total``.
-
-    What is left after rounding down goes to the largest remainders, ties to the earliest. Proportions are
-    relative to their sum, which need not be 1 to the last digit.
-    """
-    whole = math.fsum(proportions)
-    quotas = [total * p / whole for p in proportions]
-    counts = [math.floor(q + 1e-9) for q in quotas]
-    order = sorted(range(len(quotas)), key=lambda i: (counts[i] - quotas[i], i))
-    for i in order[: total - sum(counts)]:
-        counts[i] += 1
-    return counts

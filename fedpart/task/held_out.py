@@ -12,7 +12,7 @@ from fedpart.randomness.noise import Noise
 from fedpart.task.task import Batch, Task
 
 
-class Score(NamedTuple):
+class HeldOutScore(NamedTuple):
     """Sums over held-out examples.
 
     ``examples``: how many; ``nll``: of their negative log-likelihoods, nats; ``errors``: wrong classes, None
@@ -24,7 +24,9 @@ class Score(NamedTuple):
     errors: int | None
 
 
-def score(task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]]) -> Score:
+def score(
+    task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]]
+) -> HeldOutScore:
     """Score a network with its stochastic layers off, as at inference; zeros without any example.
 
     Args:
@@ -41,4 +43,4 @@ def score(task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tu
             examples += len(outputs)
             nll += task.likelihood(outputs, batch.targets).sum().item()
             errors += int((outputs.argmax(1) != batch.targets).sum()) if classes else 0
-    return Score(examples, nll, errors if classes else None)
+    return HeldOutScore(examples, nll, errors if classes else None)

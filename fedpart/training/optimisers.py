@@ -10,11 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.kernels.door import load
-
-_PIECE = 2**17  # numbers of a vector, three of which fit into the cache of a core
-_LARGE = _PIECE  # numbers of a vector from which on compiled kernels are worth their import
-_COMPILED = (torch.float32, torch.float64)
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
 
@@ -90,18 +85,17 @@ class SlicedOptimiser:
         ]
         self._learning_rate = settings.learning_rate
 
-    def step(self, index: int, gradient: Tensor | Sequence[Tensor], rate: float = 1.0) -> None:
+    def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
         """One step of slice ``index``.
 
         Args:
             index: of the slice.
-            gradient: along which to descend (for a server: minus the mean delta); flat, or in flat pieces.
+            gradient: along which to descend (for a server: minus the mean delta), flat.
             rate: of the settings' learning rate, for this step.
         """
         part, optimiser = self._parts[index], self._optimisers[index]
         optimiser.param_groups[0]["lr"] = self._learning_rate * rate
-        whole = gradient if isinstance(gradient, Tensor) else joined(gradient)
-        part.grad = whole.to(part.device)
+        part.grad = gradient.to(part.device)
         optimiser.step()
         part.grad = None
 
@@ -145,76 +139,26 @@ class LocalSGD:
         self.values, self._origin, self._decay = origin, origin, weight_decay
         self._rate = settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
-        self._only: Sequence[Tensor] = ()  # gradient of the only step
+        self._only: Tensor | None = None  # gradient of the only step
         if steps > 1 or final:
             self._change = torch.zeros_like(origin)
             self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
 
-    def step(self, gradient: Sequence[Tensor]) -> None:
-        """One step along flat pieces, ``[N]`` together, that are used up."""
+    def step(self, gradient: Tensor) -> None:
+        """One step along ``gradient [N]``, which is used up."""
+        if self._decay:
+            gradient = gradient.add_(self.values, alpha=self._decay)
         if self._sgd is None:
             self._only = gradient
         else:
-            self._sgd.step(0, self._decayed(joined(gradient), self.values))
+            self._sgd.step(0, gradient)
             self.values = self._origin + self._change
 
-    def change(self, total: Tensor | None = None, weight: float = 1.0) -> Tensor:
-        """What all steps have added to the vector, times ``weight``. Call it once, at the end.
-
-        Args:
-            total: ``[N]``, to which the result is added in place; None: a new vector.
-            weight: of the result.
-        """
-        result = torch.empty_like(self._origin) if total is None else total
-        vectors, factor = ([self._change], 1.0) if self._sgd is not None else (self._only, -self._rate)
-        large = result.device.type == "cpu" and len(result) >= _LARGE
-        kernels = load("fedpart.kernels.scaling") if large and result.dtype in _COMPILED else None
-        done = 0
-        for vector in vectors:
-            here = slice(done, done + len(vector))
-            if self._sgd is None:  # torch's step, whose momentum begins with the second
-                self._decayed(vector, self._origin[here])
-            _scale(vector, factor, weight, result[here], total is not None, kernels)
-            done = here.stop
-        return result
-
-    def _decayed(self, gradient: Tensor, values: Tensor) -> Tensor:
-        return gradient.add_(values, alpha=self._decay) if self._decay else gradient
-
-
-def _scale(vector: Tensor, first: float, second: float, result: Tensor, add: bool, kernels: Any) -> None:
-    """``vector`` times two numbers, to the bit as one product after the other; it may be used up.
-
-    Memory is what the step of a small shard waits for: a vector is read once where there is a compiled
-    kernel, and else taken in pieces that stay in the cache.
-
-    Args:
-        vector: ``[N]``.
-        first, second: the numbers.
-        result: ``[N]``, written.
-        add: to what it holds, or in place of it.
-        kernels: their module, if they can be used for ``result``.
-    """
-    if kernels is not None and vector.is_contiguous() and vector.dtype == result.dtype:
-        out = result.numpy()
-        number = out.dtype.type
-        kernel = kernels.add_scaled if add else kernels.scale
-        kernel(out, vector.detach().numpy(), number(first), number(second))
-        return
-    piece = _PIECE if vector.device.type == "cpu" else max(1, len(vector))
-    for part, here in zip(torch.split(vector, piece), torch.split(result, piece), strict=True):
-        for scalar in (first, second):
-            if scalar != 1:
-                part.mul_(scalar)
-        if add:
-            here.add_(part)
-        else:
-            here.copy_(part)
-
-
-def joined(pieces: Sequence[Tensor]) -> Tensor:
-    """Flat pieces as one vector."""
-    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+    def change(self) -> Tensor:
+        """What all steps have added to the vector, ``[N]``. Call it once, at the end."""
+        if self._only is not None:  # torch's step, whose momentum begins with the second
+            return self._only.mul_(-self._rate)
+        return self._change
 
 
 def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedpart.parameters.partition import Defaults, Scheme, check_proportions
+from fedpart.parameters.assigned import Defaults
+from fedpart.parameters.proportions import check_proportions
 from fedpart.training.optimisers import DECAY_POWERS, AdamSettings, OptimiserSettings, weight_decays
 from fedpart.training.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings, check_safeguards
 
@@ -93,7 +94,7 @@ class FederationSettings:
     server_psi: AdamSettings = field(default_factory=lambda: AdamSettings(3e-3))
     weighting: Literal["examples", "uniform"] = "examples"
     non_contributors: Literal["ignore", "zero"] = "ignore"
-    scheme: Scheme = "random"
+    scheme: Literal["random", "node"] = "random"
     defaults: Defaults = "initial"
     chain: tuple[str, ...] | None = None
     device: str = "cpu"
@@ -168,7 +169,7 @@ class TrainingSettings:
     final_rate: float = 0.01
     schedule_iterations: int | None = None
     keep_best: bool = False
-    scheme: Scheme = "random"
+    scheme: Literal["random", "node"] = "random"
     defaults: Defaults = "initial"
     chain: tuple[str, ...] | None = None
     device: str = "cpu"

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fedpart.updates.update import Update, sum_cohort
+from fedpart.updates.update import Update
 
 _PIECE = 2**16  # coordinates that are sorted at a time
-
-
-def aggregate(
-    cohort: Sequence[int], term: Callable[[int], Update | None], trim: float | None
-) -> Update | None:
-    """The cohort's sum, see :func:`.sum_cohort`; or its trimmed mean, in the same form."""
-    if trim is None:
-        return sum_cohort(cohort, term)
-    return trimmed_mean([update for client in cohort if (update := term(client)) is not None], trim)
 
 
 def trimmed_mean(updates: Sequence[Update], trim: float) -> Update | None:

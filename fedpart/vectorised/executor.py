@@ -10,10 +10,12 @@ import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_held_out, local_batches
-from fedpart.engines.executor import ClientError, Executor, differentiated
+from fedpart.engines.executor import Executor, differentiated
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.methods.base import Method
 from fedpart.task.jobs import Job, reported
+from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Update
 from fedpart.vectorised.stack import ClientJob, Stack
 from fedpart.vectorised.transfer import upload
@@ -54,61 +56,57 @@ class VectorisedExecutor:
         on_cpu = self.device.type == "cpu"
         self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
         self._jobs = max(1, (NUMBERS_CPU if on_cpu else NUMBERS_GPU) // protocol.partition.space.size)
-        self._stack, self._executor = Stack(protocol), Executor(protocol)
+        self._executor = Executor(protocol)
+        self._stack = Stack(self._executor)
 
-    def begin(self, round: int, w: torch.Tensor, psi: torch.Tensor) -> None:
-        """Take over the server's values: ``w [size]`` in partition order and ``psi [P]``."""
-        self.round = round
-        self._stack.begin(round, w, psi)
-        self._executor.begin(round, w, psi)
-
-    def run_cohort(
-        self, clients: Sequence[int], shards: Any, plans: Sequence[Sequence[Job]]
-    ) -> Iterator[Update | ClientError]:
+    def run_cohort(self, round: Round, clients: Sequence[int], shards: Any) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
         Clients are read and computed a few at a time, as many as rows and numbers allow.
 
         Args:
+            round: the server's values.
             clients: numbers.
             shards: ``shards[client]`` is the client's data.
-            plans: the jobs of each of ``clients``.
 
         Raises:
             ValueError: the clients can be computed one after another but not together.
         """
         members: list[_Member | ClientError] = []
         rows = count = 0
-        for client, jobs in zip(clients, plans, strict=True):
-            member = self._member(client, shards, jobs)
+        for client in clients:
+            jobs = self.protocol.plan(client, round.number)
+            member = self._member(round, client, shards, jobs)
             more = 0 if isinstance(member, ClientError) else member.width * self.protocol.task.samples
             if rows + more > self.rows or count + len(jobs) > self._jobs:
-                yield from self._updates(members)
+                yield from self._updates(round, members)
                 members, rows, count = [], 0, 0
             members.append(member)
             rows, count = rows + more, count + len(jobs)
-        yield from self._updates(members)
+        yield from self._updates(round, members)
 
-    def _member(self, client: int, shards: Any, jobs: Sequence[Job]) -> _Member | ClientError:
+    def _member(self, round: Round, client: int, shards: Any, jobs: Sequence[Job]) -> _Member | ClientError:
         try:
             shard = shards[client]
-            steps = [local_batches(self.protocol, client, self.round, len(shard), job) for job in jobs]
+            steps = [local_batches(self.protocol, client, round.number, len(shard), job) for job in jobs]
         except Exception as error:
-            failure = ClientError.of(client, self.round, error)
+            failure = ClientError.of(client, round.number, error)
             failure.__cause__ = error
             return failure
         asked = [differentiated(self.protocol, job) for job in jobs]
         work = [ClientJob(client, job, batches) for job, batches in zip(asked, steps, strict=True)]
         return _Member(client, shard, jobs, work)
 
-    def _updates(self, members: Sequence[_Member | ClientError]) -> Iterator[Update | ClientError]:
+    def _updates(
+        self, round: Round, members: Sequence[_Member | ClientError]
+    ) -> Iterator[Update | ClientError]:
         """The updates of ``members``: together, or else from the loop, whose errors name the client."""
         whole = [member for member in members if isinstance(member, _Member) and member.width]
         found: dict[int, Update | ClientError]
         try:
-            found = self._together(whole) if whole else {}
+            found = self._together(round, whole) if whole else {}
         except Exception as error:
-            found = {member.client: self._alone(member) for member in whole}
+            found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):
                 reason = " ".join(str(error).split())
                 raise ValueError(
@@ -119,15 +117,15 @@ class VectorisedExecutor:
             if isinstance(member, ClientError):
                 yield member
             else:
-                yield found.pop(member.client) if member.client in found else self._alone(member)
+                yield found.pop(member.client) if member.client in found else self._alone(round, member)
 
-    def _alone(self, member: _Member) -> Update | ClientError:
+    def _alone(self, round: Round, member: _Member) -> Update | ClientError:
         try:
-            return self._executor.run(member.client, member.shard, member.jobs)
+            return self._executor.run(round, member.client, member.shard, member.jobs)
         except ClientError as error:
             return error
 
-    def _together(self, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
+    def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
         shards = [member.shard for member in members]
         inputs = upload(torch.cat([shard.inputs for shard in shards]), self.device)
@@ -137,7 +135,7 @@ class VectorisedExecutor:
         updates = {client: Update(examples=count) for client, count in examples.items()}
         computed, means = [], []
         for stack in self._stacks(members):
-            outcome = self._stack.run(stack, inputs, targets)
+            outcome = self._stack.run(round, stack, inputs, targets)
             for row, (client, job, _) in enumerate(stack):
                 if job.partition is not None:
                     updates[client].deltas[job.partition] = outcome.deltas[row]
@@ -152,20 +150,20 @@ class VectorisedExecutor:
             update.loss = losses[client][reported(losses[client])]
         if share:
             for member in members:
-                self._add_feedback(updates[member.client], member)
+                self._add_feedback(round, updates[member.client], member)
         return {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
 
-    def _add_feedback(self, update: Update, member: _Member) -> None:
+    def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""
-        partition = self.protocol.partition
+        partition, view = self.protocol.partition, self._executor.view(round, member.client)
         for job in member.jobs:
             if job.psi:
                 k, j = job.subnetwork, job.partition
-                after, _ = self._executor.subnetwork(k)
+                after, _ = self._executor.subnetwork(round, partition, k)
                 if j is not None:
                     after = partition.put(after, j, k, partition.take(after, j, k) + update.deltas[j])
                 shard = member.shard.to(self.device)
-                update.psi = self._executor.feedback(member.client, shard, job, after)
+                update.psi = self._executor.feedback(round, view, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
         """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""

@@ -1,21 +1,20 @@
-"""Runs a cohort on the vectorised executor, and sums its updates in their order."""
+"""The execution ``vectorised``: a cohort on the vectorised executor, its updates summed in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from fedpart.data.dataset import Dataset
-from fedpart.engines.block import BlockSum, collecting, upload_bytes
-from fedpart.engines.executor import ClientError
+from fedpart.engines.local import EXECUTIONS
 from fedpart.federated.protocol import Protocol
-from fedpart.task.jobs import Job
-from fedpart.updates.refusal import Refusal, skipped
+from fedpart.federated.round import Round
+from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
 from fedpart.vectorised.executor import VectorisedExecutor
 
 
+@EXECUTIONS.register("vectorised")
 class VectorisedRunner:
     """Computes jobs of several clients together; see :class:`.VectorisedExecutor`.
 
@@ -31,32 +30,26 @@ class VectorisedRunner:
         self.protocol, self.shards = protocol, shards
         self.executor = VectorisedExecutor(protocol)
 
-    def sum(self, round: int, parts: Sequence[Sequence[int]], w: Tensor, psi: Tensor) -> BlockSum:
-        """The sum over a round's cohort at the server's ``w [size]`` and ``psi [P]``.
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        found, updates = CohortSum(), self.executor.run_cohort(round, cohort, self.shards)
 
-        Raises:
-            ClientError: a client failed, or its update was refused, and the settings say ``fail``; or the
-                clients cannot be computed together.
-        """
-        clients = [client for part in parts for client in part]
-        plans = [self.protocol.plan(client, round) for client in clients]
-        self.executor.begin(round, w, psi)
+        def term(client: int) -> Update | None:
+            update, jobs = next(updates), self.protocol.plan(client, round.number)
+            if isinstance(update, Update):
+                try:
+                    accepted = self.protocol.accept(client, update, jobs)
+                    found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+                    return accepted
+                except Refusal as error:
+                    update = ClientError.refused(client, round.number, error)
+            if self.protocol.settings.on_client_error == "fail":
+                raise update
+            found.skipped.append(skipped(client, update))
+            return None
+
         try:
-            with collecting(self.protocol) as found:
-                updates = self.executor.run_cohort(clients, self.shards, plans)
-                for client, jobs, update in zip(clients, plans, updates, strict=True):
-                    found.add(self._block(client, round, jobs, update))
+            found.total = aggregate(cohort, term, self.protocol.settings.trim)
         except ValueError as error:
-            raise ClientError(f"Round {round}: {error}") from error
+            raise ClientError(f"Round {round.number}: {error}") from error
         return found
-
-    def _block(self, client: int, round: int, jobs: Sequence[Job], update: Update | ClientError) -> BlockSum:
-        if isinstance(update, Update):
-            try:
-                term = self.protocol.accept(update, jobs)
-                return BlockSum(term, upload_bytes(self.protocol, jobs))
-            except Refusal as error:
-                update = ClientError.refused(client, round, error)
-        if self.protocol.settings.on_client_error == "fail":
-            raise update
-        return BlockSum(skipped=[skipped(client, update)])

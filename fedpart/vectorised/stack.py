@@ -10,14 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpart.federated.protocol import Protocol
+from fedpart.engines.executor import Executor
+from fedpart.federated.round import Round
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import NoiseKey
-from fedpart.task.gradients import stacked_gradients
+from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
-from fedpart.training.optimisers import SGDSettings, SlicedOptimiser, weight_decays
-from fedpart.vectorised.stacked_noise import Draws, ShapeRecorder, stacked_draws
+from fedpart.training.optimisers import SGDSettings, SlicedOptimiser
+from fedpart.vectorised.gradients import stacked_gradients
+from fedpart.vectorised.stacked_noise import stacked_draws
 from fedpart.vectorised.transfer import upload
 
 
@@ -48,27 +50,20 @@ class Stack:
     """Computes jobs of one kind together, as :class:`.Executor` does one after another.
 
     Args:
-        protocol: shared with the server.
+        executor: that has the server's values on the device.
     """
 
-    def __init__(self, protocol: Protocol) -> None:
-        self.protocol = protocol
-        self.device = torch.device(protocol.settings.device)
-        self._psi_mask = protocol.psi_mask.to(self.device)
+    def __init__(self, executor: Executor) -> None:
+        self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
         # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
         self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
         self._shapes: dict[tuple[Job, torch.Size], Draws] = {}
-        self._subnetworks: dict[int, Tensor] = {}
 
-    def begin(self, round: int, w: Tensor, psi: Tensor) -> None:
-        """Take over the server's values: ``w [size]`` in partition order and ``psi [P]``."""
-        self.round, self.w, self.psi = round, w.to(self.device), psi.to(self.device)
-        self._subnetworks.clear()
-
-    def run(self, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor) -> Outcome:
+    def run(self, round: Round, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor) -> Outcome:
         """Execute ``jobs``.
 
         Args:
+            round: the server's values.
             jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
                 one size, and those that do not train use one subnetwork. Those of more steps come first, and
                 among these equal jobs are neighbours.
@@ -79,15 +74,16 @@ class Stack:
         space = self.protocol.partition.space_of(job.subnetwork)
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
         seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
-        losses, psi_sum = torch.zeros_like(seen), self.psi.new_zeros(len(jobs), len(self.psi))
-        psi = self._local_psi(jobs)
-        runs = [] if job.partition is None else self._runs(jobs)
+        psi, common = self._local_psi(round, jobs), self._executor.on_device(round).psi
+        losses, psi_sum = torch.zeros_like(seen), common.new_zeros(len(jobs), len(common))
+        start = self._subnetwork(round, job.subnetwork)
+        runs = [] if job.partition is None else self._runs(round, jobs)
         for step in range(len(jobs[0].batches)):
             live = [of for of in jobs if len(of.batches) > step]
             moving = [run for run in runs if run.steps > step]
-            theta = torch.cat([r.theta() for r in moving]) if moving else self._subnetwork(job.subnetwork)
+            theta = torch.cat([r.theta() for r in moving]) if moving else start
             batch, sizes = self._batch(live, step, inputs, targets)
-            draws = self._draws(live, step, batch)
+            draws = self._draws(round, live, step, batch)
             own = psi if psi.ndim == 1 else psi[: len(live)]
             found = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
             losses[: len(live)] += found.losses * sizes
@@ -97,30 +93,29 @@ class Stack:
                 gradients = torch.split(found.theta, [run.count for run in moving])
                 for run, gradient in zip(moving, gradients, strict=True):
                     run.step(gradient)
-        psi_mean = psi_sum * self._psi_mask / seen.to(psi_sum.dtype).unsqueeze(1) if job.psi else None
-        return Outcome(losses / seen, [row.clone() for run in runs for row in run.deltas], psi_mean)
+        psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
+        deltas = [row.clone() for run in runs for row in run.deltas]
+        return Outcome(losses / seen, deltas, psi_mean if job.psi else None)
 
-    def _local_psi(self, jobs: Sequence[ClientJob]) -> Tensor:
+    def _local_psi(self, round: Round, jobs: Sequence[ClientJob]) -> Tensor:
         """psi under which each job is computed, ``[J, P]``; ``[P]`` where it is the server's for all."""
-        protocol, local = self.protocol, self.protocol.method.local_psi
-        every = [local(protocol, self.psi, of.client, self.round) for of in jobs]
-        return self.psi if all(psi is self.psi for psi in every) else torch.stack(every)
+        server, local = self._executor.on_device(round).psi, self.protocol.method.local_psi
+        every = [local(self._executor.view(round, of.client)) for of in jobs]
+        return server if all(psi is server for psi in every) else torch.stack(every)
 
-    def _runs(self, jobs: Sequence[ClientJob]) -> list[_Run]:
+    def _runs(self, round: Round, jobs: Sequence[ClientJob]) -> list[_Run]:
         local = self.protocol.settings.local
         sgd = SGDSettings(local.learning_rate, local.momentum)
-        decays = weight_decays(local.weight_decay, self.protocol.chunks, local.decay_scaling)
         runs = []
         for (job, steps), same in groupby(jobs, lambda of: (of.job, len(of.batches))):
-            start, decay = self._subnetwork(job.subnetwork), decays[(job.partition or 0) - 1]
+            start = self._subnetwork(round, job.subnetwork)
+            decay = self._executor.decays[(job.partition or 0) - 1]
             runs.append(_Run(self.protocol.partition, job, start, len(list(same)), steps, sgd, decay))
         return runs
 
-    def _subnetwork(self, k: int) -> Tensor:
-        """w_s^(k) at the server's values, ``[size]`` in the module's own order; built once per round."""
-        if k not in self._subnetworks:
-            self._subnetworks[k] = self.protocol.partition.subnetwork(self.w, k)
-        return self._subnetworks[k]
+    def _subnetwork(self, round: Round, k: int) -> Tensor:
+        """w_s^(k) at the server's values, ``[size]`` in the module's own order."""
+        return self._executor.subnetwork(round, self.protocol.partition, k)[0]
 
     def _batch(
         self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
@@ -136,26 +131,26 @@ class Stack:
             weights = upload(real, self.device, self.protocol.task.dtype)
         return Batch(inputs[places], targets[places], weights), upload(sizes, self.device)
 
-    def _draws(self, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
+    def _draws(self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
         """The noise of one step, as every job draws it alone."""
         keys, sizes = [], [len(of.batches[step]) for of in live]
         for of in live:
             purpose = "psi" if of.job.partition is None else f"train {of.job.partition}"
-            keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, self.round)))
+            keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, round.number)))
         first = {n: Batch(batch.inputs[0, :n], batch.targets[0, :n]) for n in set(sizes)}
-        shapes = {n: self._shapes_of(live[0].job, some) for n, some in first.items()}
+        shapes = {n: self._shapes_of(round, live[0].job, some) for n, some in first.items()}
         own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
-    def _shapes_of(self, job: Job, batch: Batch) -> Draws:
+    def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
         """Shapes of the draws of one job on one batch, found by a forward pass without gradients."""
         key = job, batch.inputs.shape
         if key not in self._shapes:
             task, recorder = self.protocol.task, ShapeRecorder(self.device, self.protocol.task.dtype)
             space = self.protocol.partition.space_of(job.subnetwork)
-            w = space.tensors(self._subnetwork(job.subnetwork))
+            w = space.tensors(self._subnetwork(round, job.subnetwork))
             with torch.no_grad():
-                self.protocol.method.loss(task, job, w, self.psi, batch, recorder)
+                self.protocol.method.loss(task, job, w, self._executor.on_device(round).psi, batch, recorder)
             self._shapes[key] = recorder.recorded
         return self._shapes[key]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from fedpart import Batch, Partition, Task
+from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Point, gradients
 from fedpart.task.jobs import Job
@@ -80,13 +80,13 @@ def measure(config: Config) -> list[Choice]:
 
 def _seconds(task: Task, batch: Batch, device: str) -> float:
     """Of a step of the full network: its loss and gradient, the fastest of some."""
-    partition = Partition(task.parameter_space(1), (1.0,))
+    partition = SeparateNetworks(task.parameter_space(1))
     point = Point(partition.space, partition.initial().to(device))
     psi, times = task.psi_space.initial().to(device), []
     for repeat in range(1 + REPEATS):
         noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
         start = time.perf_counter()
-        gradients(task, partition, _loss, Job(1, 1), point, psi, batch, noise)
+        gradients(task, _loss, Job(1, 1), point, psi, batch, noise)
         times.append(time.perf_counter() - start)
     return min(times[1:])
 

@@ -72,7 +72,9 @@ def _seen(training: Training, k: int, iteration: int) -> int:
     """The last of the chunks 1.. that subnetwork k's weights were trained on, as of ``iteration``."""
     if training.partition.chunks == len(training.shares):
         return k
-    steps = training.method.steps(training, iteration, generator(training.seed, "iteration", iteration))
+    steps = training.method.steps(
+        training.schedule, iteration, generator(training.seed, "iteration", iteration)
+    )
     return max((step.last for step in steps if step.job.partition is not None), default=k)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedpart.data.dataset import Dataset, Examples, as_dataset
-from fedpart.parameters.space import largest_remainders
+from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 
 

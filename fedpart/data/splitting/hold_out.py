@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpart.parameters.space import largest_remainders
+from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 
 HoldOut = Literal["last", "last_of_class", "random"]

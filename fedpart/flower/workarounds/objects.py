@@ -20,7 +20,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from fedpart.flower.workarounds.outside import make_message
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.updates.refusal import brief
+from fedpart.updates.errors import brief
 
 UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
 

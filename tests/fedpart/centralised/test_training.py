@@ -164,7 +164,9 @@ def test_each_partition_decays_by_its_own_weight_decay(scaling, power):
     before = state.w.clone()
     counts = [0, 0, 0]
     for iteration in range(1, 31):
-        k = state.method.steps(state, iteration, generator(3, "iteration", iteration))[0].job.partition
+        k = state.method.steps(state.schedule, iteration, generator(3, "iteration", iteration))[
+            0
+        ].job.partition
         counts[k - 1] += 1
         state.step()
     for k, share in ((1, 0.5), (2, 0.8), (3, 1.0)):
@@ -177,7 +179,7 @@ def test_partitions_and_chunks_are_drawn_by_their_proportions():
     counts = {"w": np.zeros(3), "psi": np.zeros(3)}
     n = 6000
     for iteration in range(1, n + 1):
-        first, second = state.method.steps(state, iteration, generator(0, "iteration", iteration))
+        first, second = state.method.steps(state.schedule, iteration, generator(0, "iteration", iteration))
         assert (first.first, first.last, first.job.subnetwork) == (
             1,
             first.job.partition,
@@ -208,7 +210,7 @@ def test_batches_come_with_replacement_from_the_chunks_of_the_step():
     assert sorted(itertools.chain(*numbers)) == list(range(40)) and [len(n) for n in numbers] == [20, 12, 8]
     for iteration in range(1, 20):
         seen.clear()
-        first, second = state.method.steps(state, iteration, generator(3, "iteration", iteration))
+        first, second = state.method.steps(state.schedule, iteration, generator(3, "iteration", iteration))
         state.step()
         assert [len(x) for x in seen.values()] == [64, 11]
         drawn = [set(x.flatten().tolist()) for x in seen.values()]
@@ -221,7 +223,9 @@ def test_a_partition_that_is_not_stepped_keeps_its_state():
     state = training(optimiser=AdamSettings(0.01))
     steps = [0, 0, 0]
     for iteration in range(1, 31):
-        k = state.method.steps(state, iteration, generator(3, "iteration", iteration))[0].job.partition
+        k = state.method.steps(state.schedule, iteration, generator(3, "iteration", iteration))[
+            0
+        ].job.partition
         before = [{key: v.clone() for key, v in s.items()} for s in state.optimiser.state_dict()]
         w = state.w.clone()
         state.step()
@@ -354,7 +358,7 @@ def test_finetuning_trains_on_both_parts_with_psi_fixed():
         (44, "finetuned"),
     ]
     assert reports[1].psi == reports[-1].psi != reports[0].psi
-    last = state.method.steps(state, 31, np.random.default_rng(0))
+    last = state.method.steps(state.schedule, 31, np.random.default_rng(0))
     assert len(last) == 1 and (last[0].first, last[0].last) == (1, 2)
 
 
@@ -472,7 +476,7 @@ def test_a_loop_of_ones_own_calls_the_steps():
     state, other = training(data=data), training(data=data)
     for iteration in range(1, 6):
         rng = generator(3, "iteration", iteration)
-        first, second = other.method.steps(other, iteration, rng)
+        first, second = other.method.steps(other.schedule, iteration, rng)
         bounds = (0, 20, 32, 40)
         whole = other.examples(1, 3)
         rows = torch.from_numpy(rng.integers(0, bounds[first.last], 6))

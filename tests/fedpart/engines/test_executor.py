@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 import torch
-from problems import CLASSES, augmentation, chain_net, norm_net, settings, shard, smooth_net
+from problems import CLASSES, AtRound, augmentation, chain_net, norm_net, settings, shard, smooth_net
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -17,16 +17,15 @@ from fedpart import (
     Federation,
     HyperModule,
     LocalSettings,
-    Partition,
     Protocol,
     Task,
 )
 from fedpart.engines.executor import Executor
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
+from fedpart.parameters.assigned import AssignedPartition
 from fedpart.task.jobs import Job
 from fedpart.training.optimisers import LocalSGD, SGDSettings
-from fedpart.updates.update import sum_updates
 
 CLIENT, ROUND = 2, 5
 
@@ -40,7 +39,7 @@ def started(task, watched=None, **changes):
     g = torch.Generator().manual_seed(1)
     for vector in (federation.w, federation.psi):
         vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
-    executor = Executor(protocol)
+    executor = AtRound(Executor(protocol))
     executor.begin(ROUND, federation.w, federation.psi)
     return executor, federation
 
@@ -82,40 +81,12 @@ def test_every_job_starts_from_the_servers_values(network):
     assert all(delta.abs().max() > 0 for delta in whole.deltas.values())
 
 
-@pytest.mark.parametrize("network", [chain_net, norm_net])
-@pytest.mark.parametrize("batch_size", [3, 64])
-@pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_adding_to_a_sum_gives_the_bits_of_updates_that_are_weighed_and_added(network, batch_size, weighting):
-    local = LocalSettings(batch_size=batch_size, learning_rate=0.2, momentum=0.9, weight_decay=0.1)
-    task = Task(network(), transforms=[augmentation()], samples=2)
-    executor, federation = started(task, local=local, weighting=weighting)
-    work = [  # the second client is the first of its partition, the last adds to all
-        (0, shard(7), [Job(2, 2), Job(1, psi=True)]),
-        (1, shard(4, 1), [Job(3, 3)]),
-        (2, shard(5, 2), [Job(1, 1), Job(2, 2), Job(3, 3), Job(2, psi=True)]),
-    ]
-    total, expected = None, []
-    for client, data, jobs in work:
-        total = executor.add(client, data, jobs, total)
-        update = executor.run(client, data, jobs)
-        expected.append(update.weigh(federation.protocol.client_weight(len(data))))
-    summed = sum_updates(expected)
-    assert_same_update(total, summed)
-    assert (total.weights, total.psi_weight) == (summed.weights, summed.psi_weight)
-    assert (total.examples, total.clients, total.total_weight) == (16, 3, summed.total_weight)
-
-
-def test_long_vectors_are_stepped_in_pieces(monkeypatch):
-    executor, _ = started(Task(chain_net(), transforms=[augmentation()], samples=2))
-    whole = executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)])
-    monkeypatch.setattr("fedpart.training.optimisers._PIECE", 5)
-    assert_same_update(executor.run(CLIENT, shard(7), [Job(2, 2), Job(3, 3)]), whole)
-
-
 def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatch):
     executor, federation = started(Task(chain_net(), transforms=[augmentation()], samples=1))
-    built, honest = [], Partition.subnetwork
-    monkeypatch.setattr(Partition, "subnetwork", lambda self, w, k: built.append(k) or honest(self, w, k))
+    built, honest = [], AssignedPartition.subnetwork
+    monkeypatch.setattr(
+        AssignedPartition, "subnetwork", lambda self, w, k: built.append(k) or honest(self, w, k)
+    )
     for round in (1, 2):
         executor.begin(round, federation.w, federation.psi)
         for client in range(4):

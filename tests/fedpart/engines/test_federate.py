@@ -43,7 +43,7 @@ def test_reports_count_what_happened():
     protocol, state = result.state.protocol, result.state
     for report in seen:
         assert report.cohort == protocol.cohort(report.round)
-        numbers = [protocol.upload_numbers(protocol.plan(c, report.round)) for c in report.cohort]
+        numbers = [protocol.upload_numbers(c, protocol.plan(c, report.round)) for c in report.cohort]
         assert 0 <= report.upload_bytes - 4 * sum(numbers) <= 1024 * len(numbers)
         assert 0 <= report.download_bytes - 16 * (len(state.w) + len(state.psi)) <= 4 * 1024
         assert report.val_accuracy is None and report.skipped == []

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
-from fedpart.engines.block import ahead
+from fedpart.engines.workers import in_flight
 from fedpart.models import digits_cnn
 from simulations.folders.run_directory import saved_config
 from simulations.running.runner import run_experiment
@@ -68,7 +68,7 @@ def test_the_bits_are_those_of_one_process(workers, method):
 @pytest.mark.parametrize("changes", [{}, {"weighting": "uniform", "non_contributors": "zero"}])
 def test_blocks_of_several_clients(monkeypatch, count, changes):
     """Eleven clients in few blocks: some are summed in a worker, and not all of them train all partitions."""
-    monkeypatch.setattr("fedpart.updates.update.BLOCKS", count)
+    monkeypatch.setattr("fedpart.updates.cohort.BLOCKS", count)
     task = Task(chain_net(), transforms=[augmentation()], samples=2)
     local = LocalSettings(learning_rate=0.2, batch_size=4)
     one, two = (
@@ -86,7 +86,7 @@ def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_coh
 
     assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
     assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
-    assert [ahead(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
+    assert [in_flight(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
     with pytest.raises(ValueError, match="workers is a number of processes, at least 1, got 0"):
         pool(2, 0)
 
@@ -191,7 +191,7 @@ def test_a_worker_that_is_killed_between_rounds_is_replaced():
 
 @pytest.mark.parametrize("count", [2, 256])
 def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("fedpart.updates.update.BLOCKS", count)  # with 2 it shares a block
+    monkeypatch.setattr("fedpart.updates.cohort.BLOCKS", count)  # with 2 it shares a block
     config = {"dying": victim(), "marker": str(tmp_path / "died"), "always": True}
     reason = f"Client {victim()} failed in round 1: its process died 3 times (killed by SIGKILL)"
     with pytest.raises(ClientError) as caught:

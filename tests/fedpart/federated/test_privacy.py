@@ -101,7 +101,7 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
             torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
             examples=10**6,
         )
-        term = some.accept(loud, jobs)
+        term = some.accept(client, loud, jobs)
         without = mechanism.release(None, 1)
         with_it = mechanism.release(term, 1)
         moved = [

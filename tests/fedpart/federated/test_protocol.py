@@ -55,7 +55,7 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     learned = p.psi_mask.bool()
     assert learned.any() and not learned.all()
     size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
-    taken = p.accept(Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1))
+    taken = p.accept(0, Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1))
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from flower_experiment import build
+from problems import AtRound
 
 from fedpart.engines.executor import Executor
 from fedpart.federated.federation import Federation
@@ -16,6 +17,8 @@ from fedpart.federated.wire import (
     encode_update,
 )
 from fedpart.task.jobs import Job
+
+CLIENT = 0  # whose sizes those of all are
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def client_of_chunk(protocol, chunk):
 def upload(experiment, federation, chunk):
     client = client_of_chunk(experiment.protocol, chunk)
     jobs = experiment.protocol.plan(client, 1)
-    executor = Executor(experiment.protocol)
+    executor = AtRound(Executor(experiment.protocol))
     executor.begin(1, federation.w, federation.psi)
     return executor.run(client, experiment.shards[client], jobs), jobs
 
@@ -45,9 +48,11 @@ def test_update_survives_the_wire(experiment, federation, chunk):
     update, jobs = upload(experiment, federation, chunk)
     arrays = encode_update(update)
     numbers = sum(array.size for array in arrays.values())
-    assert numbers == experiment.protocol.upload_numbers(jobs) == update.numbers()
+    assert numbers == experiment.protocol.upload_numbers(CLIENT, jobs)
     scalars = {"examples": update.examples, "loss": update.loss}
-    decoded = decode_update({k: a.copy() for k, a in arrays.items()}, scalars, experiment.protocol, jobs)
+    decoded = decode_update(
+        {k: a.copy() for k, a in arrays.items()}, scalars, experiment.protocol, CLIENT, jobs
+    )
     assert sorted(decoded.deltas) == sorted(update.deltas)
     assert all(torch.equal(decoded.deltas[j], update.deltas[j]) for j in update.deltas)
     assert (decoded.psi is None) == (chunk == 1)
@@ -117,7 +122,7 @@ def test_update_that_does_not_fit_is_refused(experiment, federation, name, chang
     arrays = encode_update(update)
     arrays[name] = change(arrays[name])
     with pytest.raises(ValueError, match=reason):
-        decode_update(arrays, {"examples": 3, "loss": 0.5}, experiment.protocol, jobs)
+        decode_update(arrays, {"examples": 3, "loss": 0.5}, experiment.protocol, CLIENT, jobs)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_update_that_does_not_fit_is_refused(experiment, federation, name, chang
 def test_scalars_that_do_not_fit_are_refused(experiment, federation, scalars):
     update, jobs = upload(experiment, federation, 2)
     with pytest.raises(ValueError):
-        decode_update(encode_update(update), scalars, experiment.protocol, jobs)
+        decode_update(encode_update(update), scalars, experiment.protocol, CLIENT, jobs)
 
 
 def test_arrays_that_were_not_asked_for_are_refused(experiment, federation):
@@ -137,4 +142,4 @@ def test_arrays_that_were_not_asked_for_are_refused(experiment, federation):
     without = {"w": arrays["w"]}
     for held in (without, {**arrays, "more": arrays["psi"]}, {}):
         with pytest.raises(ValueError, match="it holds the arrays"):
-            decode_update(held, scalars, experiment.protocol, jobs)
+            decode_update(held, scalars, experiment.protocol, CLIENT, jobs)

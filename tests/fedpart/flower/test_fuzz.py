@@ -17,7 +17,8 @@ from torch import nn
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.wire import VERSION, Header, encode_update
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.update import Update, sum_cohort
+from fedpart.updates.cohort import aggregate
+from fedpart.updates.update import Update
 
 ROUNDS, BAD, GOOD = 200, 50, 5
 IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
@@ -101,7 +102,7 @@ class Server:
             update = valid(self.protocol, client, round)
             return update.weigh(float(update.examples)) if client in self.valid else None
 
-        self.expected.step(sum_cohort(range(CLIENTS), term))
+        self.expected.step(aggregate(range(CLIENTS), term))
         return self.reports[-1]
 
 

@@ -76,7 +76,7 @@ def test_bytes_are_those_of_the_serialised_messages():
     assert sum(report.download_bytes for report in reports) == grid.bytes_down
     protocol = federation.protocol
     predicted = sum(
-        4 * protocol.upload_numbers(protocol.plan(client, report.round))
+        4 * protocol.upload_numbers(client, protocol.plan(client, report.round))
         for report in reports
         for client in report.cohort
     )
@@ -395,7 +395,7 @@ def test_late_nodes_are_waited_for(monkeypatch):
 def test_upload_over_all_clients_is_the_expected_ratio(chunks, ratio):
     task = Task(torch.nn.Linear(99, 10))  # 1,000 weights, no psi
     protocol = Protocol(task, FederationSettings(clients=100, chunks=chunks))
-    numbers = sum(protocol.upload_numbers(protocol.plan(client, 1)) for client in range(100))
+    numbers = sum(protocol.upload_numbers(client, protocol.plan(client, 1)) for client in range(100))
     assert numbers == round(ratio * 1000 * 100)
     assert protocol.expected_upload_ratio == pytest.approx(ratio, abs=1e-12)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from parity import assert_parity
-from problems import SIZE, chain_net, settings, shard, shards, smooth_net
+from problems import SIZE, AtRound, chain_net, settings, shard, shards, smooth_net
 from tiny import tiny
 from torch import nn
 
@@ -18,7 +18,7 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.federated.wire import decode_update, encode_update
-from fedpart.task.held_out import Score
+from fedpart.task.held_out import HeldOutScore as Score
 from fedpart.training.safeguards import ClipSettings
 from simulations.config.load import ConfigError
 from simulations.running.runner import run_experiment
@@ -65,8 +65,10 @@ def test_the_step_is_the_published_one(schedule, difference):
         found, tried = torch.zeros_like(psi), []
         for client in run.cohort(round):
             n, old, new = (int(v) for v in rng.integers(1, 9, 3))
-            found += method.feedback(run, psi, client, round, Score(n, 0.0, old), Score(n, 0.0, new))
-            tried.append((method.arm(run, psi, client, round), n, (new - old if difference else new) / n))
+            found += method.feedback(run.view(client, round, psi), Score(n, 0.0, old), Score(n, 0.0, new))
+            tried.append(
+                (method.arm(run.view(client, round, psi)), n, (new - old if difference else new) / n)
+            )
         probabilities = np.exp(z)
         discounts = 0.7 ** np.arange(len(trace))[::-1]
         baseline = np.dot(trace, discounts) / discounts.sum() if trace else 0.0
@@ -90,8 +92,8 @@ def test_one_client_and_two_rates_by_hand():
     """A first score of 1/2 above a baseline of 0: aggressive steps log theta down by eta = sqrt(2 log 2)."""
     run = protocol(rates=[0.1, 0.3])
     psi = run.task.psi_space.initial()
-    arm = run.method.arm(run, psi, 0, 1)
-    found = run.method.feedback(run, psi, 0, 1, Score(4, 0.0, 0), Score(4, 0.0, 2))
+    arm = run.method.arm(run.view(0, 1, psi))
+    found = run.method.feedback(run.view(0, 1, psi), Score(4, 0.0, 0), Score(4, 0.0, 2))
     federation = Federation(run)
     federation.psi.copy_(run.method.stepped(run.task, psi, found))
     expected = 1 / (1 + math.exp(math.sqrt(2 * math.log(2))))
@@ -106,10 +108,10 @@ def test_arms_are_drawn_by_theta_and_by_nothing_else():
     federation = Federation(run)
     arms(federation)["arms.log_probabilities"].copy_(torch.tensor([0.8, 0.2]).log())
     method, psi = run.method, federation.psi
-    drawn = [method.arm(run, psi, client, round) for client in range(8) for round in range(500)]
+    drawn = [method.arm(run.view(client, round, psi)) for client in range(8) for round in range(500)]
     assert np.mean(drawn) == pytest.approx(0.2, abs=0.03)
     again = protocol(rates=[0.1, 0.2])
-    assert drawn[:50] == [again.method.arm(again, psi, 0, round) for round in range(50)]
+    assert drawn[:50] == [again.method.arm(again.view(0, round, psi)) for round in range(50)]
 
 
 def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
@@ -118,7 +120,7 @@ def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
     log_theta = arms(federation)["arms.log_probabilities"]
     log_theta.copy_(torch.tensor([0.05, 0.9, 0.05]).log())  # entropy 0.39
     before = log_theta.clone()
-    assert {run.method.arm(run, federation.psi, 0, round) for round in range(200)} == {1}
+    assert {run.method.arm(run.view(0, round, federation.psi)) for round in range(200)} == {1}
     LocalEngine(federation, shards(SIZES)).run_round()
     assert torch.equal(log_theta, before)
     assert federation.task.physical(federation.psi)["3.rate [%]"] == pytest.approx(10)
@@ -181,7 +183,7 @@ def test_a_client_with_one_example_trains_and_has_no_say_in_theta():
 
 def test_a_score_is_that_of_the_trained_network():
     run, one = protocol(rates=[0.1], local=LocalSettings(learning_rate=0.5)), shard(30)
-    federation, executor, seen = Federation(run), Executor(run), []
+    federation, executor, seen = Federation(run), AtRound(Executor(run)), []
     original = run.method.feedback
     run.method.feedback = lambda *given: (seen.extend(given[-2:]), original(*given))[1]
     executor.begin(1, federation.w, federation.psi)
@@ -198,14 +200,18 @@ def test_a_score_is_that_of_the_trained_network():
 
 def test_an_upload_is_fedavgs_and_the_scores():
     run, data = protocol(), shards(SIZES)
-    federation, executor = Federation(run), Executor(run)
+    federation, executor = Federation(run), AtRound(Executor(run))
     executor.begin(1, federation.w, federation.psi)
     jobs = run.plan(0, 1)
     update = executor.run(0, data[0], jobs)
-    assert update.numbers() == run.upload_numbers(jobs) == len(federation.w) + len(federation.psi)
+    assert (
+        len(update.flat()) + len(update.psi)
+        == run.upload_numbers(0, jobs)
+        == len(federation.w) + len(federation.psi)
+    )
     assert len(federation.psi) == 1 + 3 + 2 + 1  # a layer's rate, theta, its baseline and scale
     scalars = {"examples": update.examples, "loss": update.loss}
-    assert torch.equal(decode_update(encode_update(update), scalars, run, jobs).psi, update.psi)
+    assert torch.equal(decode_update(encode_update(update), scalars, run, 0, jobs).psi, update.psi)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpart import ConcreteDropout, Partition, Task
+from fedpart import ConcreteDropout, RandomPartition, Task
 from fedpart.models import MODELS, digits_cnn, mlp, mnist_cnn, resnet9
 
 
@@ -85,7 +85,7 @@ def test_resnet9_partitions():
     torch.manual_seed(0)
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2), samples=1)
     assert task.psi_names == ("residual1.block.dropout.logit", "residual3.block.dropout.logit")
-    partition = Partition(task.parameter_space(2), (0.9, 0.1))
+    partition = RandomPartition(task.parameter_space(2), (0.9, 0.1))
     plain = sum(p.numel() for p in resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2).parameters())
     assert partition.space.size == plain + 2 * (4 + 8 * 3 + 16 + 32 * 3)  # stacked twice
     w, x, psi = partition.initial(), torch.rand(3, 1, 8, 8), task.psi_space.initial()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import ConcreteDropout, ParameterSpace, Partition, Protocol, Task
+from fedpart import ConcreteDropout, NodePartition, ParameterSpace, Protocol, Task
 from fedpart.models import digits_cnn, mnist_cnn
 from fedpart.parameters.nodes import unit_assignments
 from fedpart.training.settings import FederationSettings
@@ -35,7 +35,7 @@ CHAIN = ("first", "second", "middle", "head")
 
 def node(module, u=U, chain=None, defaults="zeros", seed=0):
     space = ParameterSpace(module, len(u))
-    return Partition(space, u, scheme="node", defaults=defaults, seed=seed, module=module, chain=chain)
+    return NodePartition(space, u, module, defaults=defaults, seed=seed, chain=chain)
 
 
 def owners(partition):
@@ -114,7 +114,7 @@ def test_subnetwork_is_the_slim_dense_network(case):
     exclude = [n for n, _ in module.named_parameters() if n.endswith("logit")]
     space = ParameterSpace(module, 3, exclude=exclude)
     declared = chain if case == "declared" else None
-    partition = Partition(space, U, scheme="node", defaults="zeros", module=module, chain=declared)
+    partition = NodePartition(space, U, module, defaults="zeros", chain=declared)
     own = torch.randn_like(space.initial()) * 0.3
     w = partition.to_partition_order(own)
     for name, value in space.tensors(own).items():
@@ -234,4 +234,4 @@ def test_dropout_and_pooling_are_part_of_a_chain():
         nn.Flatten(), nn.Linear(8, 10), nn.Identity(), nn.Linear(10, 2),
     )  # fmt: skip
     exclude = ["3.logit"]
-    Partition(ParameterSpace(module, 3, exclude=exclude), U, scheme="node", module=module)
+    NodePartition(ParameterSpace(module, 3, exclude=exclude), U, module)

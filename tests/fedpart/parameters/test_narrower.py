@@ -13,8 +13,8 @@ from fedpart import (
     Batch,
     Federation,
     LocalSettings,
+    NodePartition,
     ParameterSpace,
-    Partition,
     Protocol,
     Task,
     fit,
@@ -29,9 +29,9 @@ CHAIN = ("0", "4", "6")  # of chain_net without dropout
 
 
 def node(module, u=U, **changes):
-    options = {**NODE, "module": module, **changes}
+    options = {"defaults": "zeros", **changes}
     exclude = options.pop("exclude", ())
-    return Partition(ParameterSpace(module, len(u), exclude=exclude), u, **options)
+    return NodePartition(ParameterSpace(module, len(u), exclude=exclude), u, module, **options)
 
 
 def shapes(partition, k):
@@ -53,7 +53,7 @@ def test_outputs_and_gradients_are_those_at_full_width(network):
     torch.manual_seed(0)
     task = Task(NETWORKS[network](), transforms=[augmentation()], samples=2, precision="fp64")
     space = task.parameter_space(3)
-    partition = Partition(space, U, module=task.module, **NODE)
+    partition = NodePartition(space, U, task.module, defaults="zeros")
     w = partition.initial() + 0.3 * torch.randn(space.size, dtype=torch.float64)
     data = shard(7)
     batch = Batch(data.inputs.double(), data.targets)

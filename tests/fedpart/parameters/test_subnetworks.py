@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import ParameterSpace, Partition
+from fedpart import ParameterSpace, RandomPartition
 
 U = (0.5, 0.3, 0.2)
 NORMS = (nn.GroupNorm, nn.LayerNorm)
@@ -99,7 +99,7 @@ def test_every_subnetwork(cls, defaults):
     with torch.no_grad():  # norms do not start at one and zero, so that their default matters
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    partition = Partition(ParameterSpace(module, 3), U, defaults=defaults, seed=1)
+    partition = RandomPartition(ParameterSpace(module, 3), U, defaults=defaults, seed=1)
     initial = partition.space.initial()
     own = initial + 0.3 * torch.randn_like(initial)
     w = partition.to_partition_order(own)
@@ -122,7 +122,7 @@ def test_gradients_of_a_subnetwork():
     """Of w_j through subnetwork k: those of the hand-built network where j <= k, and none beyond."""
     torch.manual_seed(0)
     module = Language().to(torch.float64)
-    partition = Partition(ParameterSpace(module, 3), U, seed=1)
+    partition = RandomPartition(ParameterSpace(module, 3), U, seed=1)
     own = partition.space.initial() + 0.3 * torch.randn(partition.space.size, dtype=torch.float64)
     x = torch.randint(11, (4, 5))
     w = partition.to_partition_order(own).requires_grad_()

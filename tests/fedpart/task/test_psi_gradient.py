@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import fedpart
-from fedpart import AffineAugmentation, Batch, HyperModule, Partition, Task
+from fedpart import AffineAugmentation, Batch, HyperModule, RandomPartition, Task
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
 
@@ -113,7 +113,7 @@ def test_against_finite_differences(case):
     torch.manual_seed(0)
     network, options = CASES[case]
     task = Task(network(), samples=3, precision="fp64", **options)
-    partition = Partition(task.parameter_space(3), (0.5, 0.3, 0.2))
+    partition = RandomPartition(task.parameter_space(3), (0.5, 0.3, 0.2))
     w = partition.to_partition_order(partition.space.initial())
     tensors = partition.materialise(w + 0.1 * torch.randn_like(w), 2)  # chunk 3 scores subnetwork 2
     batch = Batch(smooth_images(), torch.tensor([0, 4, 2]), torch.tensor([1.0, 2.0, 0.5]))

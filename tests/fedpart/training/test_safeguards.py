@@ -8,16 +8,17 @@ import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from flwr.app import Array
 from inprocess_grid import InProcessGrid
-from problems import Recorder, augmentation, chain_net, settings, shards
+from problems import AtRound, Recorder, augmentation, chain_net, settings, shards
 from tiny import tiny
 
 from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.refusal import LONGEST, brief
+from fedpart.updates.cohort import sum_updates
+from fedpart.updates.errors import LONGEST, brief
 from fedpart.updates.trimmed import trimmed_mean
-from fedpart.updates.update import Update, sum_updates
+from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
@@ -66,7 +67,7 @@ def test_engines_agree_to_the_bit(config):
 
 def test_clients_clip_before_they_send():
     experiment = build({"clip": CLIP})
-    executor, norms = Executor(experiment.protocol), (0.03, 0.02, 0.01)
+    executor, norms = AtRound(Executor(experiment.protocol)), (0.03, 0.02, 0.01)
     state = Federation(experiment.protocol)
     executor.begin(1, state.w, state.psi)
     for client in range(CLIENTS):
@@ -141,7 +142,7 @@ def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
     data[broken].inputs[0, 0, 0, 0] = math.nan
     federation, reports = Recorder(protocol), []
     LocalEngine(federation, data).run(1, reports.append)
-    executor = Executor(protocol)
+    executor = AtRound(Executor(protocol))
     start = Federation(protocol)
     executor.begin(1, start.w, start.psi)
     others = [client for client in range(10) if client != broken]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from parity import ROUND, SIZES, assert_close, assert_parity, cohort, started
-from problems import CLASSES, SIZE, augmentation, chain_net, norm_net, settings, shards, smooth_net
+from problems import CLASSES, SIZE, AtRound, augmentation, chain_net, norm_net, settings, shards, smooth_net
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -27,10 +27,11 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.updates.update import sum_cohort
+from fedpart.randomness.shapes import Draw
+from fedpart.updates.cohort import aggregate
 from fedpart.vectorised.executor import VectorisedExecutor
 from fedpart.vectorised.stack import Stack
-from fedpart.vectorised.stacked_noise import Draw, stacked_draws
+from fedpart.vectorised.stacked_noise import stacked_draws
 
 SEVERAL_STEPS = LocalSettings(
     learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
@@ -184,16 +185,16 @@ def test_weights_after_twenty_rounds(method):
     loop, together = (Federation(Protocol(task, settings(len(sizes), **changes))) for _ in range(2))
     data = shards(sizes)
     LocalEngine(loop, data).run(20)
-    protocol, executor = together.protocol, VectorisedExecutor(together.protocol)
+    protocol, executor = together.protocol, AtRound(VectorisedExecutor(together.protocol))
     for round in range(1, 21):
         clients = protocol.cohort(round)
         executor.begin(round, together.w, together.psi)
-        updates = executor.run_cohort(clients, data, [protocol.plan(c, round) for c in clients])
+        updates = executor.run_cohort(clients, data)
         terms = {
             c: update.weigh(protocol.client_weight(len(data[c])))
             for c, update in zip(clients, updates, strict=True)
         }
-        together.step(sum_cohort(clients, terms.get))
+        together.step(aggregate(clients, terms.get))
     torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-9)
     torch.testing.assert_close(together.psi, loop.psi, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3

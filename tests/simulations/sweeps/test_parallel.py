@@ -131,14 +131,14 @@ def test_a_person_stops_all(tmp_path):
 class Deserted(FedAvg):
     """Kills the main process in its third round, where a file asks for it, and goes on once it is noticed."""
 
-    def plan(self, protocol, client, round):
+    def plan(self, client):
         if round == 3 and Path("desert").exists():
             with suppress(ProcessLookupError):  # the other cell was faster
                 os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
             for thread in threading.enumerate():
                 if thread.name == WATCH:
                     thread.join()
-        return super().plan(protocol, client, round)
+        return super().plan(client)
 
 
 def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Refusal: why an upload is not taken, for machines in a word and for people in a sentence."""
+"""Why a client's update is missing or not taken, for machines in a word and for people in a sentence."""
 
 from __future__ import annotations
 
@@ -25,6 +25,30 @@ class Refusal(ValueError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class ClientError(RuntimeError):
+    """A client could not compute its update, or it was refused; the message names the client and the cause.
+
+    Attributes:
+        category: see :class:`.Refusal`; ``client_error`` if the client failed, ``no_answer``
+            if it did not answer.
+    """
+
+    category = "client_error"
+
+    @classmethod
+    def of(cls, client: int, round: int, cause: Exception) -> ClientError:
+        """The error of ``client`` in ``round`` whose cause is any exception."""
+        reason = " ".join(str(cause).split())
+        return cls(f"Client {client} failed in round {round}: {type(cause).__name__}: {reason}")
+
+    @classmethod
+    def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:
+        """The error of ``client`` whose update in ``round`` was refused."""
+        error = cls(f"The update of client {client} in round {round} was refused: {refusal}.")
+        error.category = refusal.category
+        return error
 
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:

@@ -1,0 +1,22 @@
+"""Round: the server's values, handed over as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What every client of a round starts from.
+
+    Attributes:
+        number: 1..
+        w: ``[size]`` in partition order.
+        psi: ``[P]``.
+    """
+
+    number: int
+    w: Tensor
+    psi: Tensor

@@ -1,0 +1,54 @@
+"""Proportions u_1..u_C of clients, examples or parameters, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+
+def check_proportions(proportions: Collection[float], what: str = "chunk proportions") -> tuple[float, ...]:
+    """The proportions as a tuple of floats.
+
+    Raises:
+        ValueError: fewer than one or more than 255 of them, one that is not positive, or a sum other than 1.
+    """
+    if isinstance(proportions, (int, float, str)):
+        raise ValueError(f"The {what} are one number per chunk, (0.8, 0.1, 0.1) say, got {proportions!r}.")
+    u = tuple(float(p) for p in proportions)
+    if not 1 <= len(u) < 256:
+        raise ValueError(f"There must be between 1 and 255 {what}, got {len(u)}.")
+    if any(not (math.isfinite(p) and p > 0) for p in u):
+        raise ValueError(f"All {what} must be positive numbers, got {list(u)}.")
+    if abs(sum(u) - 1) > 1e-6:
+        raise ValueError(f"The {what} must sum to 1, but {list(u)} sums to {sum(u):g}.")
+    return u
+
+
+def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
+    """Split ``total`` into integers within one of ``total * proportions``, summing to ``total``.
+
+    What is left after rounding down goes to the largest remainders, ties to the earliest. Proportions are
+    relative to their sum, which need not be 1 to the last digit.
+    """
+    whole = math.fsum(proportions)
+    quotas = [total * p / whole for p in proportions]
+    counts = [math.floor(q + 1e-9) for q in quotas]
+    order = sorted(range(len(quotas)), key=lambda i: (counts[i] - quotas[i], i))
+    for i in order[: total - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def expected_upload_ratio(clients: Sequence[float], parameters: Sequence[float] | None = None) -> float:
+    """Expected upload relative to FedAvg: ``sum_k u_k * sum_{j >= k} u_j`` (App. J.1).
+
+    Args:
+        clients: proportions of clients per chunk.
+        parameters: proportions of parameters per partition; equal to ``clients`` if not given.
+
+    Example:
+        >>> round(expected_upload_ratio((0.7, 0.2, 0.1)), 3)
+        0.77
+    """
+    parameters = clients if parameters is None else parameters
+    return sum(u * sum(parameters[k:]) for k, u in enumerate(clients))

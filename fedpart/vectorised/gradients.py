@@ -1,0 +1,69 @@
+"""Gradients of many networks at once, each on a batch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.parameters.space import ParameterSpace
+from fedpart.task.gradients import Objective
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch, Task
+from fedpart.vectorised.stacked_noise import GivenNoise
+from fedpart.vectorised.vmapped import vmapped
+
+
+class StackedGradients(NamedTuple):
+    """Result of :func:`stacked_gradients` for J networks.
+
+    ``losses [J]``: in nats; ``theta [J, size]``, or None without training; ``psi [J, P]``, or None.
+    """
+
+    losses: Tensor
+    theta: Tensor | None
+    psi: Tensor | None
+
+
+def stacked_gradients(
+    task: Task,
+    space: ParameterSpace,
+    objective: Objective,
+    job: Job,
+    theta: Tensor,
+    psi: Tensor,
+    batch: Batch,
+    draws: Sequence[Tensor],
+) -> StackedGradients:
+    """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
+
+    The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
+    depends on another's weights.
+
+    Args:
+        task, objective: what is learned, and the loss.
+        space: of the networks.
+        job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
+        theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
+        psi: ``[P]`` for all networks, or ``[J, P]``, one for each.
+        batch: ``[J, b, ...]`` each; weights where batches differ in size.
+        draws: the noise of all networks, see :func:`.stacked_draws`.
+
+    Raises:
+        RuntimeError: the losses depend on nothing that the job asks for, or the network cannot be vmapped.
+    """
+
+    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], draws: tuple[Tensor, ...]) -> Tensor:
+        return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
+
+    theta = theta.detach().requires_grad_(job.partition is not None)
+    psi = psi.expand(len(batch.inputs), -1).clone().requires_grad_() if job.psi else psi
+    own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
+    of_batch = tuple(None if part is None else 0 for part in batch)
+    losses = vmapped(loss, (*own, of_batch, 0))(theta, psi, tuple(batch), tuple(draws))
+    wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
+    found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
+    of_psi = found.pop() if job.psi else None
+    return StackedGradients(losses.detach(), found.pop() if found else None, of_psi)

@@ -1,0 +1,95 @@
+"""Federated partitioned training is that of an independent loop over plain torch, round by round."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import reference_partitioned
+import torch
+from torch import nn
+
+from fedpart import (
+    AdamSettings,
+    Dataset,
+    Federation,
+    FederationSettings,
+    HyperModule,
+    LocalSettings,
+    Protocol,
+    Task,
+)
+from fedpart.engines import LocalEngine
+
+SIZES, ROUNDS, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6, 10, 2), 5, (0.5, 0.3, 0.2)
+SERVER, PSI = AdamSettings(3e-2), AdamSettings(5e-2)
+
+
+class Brightness(HyperModule):
+    """A transform without noise, so that both loops see the same."""
+
+    hyperparameters = ("scale", "shift")
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.tensor([1.5])), nn.Parameter(torch.tensor([0.3]))
+
+    def forward(self, x):
+        return x * self.scale + self.shift
+
+
+def transform(inputs, psi):
+    return inputs * psi[0] + psi[1]
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 11), nn.Tanh(), nn.Linear(11, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+def data():
+    g = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(n, 6, generator=g, dtype=torch.float64), torch.randint(0, 3, (n,), generator=g))
+        for n in SIZES
+    ]
+
+
+def test_the_reference_is_short_and_knows_nothing_of_ours():
+    text = Path(reference_partitioned.__file__).read_text()
+    assert len(text.splitlines()) <= 60
+    tree = ast.parse(text)
+    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
+    names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {name.partition(".")[0] for name in names} == {"torch"}
+
+
+@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
+def test_every_round_is_that_of_the_reference(execution):
+    task = Task(network(), transforms=[Brightness()], samples=1, precision="fp64")
+    local = LocalSettings(learning_rate=0.5, batch_size=64)
+    settings = FederationSettings(
+        clients=len(SIZES), chunks=CHUNKS, cohort=6, seed=2, local=local, server=SERVER, server_psi=PSI
+    )
+    federation = Federation(Protocol(task, settings))
+    protocol, partition = federation.protocol, federation.protocol.partition
+    engine = LocalEngine(federation, [Dataset(*shard) for shard in data()], execution=execution)
+    reference = reference_partitioned.partitioned(
+        network(),
+        transform,
+        federation.psi.clone(),
+        partition.assignment,
+        data(),
+        [protocol.chunk(client) for client in range(len(SIZES))],
+        [protocol.cohort(round) for round in range(1, ROUNDS + 1)],
+        lr=local.learning_rate,
+        server_lr=SERVER.learning_rate,
+        psi_lr=PSI.learning_rate,
+    )
+    first = federation.psi.clone()
+    for w, psi in reference:
+        before = federation.w.clone()
+        engine.run_round()
+        torch.testing.assert_close(partition.to_own_order(federation.w), w, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(federation.psi, psi, rtol=1e-12, atol=1e-12)
+        assert not torch.equal(before, federation.w)
+    assert (federation.psi - first).abs().min() > 0.01, "both hyperparameters were learned"

@@ -1,0 +1,44 @@
+"""The library's rooms stand on floors: nothing imports upward, and no files import each other in a circle."""
+
+from import_graph import circles, edges, rooms, upward
+
+# The lowest first; a room may import those before it.
+FLOORS = [
+    "fedpart.registry",
+    "fedpart.kernels",
+    "fedpart.randomness",
+    "fedpart.layers",
+    "fedpart.hyperparameters",
+    "fedpart.parameters",
+    "fedpart.data",
+    "fedpart.models",
+    "fedpart.task",
+    "fedpart.training",
+    "fedpart.updates",
+    "fedpart.methods",
+    "fedpart.centralised",
+    "fedpart.evidence",
+    "fedpart.federated",
+    "fedpart.engines",
+    "fedpart.vectorised",
+    "fedpart.flower",
+    "fedpart.api",
+    "fedpart",
+]
+GRAPH = edges("fedpart")
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert not circles(GRAPH)
+
+
+def test_nothing_imports_upward():
+    inside = {module: {t for t in targets if t != "fedpart"} for module, targets in GRAPH.items()}
+    assert not upward(inside, FLOORS)
+
+
+def test_what_nobody_else_may_know():
+    users = {room: {user for user, used in rooms(GRAPH, FLOORS).items() if room in used} for room in FLOORS}
+    assert users["fedpart.vectorised"] == {"fedpart"}, "the package alone, for it to register itself"
+    assert users["fedpart.flower"] == set()
+    assert "fedpart.engines" not in rooms(GRAPH, FLOORS)["fedpart.methods"]
