@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.kernels.memory import keep_freed_memory
+from fedpart.kernels import keep_freed_memory
 from fedpart.layers.pooled_convolution import PooledConv2d
 from fedpart.layers.pooling import max_pool_relu
 

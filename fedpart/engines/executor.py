@@ -13,7 +13,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_batches, count_held_out, divided, local_batches
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.kernels.memory import keep_freed_memory
+from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.kernels.door import load
+from fedpart.kernels import look_up_kernel
 from fedpart.randomness.noise import coarse_numbers
-
-_UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in bytes
 
 
 def keep(u: Tensor, logit: Tensor, temperature: float) -> Tensor:
@@ -61,22 +59,17 @@ def _look_up(table: Tensor, bits: Tensor) -> Tensor:
     """``table[bits]``, in the memory layout of ``bits``; entries are in the order of 0..32767, -32768..-1."""
     out = torch.empty_like(bits, dtype=table.dtype)
     places, flat = _flat(bits), _flat(out)
-    kernels = load("fedpart.kernels.lookup") if bits.device.type == "cpu" else None
-    if kernels is None:
+    kernel = look_up_kernel(out)
+    if kernel is None:
         torch.index_select(table, 0, places.to(torch.int32).bitwise_and_(0xFFFF), out=flat)
     else:
-        entries, target = (_integers(tensor) for tensor in (table, flat))
-        kernels.look_up(entries, places.view(torch.uint16).numpy(), target)
+        kernel(table, places, flat)
     return out
 
 
 def _flat(dense: Tensor) -> Tensor:
     """All elements in the order in which they lie in memory, without gaps."""
     return dense.as_strided((dense.numel(),), (1,))
-
-
-def _integers(flat: Tensor) -> Any:
-    return flat.view(_UNSIGNED[flat.dtype.itemsize]).numpy()
 
 
 @lru_cache(maxsize=32)

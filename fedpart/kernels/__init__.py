@@ -1,1 +1,44 @@
-"""Kernels: machine code for what torch does in many passes over memory; numba need not be there."""
+"""Kernels: machine code for what torch does in many passes over memory; numba need not be there.
+
+Each function below gives the kernel for what it is asked, or None where there is none: without numba, on
+another processor, for another type or layout. The caller then computes with torch, to the same bits unless
+it says otherwise. numba is imported when the first kernel is asked for.
+
+=================================== ===================================================================
+:func:`.random_bits_kernel`         Noise: 0.5 ns for 16 bits, numpy's generator 0.9; to the bit.
+:func:`.look_up_kernel`             Dropout's mask: one of 65,536 values, each computed once a round.
+                                    A step of 500 MNIST images took 75 ms, 13.5 of them for masks.
+:func:`.pooling_kernel`             Max-pooling and ReLU, for any convolution: 22 ms of such a step's
+                                    113; to the bit.
+:func:`.pooled_convolution_kernel`  Convolution, pooling and ReLU in one pass: 1.4 to 3.5 times as fast
+                                    as two steps on AVX-512 (AMD), 1.3 to 3.5 times on AMX (Intel).
+                                    Sums are of another order than torch's, and rounded once.
+:func:`.keep_freed_memory`          No kernel: freed memory stays with the process, a twentieth of a
+                                    round of the MNIST CNN.
+=================================== ===================================================================
+
+Commits, machines and tables stand in docs/measurements/rounds.md. AMX and AVX-512 have not been compared on
+one processor, so both stay; where there are both, AMX computes bfloat16.
+
+Behind the door, ``convolution/`` holds what computes convolutions: ``on_tiles`` and ``on_vectors`` arrange
+tensors for the loops of ``tiles``, ``abreast`` (forward) and ``sparse`` (backward), which consist of the
+instructions in the other files.
+"""
+
+from fedpart.kernels.door import (
+    PooledConvolution,
+    look_up_kernel,
+    pooled_convolution_kernel,
+    pooling_kernel,
+    random_bits_kernel,
+)
+from fedpart.kernels.memory import keep_freed_memory
+
+__all__ = [
+    "PooledConvolution",
+    "keep_freed_memory",
+    "look_up_kernel",
+    "pooled_convolution_kernel",
+    "pooling_kernel",
+    "random_bits_kernel",
+]

@@ -1,42 +1,130 @@
-"""Kernels that numba compiles, for what torch does in many passes over memory; numba need not be there."""
+"""The door of the room: by these functions the rest of the library asks for kernels."""
 
 from __future__ import annotations
 
-import importlib.util
-import zlib
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Protocol
 
-Kernel = Callable[..., Any]
-_ROOM = Path(__file__).parent
+import torch
+from torch import Tensor
 
+from fedpart.kernels.compiling import Kernel, compiles
 
-@cache
-def load(module: str) -> Any:
-    """A module of kernels, imported when it is first needed, which takes a second; None without numba."""
-    return importlib.import_module(module) if importlib.util.find_spec("numba") else None
+if TYPE_CHECKING:
+    from fedpart.kernels.pooling import Pooling
+
+_LARGE = 2**24  # numbers of an image with room around it: of more, kernels could not tell places by 32 bits
 
 
-def jit(function: Kernel) -> Kernel:
-    """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
+def random_bits_kernel() -> Kernel | None:
+    """The kernel for words of Philox4x64-10: ``(out, key [2], start [4])``, numpy's arrays.
 
-    It is made anew when one of the modules of kernels beside the function's own has changed, since
-    instructions may come from there.
+    ``out`` is flat, contiguous and int16; it is filled with the words that follow the counter ``start``.
     """
-    import numba
+    if sys.byteorder != "little" or not compiles():
+        return None
+    from fedpart.kernels.philox import sixteen_bits
 
-    function.__qualname__ += _version()  # a part of the file's name
-    compiled: Callable[..., Any] = numba.njit
-    try:
-        return compiled(function, cache=True, nogil=True)  # type: ignore[no-any-return]
-    except RuntimeError:  # no folder can be written
-        return compiled(function, nogil=True)  # type: ignore[no-any-return]
+    return sixteen_bits
 
 
-@cache
-def _version() -> str:
-    """Of all modules in the room of kernels."""
-    read = b"".join(file.read_bytes() for file in sorted(_ROOM.rglob("*.py")))
-    return f"_{zlib.crc32(read):08x}"
+def look_up_kernel(out: Tensor) -> Kernel | None:
+    """The kernel for ``out[i] = table[places[i]]``: ``(table [65536], places [N] of int16, out [N])``.
+
+    Entries of the table are in the order of 0..32767, -32768..-1; ``out`` is of their type.
+    """
+    if out.device.type != "cpu" or not compiles():
+        return None
+    from fedpart.kernels.lookup import look_up
+
+    return look_up
+
+
+def pooling_kernel(x: Tensor) -> Pooling | None:
+    """What computes ``relu(max_pool2d(x, 2))`` and its derivative in one pass each.
+
+    Args:
+        x: ``[N, channels, height, width]``, in channels-last layout, of even height and width, in bfloat16 or
+            float32; there is no kernel for others.
+    """
+    if not _plain(x) or x.ndim != 4 or not x.numel() or x.dtype not in (torch.bfloat16, torch.float32):
+        return None
+    if x.shape[2] % 2 or x.shape[3] % 2 or not x.is_contiguous(memory_format=torch.channels_last):
+        return None
+    if not compiles():
+        return None
+    from fedpart.kernels.pooling import Pooling
+
+    return Pooling.of(x)
+
+
+class PooledConvolution(Protocol):
+    """``relu(max_pool2d(conv2d(x, weight, bias), 2))``, and its derivatives; sums are in float32."""
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """The result, rounded once, and where its numbers come from.
+
+        Args:
+            x: ``[N, channels, height, width]``, channels-last.
+            weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
+
+        Returns:
+            ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
+            ``[N * height / 2, width / 2 * filters]``.
+        """
+        ...
+
+    def of_images(self, gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
+        """The derivative in images of that ``shape``.
+
+        Args:
+            gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
+            where: of :meth:`forward`.
+            shape: ``[N, channels, height, width]``.
+            weight: of :meth:`forward`.
+        """
+        ...
+
+    def of_parameters(
+        self, gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size
+    ) -> tuple[Tensor, Tensor]:
+        """Derivatives in weights of that ``shape`` and in the bias, not rounded.
+
+        Args:
+            gradient, where: as in :meth:`of_images`.
+            x: of :meth:`forward`.
+            shape: of the weights.
+        """
+        ...
+
+
+def pooled_convolution_kernel(
+    kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor
+) -> PooledConvolution | None:
+    """What computes a convolution whose result is pooled by 2 x 2 and rectified, in one pass each way.
+
+    On matrix tiles (AMX), or else on vectors (AVX-512). There is none on several threads, for images that are
+    not in channels-last layout or of odd height or width, and for what a convolution refuses.
+
+    Args:
+        kind: in which type products are computed, bfloat16 or float32.
+        x: ``[N, channels, height, width]``.
+        weight: ``[filters, channels, k, k]``, k odd; bias: ``[filters]``.
+    """
+    if not all(map(_plain, (x, weight, bias))) or torch.get_num_threads() > 1:
+        return None
+    if x.ndim != 4 or not x.numel() or bias.shape != weight.shape[:1]:
+        return None
+    channels, high, across = weight.shape[1:]  # maybe of a narrower network than that of the layer
+    if channels * (x.shape[2] + high) * (x.shape[3] + across) > _LARGE or high != across or high % 2 == 0:
+        return None
+    if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2 or not compiles():
+        return None
+    from fedpart.kernels.convolution import on_tiles, on_vectors
+
+    return next((way for way in (on_tiles, on_vectors) if way.computes(kind, channels, high)), None)
+
+
+def _plain(x: Tensor) -> bool:
+    """Whether numbers lie in this machine's memory, and no ``vmap`` is under way."""
+    return x.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(x)

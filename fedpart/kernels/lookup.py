@@ -1,14 +1,30 @@
-"""The kernel of :mod:`fedpart.hyperparameters.concrete`."""
+"""Numbers of a table, in one pass over memory, for which torch takes two."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fedpart.kernels.door import jit
+import torch
+from torch import Tensor
+
+from fedpart.kernels.compiling import jit
+
+_UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in bytes
+
+
+def look_up(table: Tensor, places: Tensor, out: Tensor) -> None:
+    """``out[i] = table[places[i]]``.
+
+    Args:
+        table: ``[65536]``, in the order of 0..32767, -32768..-1.
+        places: ``[N]``, int16.
+        out: ``[N]``, written, of the table's type.
+    """
+    entries, target = (flat.view(_UNSIGNED[flat.dtype.itemsize]).numpy() for flat in (table, out))
+    _look_up(entries, places.view(torch.uint16).numpy(), target)
 
 
 @jit
-def look_up(table: Any, places: Any, out: Any) -> None:
-    """``out[i] = table[places[i]]``, of 65,536 entries and flat uint16."""
+def _look_up(table: Any, places: Any, out: Any) -> None:
     for i in range(out.size):
         out[i] = table[places[i]]

@@ -1,4 +1,4 @@
-"""The kernel of :mod:`fedpart.randomness.streams`: what numpy's Philox4x64-10 gives, in half of its time."""
+"""What numpy's Philox4x64-10 gives, in half of its time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fedpart.kernels.door import jit
+from fedpart.kernels.compiling import jit
 
 # Salmon et al. (2011): multipliers, and what is added to the key in each round.
 _FIRST, _SECOND = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)

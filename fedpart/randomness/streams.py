@@ -8,12 +8,11 @@ which clients answer changes nothing.
 from __future__ import annotations
 
 import hashlib
-import sys
 from typing import Any
 
 import numpy as np
 
-from fedpart.kernels.door import load
+from fedpart.kernels import random_bits_kernel
 
 _MASK = (1 << 64) - 1
 
@@ -38,9 +37,9 @@ def sixteen_bits(out: Any, seed: int, purpose: str, *counter: int, section: int 
         out: contiguous.
         seed, purpose, counter, section: see :func:`generator`.
     """
-    kernels = load("fedpart.kernels.philox") if sys.byteorder == "little" else None
-    if kernels is not None:
-        kernels.sixteen_bits(out, *_state(seed, purpose, counter, section))
+    kernel = random_bits_kernel()
+    if kernel is not None:
+        kernel(out, *_state(seed, purpose, counter, section))
     else:
         stream = generator(seed, purpose, *counter, section=section)
         words = stream.integers(2**64, size=-(-out.size // 4), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""The forward kernel of :mod:`fedpart.kernels.convolution.vectors`: sixteen images abreast, one in each lane.
+"""The forward kernel of :mod:`.on_vectors`: sixteen images abreast, one in each lane.
 
 So no lane is idle, whatever the numbers of channels and filters. What is loaded of the images serves several
 filters, and four pixels are pooled before they leave the registers.
@@ -10,131 +10,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fedpart.kernels.convolution.lanes import (
-    BITS32,
-    BITS64,
-    FLOAT,
-    FLOATS,
-    LANES,
-    at,
-    constant,
-    copy,
-    everywhere,
-    pooled,
-    put,
-    transpose16,
-    word,
-)
-from fedpart.kernels.convolution.products import Multiply
-from fedpart.kernels.door import Kernel, jit
-
-MOST = 6
-"""Filters of ``_pool_products``: four sums of each, four pixels and a weight fill 29 of 32 registers."""
-
-
-def _loop(builder: Any, count: Any, carried: list[tuple[Any, Any]], body: Any) -> list[Any]:
-    """Run ``body`` so many times, at least once.
-
-    Args:
-        count: 64 bits.
-        carried: pairs: a value before the loop, and its type.
-        body: of the values of this time; returns the values of the next.
-
-    Returns:
-        The values after the loop.
-    """
-    before, loop = builder.block, builder.append_basic_block("loop")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    time, *values = (builder.phi(kind) for kind in (BITS64, *(kind for _, kind in carried)))
-    found = body(list(values))
-    following = builder.add(time, ir.Constant(BITS64, 1))
-    last, end = builder.block, builder.append_basic_block("end")
-    starts = [ir.Constant(BITS64, 0), *(start for start, _ in carried)]
-    for phi, start, new in zip([time, *values], starts, [following, *found], strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(new, last)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
-    builder.position_at_end(end)
-    return list(found)
-
-
-def _pool_products(
-    context: Any,
-    filters: Any,
-    halves: Any,
-    start: Any,
-    right: Any,
-    down: Any,
-    rows: Any,
-    steps: Any,
-    weight: Any,
-    apart: Any,
-    bias: Any,
-    out: Any,
-    where: Any,
-) -> Any:
-    """Convolve four pixels of sixteen images with some filters, pool and rectify them.
-
-    Args:
-        filters: a literal: how many, at most :data:`MOST`.
-        halves: a literal: 1 for words that are pairs of bfloat16, 0 for float32.
-        start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
-            pixels' are ``right`` and ``down`` bytes away.
-        rows, steps: numbers, at least 1: of the kernel's rows, which are ``down`` bytes away from each other
-            in the images, and of the words that one covers.
-        weight: words, by row, step and filter; its rows are ``apart``.
-        bias: float32, of each filter.
-        out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
-        where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
-    """
-    if not isinstance(filters, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
-        return None
-    number, half = filters.literal_value, bool(halves.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, _, start, right, down, rows, steps, weight, apart, bias, out, where = values
-        multiply = Multiply(builder, half)
-        zeros = [(constant(FLOAT, 0.0), FLOATS)] * (4 * number)
-
-        def step(values: list[Any]) -> list[Any]:
-            pixels, kernel, *sums = values
-            lower = builder.add(pixels, down)
-            four = [pixels, builder.add(pixels, right), lower, builder.add(lower, right)]
-            lanes = [multiply.vector(address) for address in four]
-            added = []
-            for n in range(number):
-                weight = multiply.everywhere(at(builder, kernel, 4 * n))
-                added += [multiply.add(sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)]
-            return [at(builder, pixels, 4 * LANES), at(builder, kernel, 4 * number), *added]
-
-        def row(values: list[Any]) -> list[Any]:
-            pixels, kernel, *sums = values
-            carried = [(pixels, BITS64), (kernel, BITS64), *((total, FLOATS) for total in sums)]
-            _, _, *sums = _loop(builder, steps, carried, step)
-            return [builder.add(pixels, down), builder.add(kernel, apart), *sums]
-
-        _, _, *sums = _loop(builder, rows, [(start, BITS64), (weight, BITS64), *zeros], row)
-        for n in range(number):
-            added = builder.bitcast(everywhere(builder, word(builder, at(builder, bias, 4 * n))), FLOATS)
-            largest, spot = pooled(builder, sums[4 * n : 4 * n + 4], added, BITS32)
-            put(builder, multiply.bits(largest), at(builder, out, 4 * LANES * n), BITS32)
-            put(builder, spot, at(builder, where, 4 * LANES * n), BITS32)
-        return context.get_dummy_value()
-
-    return types.void(filters, halves, *[types.intp] * 10), generate
-
-
-pool_products: Any = intrinsic(prefer_literal=True)(_pool_products)
+from fedpart.kernels.compiling import Kernel, jit
+from fedpart.kernels.convolution.instructions import copy, transpose16
+from fedpart.kernels.convolution.products import MOST_FILTERS, pool_products
 
 
 def filters_at_once(filters: int) -> int:
     """How many are computed at a time: such that few are computed twice, to fill up."""
-    return min(filters, min((MOST, 5, 4), key=lambda many: -(-filters // many) * many))
+    return min(filters, min((MOST_FILTERS, 5, 4), key=lambda many: -(-filters // many) * many))
 
 
 @jit
@@ -181,8 +65,8 @@ def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, 
 
 
 @cache
-def kernel(filters: int, halves: int) -> Kernel:
-    """``convolve_and_pool`` in bfloat16 (``halves``: 1) or float32 (0), so many filters at a time."""
+def convolve_and_pool(filters: int, halves: int) -> Kernel:
+    """The kernel in bfloat16 (``halves``: 1) or float32 (0), so many filters at a time."""
     size = 4 >> halves
 
     def convolve_and_pool(

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic
 
-from fedpart.kernels.convolution.lanes import BITS8, BITS64, features, typed
+from fedpart.kernels.convolution.code import BITS8, BITS64, Code, features, instruction
 
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, ...)
 
@@ -41,37 +40,61 @@ def shapes(rows: int) -> Any:
     return found
 
 
-def _instruction(name: str, operands: int, *tiles: int) -> Any:
+def _tiles(code: Code, name: str, *tiles: int, place: Any = None, apart: Any = None) -> None:
     """``llvm.x86.NAME`` of given tiles and, as far as it has them, an address and a distance between rows."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        full, pointer = f"llvm.x86.{name}", BITS8.as_pointer()
-        function = builder.module.globals.get(full)
-        if function is None:
-            kinds = [BITS8] * len(tiles) + [pointer, BITS64][:operands]
-            function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), kinds), full)
-        start = [builder.inttoptr(address, pointer) for address in values[:1]]
-        builder.call(function, [ir.Constant(BITS8, tile) for tile in tiles] + start + list(values[1:]))
-        return context.get_dummy_value()
-
-    def none(context: Any) -> Any:
-        return typed(0, generate)
-
-    def one(context: Any, address: Any) -> Any:
-        return typed(1, generate)
-
-    def two(context: Any, address: Any, apart: Any) -> Any:
-        return typed(2, generate)
-
-    return intrinsic((none, one, two)[operands])
+    operands = [ir.Constant(BITS8, tile) for tile in tiles]
+    if place is not None:
+        operands.append(code.inttoptr(place, BITS8.as_pointer()))
+    code.llvm(f"x86.{name}", ir.VoidType(), *operands, *([] if apart is None else [apart]))
 
 
-configure, configuration = _instruction("ldtilecfg", 1), _instruction("sttilecfg", 1)
-zero0, zero1, zero2, zero3 = (_instruction("tilezero", 0, tile) for tile in range(4))
-load0, load1, load2, load3 = (_instruction("tileloadd64", 2, tile) for tile in range(4))
-load4, load5, load6, load7 = (_instruction("tileloadd64", 2, tile) for tile in range(4, 8))
-store0, store1, store2, store3 = (_instruction("tilestored64", 2, tile) for tile in range(4))
-add46, add47, add56, add57 = (
-    _instruction("tdpbf16ps", 0, total, *factors)
-    for total, factors in enumerate(((4, 6), (4, 7), (5, 6), (5, 7)))
-)
+@instruction()
+def configure(code: Code, shape: Any) -> None:
+    """Tiles are of the shapes that are written there."""
+    _tiles(code, "ldtilecfg", place=shape)
+
+
+@instruction()
+def configuration(code: Code, shape: Any) -> None:
+    """Write there what shapes they are of."""
+    _tiles(code, "sttilecfg", place=shape)
+
+
+@instruction()
+def zero(code: Code) -> None:
+    """Sums are 0."""
+    for tile in range(4):
+        _tiles(code, "tilezero", tile)
+
+
+def _move_sums(code: Code, name: str, sums: Any, down: Any, apart: Any) -> None:
+    below = code.add(sums, down)
+    for tile, place in enumerate((sums, code.at(sums, 64), below, code.at(below, 64))):
+        _tiles(code, name, tile, place=place, apart=apart)
+
+
+@instruction()
+def load(code: Code, sums: Any, down: Any, apart: Any) -> None:
+    """Sums: two tiles side by side, and two that are ``down`` bytes away; rows are ``apart``."""
+    _move_sums(code, "tileloadd64", sums, down, apart)
+
+
+@instruction()
+def store(code: Code, sums: Any, down: Any, apart: Any) -> None:
+    """As ``load``."""
+    _move_sums(code, "tilestored64", sums, down, apart)
+
+
+@instruction()
+def add(code: Code, left: Any, other: Any, apart: Any, right: Any) -> None:
+    """Add the products of two left factors, whose rows are ``apart``, with 32 columns."""
+    row = ir.Constant(BITS64, 128)
+    for tile, place, distance in (
+        (4, left, apart),
+        (5, other, apart),
+        (6, right, row),
+        (7, code.at(right, 64), row),
+    ):
+        _tiles(code, "tileloadd64", tile, place=place, apart=distance)
+    for total, factors in enumerate(((4, 6), (4, 7), (5, 6), (5, 7))):
+        _tiles(code, "tdpbf16ps", total, *factors)

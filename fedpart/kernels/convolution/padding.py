@@ -1,4 +1,4 @@
-"""Memory of kernels: from where a line of the cache begins, and with room around an image."""
+"""Memory of kernels: with room around an image, and behind its gradients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpart.kernels.convolution.lanes import copy
-from fedpart.kernels.door import jit
+from fedpart.kernels.compiling import inlined, jit
+from fedpart.kernels.convolution.instructions import copy
 
 
 @jit
@@ -18,25 +18,48 @@ def aligned(size: int) -> Any:
     return found[first : first + size]
 
 
-@jit
-def lay_out(x: Any, top: int, height: int, width: int, stacked: int, reach: int, padded: Any) -> None:
+@inlined
+def lay_out(
+    x: Any, top: int, height: int, width: int, channels: int, stacked: int, depth: int, reach: int, out: Any
+) -> None:
     """Write an image where there are zeros around it.
 
     Args:
         x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
-        height, width: of the image.
-        stacked: rows of pixels that are laid beside each other, as channels of one: as many as the kernel
-            has, for images of one channel; 1 for none.
-        reach: pixels of padding at the left, and above unless rows are stacked.
-        padded: like ``x``, ``[height, more]`` or ``[height + 2 * reach, more]``, written where pixels are.
+        height, width, channels: of the image.
+        stacked: rows of pixels that are laid beside each other, as channels of one; 1 for none.
+        depth: numbers from such a pixel to the next.
+        reach: pixels of padding at the left and above.
+        out: like ``x``, ``[rows, (width + reach) * depth or more]``, written where pixels are.
     """
-    if stacked == 1:
-        length, first = x.shape[1] * x.itemsize, x.itemsize * reach * (x.shape[1] // width)
-        for y in range(height):
-            inside = padded.ctypes.data + (y + reach) * padded.shape[1] * x.itemsize + first
-            copy(x.ctypes.data + (top + y) * length, inside, length)
-    else:
-        for y in range(height):
-            for i in range(max(0, reach - y), min(stacked, height + reach - y)):
+    pixel, length = x.itemsize * channels, x.itemsize * width * channels
+    for y in range(out.shape[0]):
+        for i in range(max(0, reach - y), min(stacked, height + reach - y)):
+            source = x.ctypes.data + (top + y + i - reach) * length
+            target = out.ctypes.data + x.itemsize * (y * out.shape[1] + reach * depth + i * channels)
+            if depth == channels:
+                copy(source, target, length)
+            else:
                 for k in range(width):
-                    padded[y, (k + reach) * stacked + i] = x[top + y + i - reach, k]
+                    copy(source + k * pixel, target + k * x.itemsize * depth, pixel)
+
+
+@jit
+def take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
+    """Copy so many gradients, which begin in that row, to where there is room behind them."""
+    first = row * gradient.shape[1]
+    copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
+    copy(where.ctypes.data + first, spots.ctypes.data, size)
+
+
+@jit
+def lists_for(gradient: Any, size: int, number: int, length: int) -> Any:
+    """Zeros for ``size`` gradients of an image, and for ``number`` lists of what is kept of them.
+
+    Returns:
+        Gradients, and where they go to, with room behind them; places, and factors, ``[number, length]``; how
+        many entries each list has.
+    """
+    values, spots = np.zeros(size, gradient.dtype), np.zeros(size, np.uint8)
+    places, factors = np.zeros((number, length), np.int32), np.zeros((number, length), gradient.dtype)
+    return values, spots, places, factors, np.zeros(number, np.int64)

@@ -1,32 +1,34 @@
-"""Sums of products that stay in registers until they are complete, sixteen lanes of a vector at a time.
-
-Addresses and distances are in bytes, and may be any.
-"""
+"""Sums of products that stay in registers until they are complete, sixteen lanes of a vector at a time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fedpart.kernels.convolution.lanes import (
+from fedpart.kernels.convolution.code import (
+    BITS16,
     BITS32,
     BITS64,
     FLOAT,
     FLOATS,
     LANES,
     WORDS,
-    at,
+    Code,
     constant,
-    everywhere,
-    function,
-    get,
-    put,
-    rounded,
-    word,
+    instruction,
 )
+
+MOST_FILTERS = 6
+"""Filters of ``pool_products``: four sums of each, four pixels and a weight fill 29 of 32 registers."""
+_INTERLEAVED = [
+    [8 * lane + 4 * half + n + other for lane in range(4) for n in range(4) for other in (0, 32)]
+    for half in range(2)
+]
+"""Of two vectors in bfloat16: pairs of a number of each, of either half of every 16 bytes, as the processor
+interleaves them at once."""
+ORDER = [8 * lane + 4 * half + n for half in range(2) for lane in range(4) for n in range(4)]
+"""Which number of 32 ``add_products`` has added up in each place."""
 
 
 class _BFloat(ir.Type):  # type: ignore[misc]
@@ -42,57 +44,104 @@ class _BFloat(ir.Type):  # type: ignore[misc]
         return hash(_BFloat)
 
 
-class Multiply:
+class _Multiply:
     """Code for products of sixteen float32, or of as many pairs of bfloat16, whose two products are added.
 
     Args:
-        builder: of the code.
-        half: whether factors are in bfloat16.
+        code: to write to.
+        halves: 1 for factors in bfloat16, 0 for float32.
     """
 
-    def __init__(self, builder: Any, half: bool) -> None:
-        self.builder, self.half = builder, half
-        self.kind = ir.VectorType(_BFloat(), 2 * LANES) if half else FLOATS
-        name = "llvm.x86.avx512bf16.dpbf16ps.512" if half else "llvm.fma.v16f32"
-        operands = [FLOATS, self.kind, self.kind] if half else [FLOATS] * 3
-        self.function = function(builder, name, FLOATS, operands)
+    def __init__(self, code: Code, halves: int) -> None:
+        self.code, self.halves = code, halves
 
     def vector(self, address: Any) -> Any:
         """Factors that lie there."""
-        kind = ir.VectorType(ir.IntType(16), 2 * LANES)
-        return self.builder.load(self.builder.inttoptr(address, kind.as_pointer()), align=2)
+        return self.code.number(address, ir.VectorType(BITS16, 2 * LANES), 2)
 
     def everywhere(self, address: Any) -> Any:
         """One factor, or one pair, in all lanes."""
-        return everywhere(self.builder, word(self.builder, address))
+        return self.code.everywhere(self.code.word(address))
 
     def add(self, total: Any, left: Any, right: Any) -> Any:
         """``total + left * right``; factors are the bits of some type."""
-        left, right = (self.builder.bitcast(factor, self.kind) for factor in (left, right))
-        return self.builder.call(self.function, [total, left, right] if self.half else [left, right, total])
+        kind = ir.VectorType(_BFloat(), 2 * LANES) if self.halves else FLOATS
+        left, right = (self.code.bitcast(factor, kind) for factor in (left, right))
+        if self.halves:
+            return self.code.llvm("x86.avx512bf16.dpbf16ps.512", FLOATS, total, left, right)
+        return self.code.llvm("fma.v16f32", FLOATS, left, right, total)
 
     def bits(self, total: Any) -> Any:
         """Sums as words: float32, or rounded to bfloat16 in the lower half."""
-        if self.half:
-            return self.builder.zext(rounded(self.builder, total), WORDS)
-        return self.builder.bitcast(total, WORDS)
+        if self.halves:
+            return self.code.zext(self.code.rounded(total), WORDS)
+        return self.code.bitcast(total, WORDS)
 
 
-def _add_products(
-    context: Any,
-    vectors: Any,
-    halves: Any,
-    places: Any,
-    factors: Any,
-    count: Any,
+@instruction(literals=2)
+def pool_products(
+    code: Code,
+    filters: int,
+    halves: int,
+    start: Any,
+    right: Any,
+    down: Any,
     rows: Any,
+    steps: Any,
+    weight: Any,
+    apart: Any,
+    bias: Any,
     out: Any,
-) -> Any:
+    where: Any,
+) -> None:
+    """Convolve four pixels of sixteen images with some filters, pool and rectify them.
+
+    Args:
+        filters: how many, at most :data:`MOST_FILTERS`.
+        halves: 1 for words that are pairs of bfloat16, 0 for float32.
+        start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
+            pixels' are ``right`` and ``down`` bytes away.
+        rows, steps: numbers: of the kernel's rows, which are ``down`` bytes away from each other
+            in the images, and of the words that one covers.
+        weight: words, by row, step and filter; its rows are ``apart``.
+        bias: float32, of each filter.
+        out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
+        where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
+    """
+    multiply = _Multiply(code, halves)
+
+    def step(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
+        lower = code.add(pixels, down)
+        four = [pixels, code.add(pixels, right), lower, code.add(lower, right)]
+        lanes = [multiply.vector(address) for address in four]
+        added = []
+        for n in range(filters):
+            weight = multiply.everywhere(code.at(kernel, 4 * n))
+            added += [multiply.add(sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)]
+        return [code.at(pixels, 4 * LANES), code.at(kernel, 4 * filters), *added]
+
+    def row(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
+        _, _, *found = code.loop(steps, step, pixels, kernel, *sums)
+        return [code.add(pixels, down), code.add(kernel, apart), *found]
+
+    zeros = [constant(FLOAT, 0.0)] * (4 * filters)
+    _, _, *sums = code.loop(rows, row, start, weight, *zeros)
+    for n in range(filters):
+        added = code.bitcast(code.everywhere(code.word(code.at(bias, 4 * n))), FLOATS)
+        largest, spot = code.pooled(sums[4 * n : 4 * n + 4], added, BITS32)
+        code.put(multiply.bits(largest), code.at(out, 4 * LANES * n))
+        code.put(spot, code.at(where, 4 * LANES * n))
+
+
+@instruction(literals=2)
+def add_products(
+    code: Code, vectors: int, halves: int, places: Any, factors: Any, count: Any, rows: Any, out: Any
+) -> None:
     """Add ``sum_i factors[i] * row_i`` to ``out``, with all sums in registers.
 
     Args:
-        vectors: of 64 bytes in a row, a literal number.
-        halves: a literal: 1 for factors and rows in bfloat16, 0 for float32.
+        vectors: of 64 bytes in a row.
+        halves: 1 for factors and rows in bfloat16, 0 for float32.
         places: int32, where row i begins, in bytes from ``rows`` on.
         factors: in the rows' type. There are :func:`products_at_once` or a multiple of it, of which those
             that ``count`` does not count are 0.
@@ -101,30 +150,22 @@ def _add_products(
         out: float32, as many as there are numbers in a row. Those of bfloat16 rows come in the order of
             ``ORDER``.
     """
-    if not isinstance(vectors, types.IntegerLiteral) or not isinstance(halves, types.IntegerLiteral):
-        return None
-    number, half = vectors.literal_value, bool(halves.literal_value)
-    steps, sums = products_at_once(number, half) // (1 + half), number * (1 + half)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, _, places, factors, count, rows, out = values
-        nothing = [constant(FLOAT, 0.0)] * (steps * sums)
-        found = _products(builder, half, number, nothing, (places, factors, count), rows)
-        for m in range(sums):
-            total = get(builder, at(builder, out, 64 * m), FLOAT)
-            for part in found[m::sums]:
-                total = builder.fadd(total, part)
-            put(builder, total, at(builder, out, 64 * m), FLOAT)
-        return context.get_dummy_value()
-
-    return types.void(vectors, halves, *[types.intp] * 5), generate
+    steps, sums = products_at_once(vectors, halves) // (1 + halves), vectors * (1 + halves)
+    nothing = [constant(FLOAT, 0.0)] * (steps * sums)
+    found = _products(code, halves, vectors, nothing, (places, factors, count), rows)
+    for m in range(sums):
+        total = code.lanes(code.at(out, 64 * m), FLOAT)
+        for part in found[m::sums]:
+            total = code.fadd(total, part)
+        code.put(total, code.at(out, 64 * m))
 
 
-def _slide_products(
-    context: Any,
-    vectors: Any,
-    size: Any,
-    halves: Any,
+@instruction(literals=3)
+def slide_products(
+    code: Code,
+    vectors: int,
+    size: int,
+    halves: int,
     places: Any,
     factors: Any,
     length: Any,
@@ -132,120 +173,77 @@ def _slide_products(
     number: Any,
     rows: Any,
     out: Any,
-) -> Any:
+) -> None:
     """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
 
     Each pixel of the result is the sum of what the rows have there, all in registers until it is complete.
 
     Args:
-        vectors: of 64 bytes in a pixel of a row, a literal number.
-        size: pixels in a row, a literal.
+        vectors: of 64 bytes in a pixel of a row.
+        size: pixels in a row.
         halves, places, factors, rows: as in ``add_products``; of the first list. Those of the next are
             ``length`` entries away, not an address.
         counts: int64, how many entries each list has.
-        number: of lists, at least one, not an address.
+        number: of lists, not an address.
         out: float32, ``number + size - 1`` pixels, written.
     """
-    v, pixels, half = vectors.literal_value, size.literal_value, bool(halves.literal_value)
-    sums = v * (1 + half)
+    sums = vectors * (1 + halves)
+    zeros = [constant(FLOAT, 0.0)] * sums
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, _, _, places, factors, length, counts, number, rows, out = values
-        start = builder.block
-        loop, end = (builder.append_basic_block(part) for part in ("pixels", "last"))
+    def store(lanes: list[Any], pixel: Any) -> None:
+        address = code.at(out, pixel, 64 * sums)
+        for m, total in enumerate(lanes):
+            code.put(total, code.at(address, 64 * m))
 
-        def store(lanes: list[Any], address: Any) -> None:
-            for m, total in enumerate(lanes):
-                put(builder, total, at(builder, address, 64 * m), FLOAT)
+    def complete(pixel: Any, *before: Any) -> list[Any]:
+        first, count = code.mul(pixel, length), code.number(code.at(counts, pixel, 8), BITS64)
+        entries = code.at(places, first, 4), code.at(factors, first, 4 >> halves), count
+        found = _products(code, halves, vectors * size, [*before, *zeros], entries, rows)
+        store(found[:sums], pixel)
+        return found[sums:]
 
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(BITS64)
-        before = [builder.phi(FLOATS) for _ in range((pixels - 1) * sums)]
-        first = builder.mul(k, length)
-        count = builder.load(builder.inttoptr(at(builder, counts, k, 8), BITS64.as_pointer()))
-        entries = at(builder, places, first, 4), at(builder, factors, first, 2 if half else 4), count
-        found = _products(builder, half, v * pixels, before + [constant(FLOAT, 0.0)] * sums, entries, rows)
-        store(found[:sums], at(builder, out, k, 64 * sums))
-        for old, new in zip(before, found[sums:], strict=True):
-            old.add_incoming(constant(FLOAT, 0.0), start)
-            old.add_incoming(new, builder.block)
-        following = at(builder, k, 1)
-        k.add_incoming(ir.Constant(BITS64, 0), start)
-        k.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, number), loop, end)
-        builder.position_at_end(end)
-        for n in range(1, pixels):
-            store(found[n * sums : (n + 1) * sums], at(builder, out, at(builder, k, n), 64 * sums))
-        return context.get_dummy_value()
-
-    return types.void(vectors, size, halves, *[types.intp] * 7), generate
+    rest = code.loop(number, complete, *zeros * (size - 1))
+    for n in range(size - 1):
+        store(rest[n * sums : (n + 1) * sums], code.at(number, n))
 
 
 def _products(
-    builder: Any, half: bool, number: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
+    code: Code, halves: int, vectors: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
 ) -> list[Any]:
     """Code that adds the products of ``add_products`` to vectors of ``sums``, in turn if there are more.
 
     Args:
-        number: of vectors in a row.
+        vectors: of a row.
         entries: places, factors, and their count.
 
     Returns:
         The sums, at the end of this code.
     """
     places, factors, count = entries
-    size, pairs = (2, 2) if half else (4, 1)
-    steps, multiply = len(sums) // (number * pairs), Multiply(builder, half)
-    start = builder.block
-    loop, end = (builder.append_basic_block(part) for part in ("products", "sums"))
-    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(BITS64, 0)), loop, end)
-    builder.position_at_end(loop)
-    i = builder.phi(BITS64)
-    before = [builder.phi(FLOATS) for _ in sums]
-    after: list[Any] = []
-    for step in range(steps):
-        first = at(builder, i, step * pairs)
-        begins = [
-            at(builder, rows, builder.zext(word(builder, at(builder, places, entry, 4)), BITS64))
-            for entry in (at(builder, first, n) for n in range(pairs))
-        ]
-        factor = multiply.everywhere(at(builder, factors, first, size))
-        for m in range(number):
-            row = [multiply.vector(at(builder, begin, 64 * m)) for begin in begins]
-            if half:
-                orders = (ir.Constant(ir.VectorType(BITS32, 32), order) for order in _INTERLEAVED)
-                row = [builder.shuffle_vector(*row, order) for order in orders]
-            for lanes in row:
-                after.append(multiply.add(before[len(after)], lanes, factor))
-    for old, new, given in zip(before, after, sums, strict=True):
-        old.add_incoming(given, start)
-        old.add_incoming(new, loop)
-    following = at(builder, i, steps * pairs)
-    i.add_incoming(ir.Constant(BITS64, 0), start)
-    i.add_incoming(following, loop)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
-    builder.position_at_end(end)
-    found = [builder.phi(FLOATS) for _ in sums]
-    for total, given, new in zip(found, sums, after, strict=True):
-        total.add_incoming(given, start)
-        total.add_incoming(new, loop)
-    return found
+    pairs, multiply = 1 + halves, _Multiply(code, halves)
+    steps = len(sums) // (vectors * pairs)
+
+    def add(number: Any, *before: Any) -> list[Any]:
+        after: list[Any] = []
+        for step in range(steps):
+            first = code.at(number, step * pairs)
+            begins = [
+                code.at(rows, code.zext(code.word(code.at(places, entry, 4)), BITS64))
+                for entry in (code.at(first, n) for n in range(pairs))
+            ]
+            factor = multiply.everywhere(code.at(factors, first, 4 >> halves))
+            for m in range(vectors):
+                row = [multiply.vector(code.at(begin, 64 * m)) for begin in begins]
+                if halves:
+                    orders = (ir.Constant(ir.VectorType(BITS32, 32), order) for order in _INTERLEAVED)
+                    row = [code.shuffle_vector(*row, order) for order in orders]
+                for lanes in row:
+                    after.append(multiply.add(before[len(after)], lanes, factor))
+        return after
+
+    return code.loop(count, add, *sums, step=steps * pairs)
 
 
-def products_at_once(vectors: int, half: bool) -> int:
+def products_at_once(vectors: int, halves: int) -> int:
     """How many products ``add_products`` adds at a time: enough that none waits for the one before."""
-    return max(1, 4 // vectors) * (2 if half else 1)
-
-
-_INTERLEAVED = [
-    [8 * lane + 4 * half + n + other for lane in range(4) for n in range(4) for other in (0, 32)]
-    for half in range(2)
-]
-"""Of two vectors in bfloat16: pairs of a number of each, of either half of every 16 bytes, as the processor
-interleaves them at once."""
-ORDER = [8 * lane + 4 * half + n for half in range(2) for lane in range(4) for n in range(4)]
-"""Which number of 32 ``add_products`` has added up in each place."""
-
-add_products: Any = intrinsic(prefer_literal=True)(_add_products)
-slide_products: Any = intrinsic(prefer_literal=True)(_slide_products)
+    return max(1, 4 // vectors) * (1 + halves)

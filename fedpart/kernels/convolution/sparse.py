@@ -1,4 +1,4 @@
-"""The kernels of :mod:`fedpart.kernels.convolution.vectors`: sums over the pixels that pooling has kept.
+"""The backward kernels of :mod:`.on_vectors`: sums over the pixels that pooling has kept.
 
 These are listed per image, and what belongs to a list is added up in registers. Rows of pixels may be
 stacked: they lie beside each other, as if they were channels of one. So little room is wasted where pixels
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpart.kernels.convolution.lanes import add, copy, round16
+from fedpart.kernels.compiling import Kernel, jit
+from fedpart.kernels.convolution.instructions import add, copy, round16
 from fedpart.kernels.convolution.lists import list_by_filter, list_by_pixel
-from fedpart.kernels.convolution.padding import aligned
+from fedpart.kernels.convolution.padding import aligned, lay_out, lists_for, take
 from fedpart.kernels.convolution.products import add_products, products_at_once, slide_products
-from fedpart.kernels.door import Kernel, jit
 
 
 @cache
@@ -29,9 +29,9 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         depth: numbers from such a pixel to the next.
         halves: 1 for bfloat16, 0 for float32.
     """
-    kind, itemsize, lanes = (np.int16, 2, 32) if halves else (np.int32, 4, 16)
+    itemsize, lanes = 4 >> halves, 16 << halves
     vectors, reach, groups = -(-size * depth // lanes), size // 2, -(-size // stacked)
-    step, numbers = products_at_once(vectors, bool(halves)), lanes * vectors
+    step, numbers = products_at_once(vectors, halves), lanes * vectors
 
     def gradient_of_weights(
         gradient: Any, where: Any, x: Any, height: int, width: int, weight: Any, bias: Any
@@ -40,7 +40,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
 
         Args:
             gradient: bits, ``[N * height / 2, width / 2 * filters]``.
-            where: of ``pooling_kernels.pool``; like ``gradient``.
+            where: of :meth:`.Pooling.pool`; like ``gradient``.
             x: bits of images, ``[N * height, width * channels]``; height, width: theirs, even.
             weight: float32, ``[groups, filters, numbers]``: of as many rows of the kernel as are stacked, of
                 ``size`` pixels; in the order of ``add_products``.
@@ -48,7 +48,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         """
         filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
         high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes
-        padded = aligned(high * down * itemsize // 2).view(kind)
+        padded = aligned(high * down * itemsize // 2).view(x.dtype).reshape((high, down))
         length, lists = -(-(cells + step - 1) // 16) * 16, -(-filters // 16) * 16
         begins, moved = np.full(length, -1, np.int32), np.zeros(16, np.int32)
         for cell in range(cells):
@@ -56,19 +56,11 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
             begins[cell] = 2 * itemsize * (y * down + k * depth)
         for place in range(4):
             moved[place] = itemsize * (place // 2 * down + place % 2 * depth)
-        values, spots = np.zeros(length * filters + 16, kind), np.zeros(length * filters + 16, np.uint8)
-        places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), kind)
-        counts, totals = np.zeros(lists, np.int64), np.zeros((lists, 16), np.float32)
+        values, spots, places, factors, counts = lists_for(gradient, length * filters + 16, lists, length)
+        totals = np.zeros((lists, 16), np.float32)
         for top in range(0, x.shape[0], height):
-            for y in range(high):
-                for i in range(max(0, reach - y), min(stacked, height + reach - y)):
-                    source = x.ctypes.data + itemsize * (top + y + i - reach) * width * channels
-                    out = padded.ctypes.data + itemsize * (y * down + reach * depth + i * channels)
-                    for k in range(width):
-                        copy(
-                            source + k * itemsize * channels, out + k * itemsize * depth, itemsize * channels
-                        )
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            lay_out(x, top, height, width, channels, stacked, depth, reach, padded)
+            take(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for d in range(0, filters, 16):
                 for cell in range(0, length, 16):
@@ -105,7 +97,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
 @cache
 def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halves: int) -> Kernel:
     """The kernel for the derivative in images; arguments as above, ``depth`` being one of whole vectors."""
-    kind, itemsize, lanes = (np.int16, 2, 32) if halves else (np.int32, 4, 16)
+    itemsize, lanes = 4 >> halves, 16 << halves
     vectors, reach, groups, step = depth // lanes, size // 2, -(-size // stacked), 1 + halves
 
     def gradient_of_images(gradient: Any, where: Any, height: int, width: int, weight: Any, out: Any) -> None:
@@ -121,13 +113,12 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
         for d in range(filters):
             begins[d] = itemsize * d * size * depth
         length, lists = len(begins), 4 * cells
-        values, spots = np.zeros(cells * filters + length, kind), np.zeros(cells * filters + length, np.uint8)
-        places, factors = np.zeros((lists, length), np.int32), np.zeros((lists, length), kind)
-        counts, found = np.zeros(lists, np.int64), np.zeros((height, wide + 16), np.float32)
+        values, spots, places, factors, counts = lists_for(gradient, cells * filters + length, lists, length)
+        found = np.zeros((height, wide + 16), np.float32)
         sums = aligned(2 * (width + size - 1) * depth).view(np.float32)
         bits = np.zeros(wide + 16, np.int16)
         for top in range(0, out.shape[0], height):
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            take(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for cell in range(cells):
                 y, k = divmod(cell, width // 2)
@@ -174,11 +165,3 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
                 copy(line, out.ctypes.data + itemsize * (top + y) * wide, itemsize * wide)
 
     return jit(gradient_of_images)
-
-
-@jit
-def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
-    """Copy so many gradients of an image, which begins in that row, to where there is room behind them."""
-    first = row * gradient.shape[1]
-    copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
-    copy(where.ctypes.data + first, spots.ctypes.data, size)

@@ -1,4 +1,4 @@
-"""The kernels of :mod:`fedpart.kernels.convolution.tiled`: an image at a time, in the nearest caches.
+"""The kernels of :mod:`.on_tiles`: an image at a time, in the nearest caches.
 
 A convolution is a product of matrices without copies: what a row of the kernel covers lies side by side in
 memory, from the first pixel's channels to the last one's, and rows of a tile may overlap. Numbers are written
@@ -12,72 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpart.kernels.convolution.amx import (
-    add46,
-    add47,
-    add56,
-    add57,
-    configuration,
-    configure,
-    load0,
-    load1,
-    load2,
-    load3,
-    load4,
-    load5,
-    load6,
-    load7,
-    store0,
-    store1,
-    store2,
-    store3,
-    zero0,
-    zero1,
-    zero2,
-    zero3,
-)
-from fedpart.kernels.convolution.lanes import copy, pair16, pool16, round16, send16
-from fedpart.kernels.convolution.padding import aligned, lay_out
-from fedpart.kernels.door import jit
-
-
-@jit
-def _zero() -> None:
-    zero0()
-    zero1()
-    zero2()
-    zero3()
-
-
-@jit
-def _load(sums: int, down: int, apart: int) -> None:
-    """Sums: two tiles side by side, and two that are ``down`` bytes away; rows are ``apart``."""
-    load0(sums, apart)
-    load1(sums + 64, apart)
-    load2(sums + down, apart)
-    load3(sums + down + 64, apart)
-
-
-@jit
-def _store(sums: int, down: int, apart: int) -> None:
-    """As ``_load``."""
-    store0(sums, apart)
-    store1(sums + 64, apart)
-    store2(sums + down, apart)
-    store3(sums + down + 64, apart)
-
-
-@jit
-def _add(left: int, other: int, apart: int, right: int) -> None:
-    """Add the products of two left factors, whose rows are ``apart``, with 32 columns."""
-    load4(left, apart)
-    load5(other, apart)
-    load6(right, 128)
-    load7(right + 64, 128)
-    add46()
-    add47()
-    add56()
-    add57()
+from fedpart.kernels.compiling import jit
+from fedpart.kernels.convolution.amx import add, configuration, configure, load, store, zero
+from fedpart.kernels.convolution.instructions import copy, pair16, pool16, round16, send16
+from fedpart.kernels.convolution.padding import aligned, lay_out, take
 
 
 @jit
@@ -96,15 +34,15 @@ def _two_rows(start: int, down: int, width: int, depth: int, rows: int, weight: 
     for pixels in range(0, width, rows):
         first = min(pixels, width - rows)
         for column in range(0, columns, 32):
-            _zero()
+            zero()
             right = weight.ctypes.data + column // 32 * high * steps * 2048
             for i in range(high):
                 left = start + i * down + first * pixel
                 for _ in range(steps):
-                    _add(left, left + down, pixel, right)
+                    add(left, left + down, pixel, right)
                     left += 64
                     right += 2048
-            _store(out.ctypes.data + first * wide + 4 * column, width * wide, wide)
+            store(out.ctypes.data + first * wide + 4 * column, width * wide, wide)
 
 
 @jit
@@ -134,7 +72,10 @@ def convolve_and_pool(
     configure(shape.ctypes.data)
     for image in range(x.shape[0] // height):
         top = image * height
-        lay_out(x, top, height, width, stacked, reach, padded)
+        if stacked == 1:
+            lay_out(x, top, height, width, channels, 1, channels, reach, padded)
+        else:  # of one channel
+            lay_out(x, top, height, width, 1, stacked, stacked, reach, padded[:height])
         for y in range(0, height, 2):
             start = padded.ctypes.data + y * down
             _two_rows(start, down, width, depth, shape[48], weight, found)
@@ -201,9 +142,7 @@ def gradient_of_weights(
         top = image * height
         sums[:] = 0
         for y in range(height // 2):
-            row = (top // 2 + y) * gradient.shape[1]
-            copy(gradient.ctypes.data + 2 * row, line.ctypes.data, 2 * gradient.shape[1])
-            copy(where.ctypes.data + row, spots.ctypes.data, gradient.shape[1])
+            take(gradient, where, top // 2 + y, gradient.shape[1], line, spots)
             for k in range(width // 2):
                 for d in range(0, columns, 16):
                     upper = pairs.ctypes.data + d // 32 * steps * 2048 + (y * full + k) * 128 + d % 32 * 4
@@ -228,11 +167,11 @@ def gradient_of_weights(
             left0, left1 = planes.ctypes.data + offsets[m], planes.ctypes.data + offsets[m + 1]
             for column in range(0, columns, 32):
                 total = weight.ctypes.data + m * tile + 4 * column
-                _load(total, tile, wide)
+                load(total, tile, wide)
                 right = pairs.ctypes.data + column // 32 * steps * 2048
                 for k in range(steps):
-                    _add(left0 + 64 * k, left1 + 64 * k, apart, right + 2048 * k)
-                _store(total, tile, wide)
+                    add(left0 + 64 * k, left1 + 64 * k, apart, right + 2048 * k)
+                store(total, tile, wide)
     configure(before.ctypes.data)
 
 
@@ -262,9 +201,7 @@ def gradient_of_images(
     for image in range(out.shape[0] // height):
         top = image * height
         for y in range(height // 2):
-            row = (top // 2 + y) * gradient.shape[1]
-            copy(gradient.ctypes.data + 2 * row, line.ctypes.data, 2 * gradient.shape[1])
-            copy(where.ctypes.data + row, spots.ctypes.data, gradient.shape[1])
+            take(gradient, where, top // 2 + y, gradient.shape[1], line, spots)
             first = padded.ctypes.data + (reach + 2 * y) * down + 2 * reach * filters
             for k in range(width // 2):
                 for number in range(4):

@@ -3,7 +3,6 @@
 Every test runs in all ways that this machine has; two say which these are.
 """
 
-import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,13 +12,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedpart.kernels import door as compiled
-from fedpart.kernels.convolution import amx as amx_kernels
-from fedpart.kernels.convolution import lanes as lanes_kernels
-from fedpart.kernels.convolution import tiled as tiled_convolution
-from fedpart.kernels.convolution import vectors as vector_convolution
-from fedpart.kernels.door import jit
-from fedpart.layers import PooledConv2d, pooled_convolution
+from fedpart.kernels import door
+from fedpart.kernels.convolution import amx, on_tiles, on_vectors
+from fedpart.layers import PooledConv2d
 
 
 def two_steps(x, weight, bias):
@@ -50,7 +45,7 @@ def derivatives(function, x, parameters, gradient):
     return out, *torch.autograd.grad(out, (x, *parameters), gradient.to(out.dtype))
 
 
-MODULES = {"tiles": tiled_convolution, "sparse": vector_convolution}
+MODULES = {"tiles": on_tiles, "sparse": on_vectors}
 WAYS = {
     kind: ["two steps", *(name for name, module in MODULES.items() if module.computes(kind, 1, 3))]
     for kind in (torch.bfloat16, torch.float32)
@@ -95,14 +90,10 @@ def test_tiles_and_vectors_are_used_where_linux_names_them():
     assert "tiles" not in WAYS[torch.float32]
 
 
-def test_tiles_and_vectors_are_not_used_where_numba_or_linux_refuses(monkeypatch):
-    """NUMBA_DISABLE_JIT says that nothing is compiled, and a filter of system calls may deny the request."""
-    available = amx_kernels.available.__wrapped__
-    with monkeypatch.context() as patch:
-        patch.setattr(lanes_kernels.config, "DISABLE_JIT", 1)
-        assert not available() and not lanes_kernels.features()
-    monkeypatch.setattr(amx_kernels.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
-    assert not available()
+def test_tiles_are_not_used_where_linux_refuses(monkeypatch):
+    """A filter of system calls may deny the request."""
+    monkeypatch.setattr(amx.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
+    assert not amx.available.__wrapped__()
 
 
 SHAPES = [  # images, channels, height, width, filters, size
@@ -285,7 +276,7 @@ def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
 
 def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
-    module = MODULES.get(way.name, tiled_convolution)
+    module = MODULES.get(way.name, on_tiles)
     for name in ("of_images", "of_parameters"):
         function = getattr(module, name)
         monkeypatch.setattr(
@@ -317,11 +308,11 @@ def test_tiles_are_given_back_as_they_were():
     between = a @ b
     out.sum().backward()
     assert torch.equal(before, between) and torch.equal(before, a @ b)
-    if amx_kernels.available():
-        theirs, found, nothing = amx_kernels.shapes(5), amx_kernels.shapes(1), np.zeros(64, np.uint8)
+    if amx.available():
+        theirs, found, nothing = amx.shapes(5), amx.shapes(1), np.zeros(64, np.uint8)
         configure, configuration = (
             numba.njit(lambda array, function=function: function(array.ctypes.data))
-            for function in (amx_kernels.configure, amx_kernels.configuration)
+            for function in (amx.configure, amx.configuration)
         )
         configure(theirs)
         out = layer(x)
@@ -367,15 +358,14 @@ def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(w
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 2)
         assert torch.equal(layer(x), expected)
-    monkeypatch.setattr(tiled_convolution, "load", lambda module: None)
-    monkeypatch.setattr(vector_convolution, "_features", set)
+    monkeypatch.setattr(door, "compiles", lambda: False)
     assert torch.equal(layer(x), expected) and not way.calls
 
 
 @pytest.mark.parametrize("height, width, fits", [(4, 4, True), (6, 4, False), (8, 2, False)])
 def test_large_images_are_computed_in_two_steps(way, monkeypatch, height, width, fits):
     """With the room around them: narrow ones need more of it."""
-    monkeypatch.setattr(pooled_convolution, "_LARGE", 2 * 9 * 9)
+    monkeypatch.setattr(door, "_LARGE", 2 * 9 * 9)
     layer = layer_of(integers((3, 2, 5, 5), 2), integers((3,), 2)).to(torch.bfloat16)
     layer(channels_last(integers((2, 2, height, width), 3)).to(torch.bfloat16))
     assert way.calls == (fits and way.name != "two steps")
@@ -444,16 +434,3 @@ def test_a_second_derivative_is_an_error_and_not_zero(way):
     else:
         with pytest.raises(RuntimeError, match="once_differentiable"):
             found.sum().backward()
-
-
-def test_machine_code_is_made_anew_when_another_kernel_changes(tmp_path, monkeypatch):
-    names = []
-    monkeypatch.setattr(compiled, "_ROOM", tmp_path)
-    (tmp_path / "own_kernels.py").write_text("def kernel(out):\n    out[0] = 1\n")
-    for text in ("1", "2", "1"):
-        (tmp_path / "other_kernels.py").write_text(text)
-        compiled._version.cache_clear()
-        own = runpy.run_path(str(tmp_path / "own_kernels.py"))
-        names.append(jit(own["kernel"]).py_func.__qualname__)
-    compiled._version.cache_clear()
-    assert names[0] == names[2] != names[1]

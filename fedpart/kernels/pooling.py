@@ -1,4 +1,4 @@
-"""The kernels of :mod:`fedpart.layers.pooling`: plain loops, of which numba vectorises the inner ones.
+"""Max-pooling by 2 x 2 and ReLU in one pass: plain loops, of which numba vectorises the inner ones.
 
 A row of the result is computed at a time, from four rows of as many numbers: the upper left of all four-fold
 pixels, the upper right, the lower left, the lower right. So the loops that compute are long, however few
@@ -9,13 +9,93 @@ known when the loop is compiled, a copy takes a few instructions.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from fedpart.kernels.door import Kernel, jit
+from fedpart.kernels.compiling import Kernel, jit
 
 NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes no gradient
+_INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
+_FEW = (
+    32  # words: pixels of up to so many get kernels of their own; for those of others any loop is long enough
+)
+
+
+class Pooling(NamedTuple):
+    """Pools images of one shape and type, which lie in memory as ``rows`` of the result.
+
+    Pixels are copied by words of a type, so many ``words`` a pixel.
+    """
+
+    shape: torch.Size
+    rows: int
+    word: torch.dtype
+    words: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> Pooling:
+        """For images ``[N, channels, height, width]``, bfloat16 or float32, of even height and width."""
+        n, channels, height, _ = x.shape
+        in_pairs = x.itemsize == 2 and channels % 2 == 0
+        word, words = (torch.int32, channels // 2) if in_pairs else (_INTEGERS[x.dtype], channels)
+        return cls(x.shape, n * (height // 2), word, words)
+
+    def pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``relu(max_pool2d(x, 2))``.
+
+        Args:
+            x: of that shape, channels-last.
+
+        Returns:
+            ``[N, channels, height // 2, width // 2]``, channels-last; for each number of it, in the order of
+            memory, the place of the first maximum among its four, row by row, or ``NOWHERE`` if it is not
+            positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
+        """
+        n, channels, height, width = self.shape
+        out = torch.empty((n, height // 2, width // 2, channels), dtype=x.dtype)
+        where = torch.empty((self.rows, out.numel() // self.rows), dtype=torch.uint8)
+        bits = bits_of(out).reshape(where.shape)
+        kernel, _ = self._kernels
+        kernel(self._in_words(x), self.words, bits, where.numpy(), *_bounds(x.dtype))
+        return out.permute(0, 3, 1, 2), where
+
+    def send_back(self, gradient: Tensor, where: Tensor) -> Tensor:
+        """The derivative in the images, of that shape, channels-last.
+
+        Args:
+            gradient: of what ``pool`` has returned.
+            where: which it has returned.
+        """
+        bits = bits_of(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
+        out = torch.empty(self.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
+        _, kernel = self._kernels
+        kernel(bits, where.numpy(), self.words, self._in_words(out))
+        return out
+
+    def _in_words(self, x: Tensor) -> Any:
+        """The memory of images, ``[rows, 4 * width * words]``."""
+        return x.detach().permute(0, 2, 3, 1).reshape(self.rows, -1).view(self.word).numpy()
+
+    @property
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """To pool, and to send gradients back."""
+        return _kernels(self.words if self.words <= _FEW else 0)
+
+
+def bits_of(x: Tensor) -> Any:
+    """The bits of ``x``, as numpy's integers: those of positive numbers are ordered as the numbers are."""
+    return x.detach().view(_INTEGERS[x.dtype]).numpy()
+
+
+@cache
+def _bounds(dtype: torch.dtype) -> tuple[Any, Any, Any]:
+    """All bits but the sign; the bits of infinity and of minus infinity: more than these are not a number."""
+    integer = _INTEGERS[dtype]
+    infinity, lowest = torch.tensor([torch.inf, -torch.inf], dtype=dtype).view(integer).numpy()
+    return infinity.dtype.type(torch.iinfo(integer).max), infinity, lowest
 
 
 @jit
@@ -38,7 +118,7 @@ def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> 
 
 
 @cache
-def kernels(words: int) -> tuple[Kernel, Kernel]:
+def _kernels(words: int) -> tuple[Kernel, Kernel]:
     """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run."""
 
     def pool(x: Any, any_words: int, out: Any, where: Any, unsigned: Any, infinity: Any, lowest: Any) -> None:

@@ -15,38 +15,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.kernels.door import load
-from fedpart.layers.pooling import bits_of, pool
+from fedpart.kernels.convolution import abreast, sparse
+from fedpart.kernels.convolution.code import LANES, features
+from fedpart.kernels.convolution.products import ORDER
+from fedpart.kernels.pooling import Pooling, bits_of
 
-_VECTORS, _PRODUCTS = "fedpart.kernels.convolution.lanes", "fedpart.kernels.convolution.products"
-_ABREAST, _KERNELS = "fedpart.kernels.convolution.abreast", "fedpart.kernels.convolution.sparse"
-_LANES = 16  # images abreast
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel covers: of more, products of matrices are as fast
 _SUMS = 30  # vectors of float32 that fit into registers
+_ORDER = torch.tensor(ORDER).argsort()
 
 
 def computes(kind: torch.dtype, channels: int, size: int) -> bool:
-    """Whether this processor's vectors, and numba, can compute in that type, with such a kernel."""
-    if size * channels > _NUMBERS or _INSTRUCTIONS.get(kind) not in _features():
+    """Whether this processor's vectors can compute in that type, with such a kernel."""
+    if size * channels > _NUMBERS or _INSTRUCTIONS.get(kind) not in features():
         return False
-    return any(layout.whole for layout in _layouts(kind, channels, size))
+    return _layout(kind, channels, size, whole=True) is not None
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """See :class:`.Pooled`; the result is rounded once.
+    """See :class:`.PooledConvolution`; the result is rounded once.
 
     What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches,
     and an infinite weight those at the border.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
-    idle = -n % _LANES
+    idle = -n % LANES
     if 2 * idle > n:  # more than a third of all lanes
         found = F.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=size // 2)
-        return pool(found.contiguous(memory_format=torch.channels_last))
-    kernels = load(_ABREAST)
-    many, pair = kernels.filters_at_once(filters), 4 // x.itemsize
+        found = found.contiguous(memory_format=torch.channels_last)
+        return Pooling.of(found).pool(found)
+    many, pair = abreast.filters_at_once(filters), 4 // x.itemsize
     begins = torch.arange(0, filters, many).clamp(max=filters - many)
     rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., begins[:, None] + torch.arange(many)]
     rows = rows.to(x.dtype).permute(2, 0, 3, 1)  # [blocks, size, many, size * channels]
@@ -54,7 +54,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     words = rows.view(len(begins), size, many, -1, pair).transpose(2, 3).contiguous().view(torch.int32)
     out = torch.empty(n, height // 2, width // 2, filters, dtype=x.dtype)
     where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
-    kernels.kernel(many, pair - 1)(
+    abreast.convolve_and_pool(many, pair - 1)(
         bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, words.squeeze(-1).numpy(),
         begins.numpy(), bias.float().contiguous().numpy(), bits_of(out).reshape(where.shape), where.numpy(),
     )  # fmt: skip
@@ -64,13 +64,13 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
     """The derivative in images of that ``shape``."""
     n, channels, height, width = shape
-    layouts = _layouts(gradient.dtype, channels, weight.shape[-1])
-    layout = min((layout for layout in layouts if layout.whole), key=lambda layout: layout.loads)
+    layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)
+    assert layout is not None
     out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
     rows = F.pad(weight.permute(2, 0, 3, 1), (0, 0, 0, 0, 0, 0, 0, -layout.size % layout.stacked))
     rows = rows.reshape(-1, layout.stacked, *rows.shape[1:]).permute(0, 2, 3, 1, 4).flatten(3)
     rows = layout.ordered(F.pad(rows, (0, layout.depth - rows.shape[-1])).to(gradient.dtype))
-    load(_KERNELS).gradient_of_images(*layout)(
+    sparse.gradient_of_images(*layout)(
         bits_of(gradient).reshape(where.shape), where.numpy(), height, width,
         bits_of(rows.contiguous()), bits_of(out).reshape(n * height, -1),
     )  # fmt: skip
@@ -84,10 +84,11 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
     """
     n, channels, height, width = x.shape
     filters, size = shape[0], shape[-1]
-    layout = min(_layouts(x.dtype, channels, size), key=lambda layout: layout.loads)
+    layout = _layout(x.dtype, channels, size)
+    assert layout is not None
     rows = torch.zeros(-(-size // layout.stacked), filters, layout.vectors * layout.lanes)
     bias = torch.zeros(filters)
-    load(_KERNELS).gradient_of_weights(*layout)(
+    sparse.gradient_of_weights(*layout)(
         bits_of(gradient).reshape(where.shape), where.numpy(),
         bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width,
         rows.numpy(), bias.numpy(),
@@ -98,7 +99,7 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
 
 
 class _Layout(NamedTuple):
-    """How kernels lay pixels out, and what they are compiled for: see ``sparse_kernels``."""
+    """How kernels lay pixels out, and what they are compiled for: see :mod:`.sparse`."""
 
     channels: int
     size: int
@@ -130,25 +131,28 @@ class _Layout(NamedTuple):
         """Numbers of whole vectors in the order of their sums, or sums in the order of the numbers."""
         if not self.halves:
             return rows
-        order = torch.tensor(load(_PRODUCTS).ORDER).argsort()
-        return rows.reshape(*rows.shape[:-1], -1, len(order))[..., order].flatten(-2)
+        return rows.reshape(*rows.shape[:-1], -1, len(_ORDER))[..., _ORDER].flatten(-2)
 
 
 @cache
-def _layouts(kind: torch.dtype, channels: int, size: int) -> list[_Layout]:
-    """Those whose sums fit into registers."""
+def _layout(kind: torch.dtype, channels: int, size: int, whole: bool = False) -> _Layout | None:
+    """Of those whose sums fit into registers the one that loads least; None if there is none.
+
+    Args:
+        kind, channels, size: of the convolution.
+        whole: of those only in which every pixel begins with a vector.
+    """
     halves = int(kind == torch.bfloat16)
-    lanes = 16 << halves
+    lanes = LANES << halves
     depths = ((stacked, stacked * channels) for stacked in range(1, size + 1))
-    layouts = [
+    layouts = (
         _Layout(channels, size, stacked, depth, halves)
         for stacked, close in depths
         for depth in (close, -(-close // lanes) * lanes)
-    ]
-    return [layout for layout in layouts if layout.vectors << halves <= _SUMS]
-
-
-@cache
-def _features() -> set[str]:
-    lanes = load(_VECTORS)
-    return set() if lanes is None else lanes.features()
+    )
+    fitting = [layout for layout in layouts if layout.vectors << halves <= _SUMS]
+    return min(
+        (layout for layout in fitting if layout.whole or not whole),
+        key=lambda layout: layout.loads,
+        default=None,
+    )

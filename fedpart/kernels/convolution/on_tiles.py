@@ -7,14 +7,12 @@ compute them; here they stay in the nearest caches.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.kernels.door import load
-from fedpart.layers.pooling import bits_of
+from fedpart.kernels.convolution import amx, tiles
+from fedpart.kernels.pooling import bits_of
 
 _COLUMNS = 32  # computed at a time
 _ROWS = 16  # of a tile, at most
@@ -22,12 +20,12 @@ _FEW = 32  # channels: with more, oneDNN keeps a core busy by itself
 
 
 def computes(kind: torch.dtype, channels: int, size: int) -> bool:
-    """Whether this processor's tiles and numba can compute in that type, with such a kernel."""
-    return kind == torch.bfloat16 and channels <= _FEW and size <= _ROWS and _tiles() is not None
+    """Whether this processor's tiles can compute in that type, with such a kernel."""
+    return kind == torch.bfloat16 and channels <= _FEW and size <= _ROWS and amx.available()
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """See :class:`.Pooled`; the result is rounded once.
+    """See :class:`.PooledConvolution`; the result is rounded once.
 
     What is not finite makes pixels beside it not a number, as far as 31 numbers to the left.
     """
@@ -39,9 +37,9 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     wide = torch.zeros(_in_tiles(filters))
     wide[:filters] = bias
     packed = _packed(weight.transpose(1, 2) if channels == 1 else weight)
-    _kernels().convolve_and_pool(
+    tiles.convolve_and_pool(
         bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, stacked, bits_of(packed),
-        wide.numpy(), _tiles().shapes(_pixels(width)), bits_of(out).reshape(where.shape), where.numpy(),
+        wide.numpy(), amx.shapes(_pixels(width)), bits_of(out).reshape(where.shape), where.numpy(),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2), where
 
@@ -51,9 +49,9 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
     n, channels, height, width = shape
     out = torch.empty(n, height, width, channels, dtype=torch.bfloat16)
     packed = _packed(weight.flip(2, 3).transpose(0, 1))
-    _kernels().gradient_of_images(
+    tiles.gradient_of_images(
         bits_of(gradient).reshape(where.shape), where.numpy(), height, width, bits_of(packed),
-        _tiles().shapes(_pixels(width)), bits_of(out).reshape(n * height, -1),
+        amx.shapes(_pixels(width)), bits_of(out).reshape(n * height, -1),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)
 
@@ -67,23 +65,13 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
     factors = size if channels == 1 else size * size * blocks
     weight = torch.zeros(factors + factors % 2, rows, _in_tiles(filters))
     bias = torch.zeros(_in_tiles(filters))
-    _kernels().gradient_of_weights(
+    tiles.gradient_of_weights(
         bits_of(gradient).reshape(where.shape), where.numpy(),
-        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, size, _tiles().shapes(rows),
+        bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, size, amx.shapes(rows),
         weight.numpy(), bias.numpy(),
     )  # fmt: skip
     found = weight[:factors, :, :filters].reshape(size, size, -1, filters)[:, :, :channels]
     return found.permute(3, 2, 0, 1), bias[:filters]
-
-
-def _tiles() -> Any:
-    """The module of instructions, if this machine has them."""
-    tiles = load("fedpart.kernels.convolution.amx")
-    return tiles if tiles is not None and tiles.available() else None
-
-
-def _kernels() -> Any:
-    return load("fedpart.kernels.convolution.tiles")
 
 
 def _packed(weight: Tensor) -> Tensor:

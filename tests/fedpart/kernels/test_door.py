@@ -1,0 +1,87 @@
+"""The door of the kernels: what it gives, where it gives nothing, and when machine code is made anew."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+import torch
+
+import fedpart
+from fedpart.kernels import (
+    compiling,
+    door,
+    look_up_kernel,
+    pooled_convolution_kernel,
+    pooling_kernel,
+    random_bits_kernel,
+)
+
+FOLDER = Path(fedpart.__file__).parent
+IMAGES = torch.zeros(16, 4, 4, 2).permute(0, 3, 1, 2)
+ASKED = {
+    "random bits": lambda: random_bits_kernel(),
+    "look up": lambda: look_up_kernel(torch.zeros(3)),
+    "pooling": lambda: pooling_kernel(IMAGES),
+    "pooled convolution": lambda: pooled_convolution_kernel(
+        torch.float32, IMAGES, torch.zeros(3, 2, 3, 3), torch.zeros(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("installed", [True, False])
+def test_there_is_none_where_numba_is_not_or_may_not_compile(asked, installed, monkeypatch):
+    """NUMBA_DISABLE_JIT says that nothing is compiled."""
+    monkeypatch.setattr(door, "compiles", compiling.compiles.__wrapped__)
+    assert (
+        asked() is not None or asked is ASKED["pooled convolution"]
+    )  # for which not every processor has one
+    if installed:
+        monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    else:
+        monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
+    assert asked() is None
+
+
+def test_there_is_none_for_other_types_and_devices():
+    assert pooling_kernel(IMAGES.double()) is None
+    assert look_up_kernel(torch.zeros(3, device="meta")) is None
+    assert pooling_kernel(IMAGES.to("meta")) is None
+
+
+def test_numba_is_imported_when_a_kernel_is_asked_for():
+    says = "print('numba' in sys.modules)"
+    asks = f"import sys, fedpart, fedpart.layers; {says}; fedpart.kernels.random_bits_kernel(); {says}"
+    told = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["False", "True"]
+
+
+def test_nobody_enters_but_by_the_door():
+    """And kernels import nothing of the library but each other."""
+    inside = FOLDER / "kernels"
+    entering = re.compile(
+        r"fedpart\.kernels\.\w|from fedpart\.kernels import .*\b(door|compiling|convolution)\b"
+    )
+    for file in FOLDER.rglob("*.py"):
+        if file.is_relative_to(inside):
+            imported = re.findall(r"^\s*(?:from|import) (fedpart\S*)", file.read_text(), re.MULTILINE)
+            assert all(name.startswith("fedpart.kernels") for name in imported), file
+        else:
+            assert not entering.search(file.read_text()), file
+
+
+def test_machine_code_is_made_anew_when_another_kernel_changes(tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(compiling, "_ROOM", tmp_path)
+    (tmp_path / "own_kernels.py").write_text("def kernel(out):\n    out[0] = 1\n")
+    for text in ("1", "2", "1"):
+        (tmp_path / "other_kernels.py").write_text(text)
+        compiling._version.cache_clear()
+        own = runpy.run_path(str(tmp_path / "own_kernels.py"))
+        names.append(compiling.jit(own["kernel"]).py_func.__qualname__)
+    compiling._version.cache_clear()
+    assert names[0] == names[2] != names[1]
