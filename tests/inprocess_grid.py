@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 
 from fedpart.flower.workarounds.objects import read_objects
-from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, empty_run, identify
+from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify
 
 LIMIT = 2**23  # bytes of a reply
 Tamper = Callable[[Message], Message | None]
@@ -78,7 +78,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Run:
-        return empty_run()
+        return Run.create_empty(RUN_ID)
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise AssertionError("deprecated")

@@ -15,7 +15,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid.http_grid import HttpGrid
 from inprocess_grid import InProcessGrid
 
-from fedpart.flower.workarounds.outside import empty_run, identify
+from fedpart.flower.workarounds.outside import RUN_ID, Run, identify
 
 
 class Link:
@@ -41,7 +41,7 @@ class Link:
         """Flower's own, connected to this."""
         grid = HttpGrid(token="token")
         grid._client = self
-        grid.set_run(empty_run())
+        grid.set_run(Run.create_empty(RUN_ID))
         return grid
 
     def store(self, content):

@@ -16,14 +16,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedpart.flower.workarounds.outside import (
-    ErrorCode,
-    Run,
-    claim_identity,
-    empty_run,
-    identify,
-    make_message,
-)
+from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.ray.actor import FIRST_NODE, Actor, error_reply, unpack
 from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
@@ -122,7 +115,7 @@ class RayGrid(Grid):
         gpu: bool = False,
     ) -> None:
         claim_identity()
-        self._run, self._clients = empty_run(), clients
+        self._run, self._clients = Run.create_empty(RUN_ID), clients
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             join(address, workers)

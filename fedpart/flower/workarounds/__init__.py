@@ -1,7 +1,7 @@
 """Workarounds: what reaches into Flower's private modules, each part with the fault of Flower 1.41 behind it.
 
-Every part names the tests, in ``tests/fedpart/flower/``, that fail once Flower has mended the fault, so
-that the part can be deleted. ``test_private_names.py`` there lists the private names that are used.
+Every part names the tests, in ``tests/fedpart/flower/workarounds/``, that fail once Flower has mended the
+fault, so that the part can be deleted. ``test_private_names.py`` there lists the private names in use.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def guarded(grid: Grid, limit: int) -> Grid:
     """
     if "flwr.superlink.grid.http_grid" not in sys.modules:  # it is in ServerApps; importing it takes seconds
         return grid
-    from fedpart.flower.workarounds.grid import guard
+    from flwr.superlink.grid.http_grid import HttpGrid
 
-    return guard(grid, limit)
+    from fedpart.flower.workarounds.grid import GuardedGrid
+
+    return GuardedGrid(grid, limit) if isinstance(grid, HttpGrid) else grid

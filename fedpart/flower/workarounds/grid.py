@@ -24,7 +24,6 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.serverapp import Grid
 from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
@@ -33,7 +32,7 @@ from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
-from fedpart.flower.workarounds.outside import make_message, redirect
+from fedpart.flower.workarounds.outside import make_message
 
 PULL_SECONDS = 3.0  # from one look for replies to the next
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
@@ -60,11 +59,6 @@ class _Calls:
     def PushObject(self, request: PushObjectRequest) -> PushObjectResponse:
         self._client.PushObject(request)
         return PushObjectResponse(stored=True)
-
-
-def guard(grid: Grid, limit: int) -> Grid:
-    """A :class:`GuardedGrid` in place of Flower's grid to a SuperLink; any other grid stays."""
-    return GuardedGrid(grid, limit) if isinstance(grid, HttpGrid) else grid
 
 
 class GuardedGrid(HttpGrid):
@@ -110,7 +104,7 @@ class GuardedGrid(HttpGrid):
                     if left > 0 and time.monotonic() < deadline:
                         lost[id] = _anew(message, left)
                         continue
-                redirect(reply, first.get(id, id))
+                reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
                 replies.append(reply)
             if lost:
                 waiting |= self._push(lost.values())

@@ -9,21 +9,11 @@ The test: ``test_faults.py::test_messages_need_an_identity_that_nobody_else_can_
 from __future__ import annotations
 
 from flwr.app import Message
-from flwr.app.message.message import make_message
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.supercore.run import Run
+from flwr.app.message.message import make_message as make_message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.common.constant import ErrorCode as ErrorCode
+from flwr.supercore.run import Run as Run
 from flwr.supercore.task_identity import TaskIdentity
-
-__all__ = [
-    "RUN_ID",
-    "ErrorCode",
-    "Run",
-    "claim_identity",
-    "empty_run",
-    "identify",
-    "make_message",
-    "redirect",
-]
 
 RUN_ID = 1
 
@@ -33,16 +23,6 @@ def claim_identity(run_id: int = RUN_ID) -> None:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SUPERLINK_NODE_ID
 
 
-def empty_run() -> Run:
-    """A run of which no more is known than its number."""
-    return Run.create_empty(RUN_ID)
-
-
 def identify(message: Message, id: str) -> None:
     """Give a message its id."""
     message.metadata.__dict__["_message_id"] = id
-
-
-def redirect(reply: Message, id: str) -> None:
-    """Let a reply answer the message of that id."""
-    reply.metadata.__dict__["_reply_to_message_id"] = id

@@ -19,6 +19,12 @@ from fedpart.engines import LocalEngine
 from simulations.flower.config import build_experiment
 
 OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"
+FLWR = """
+from flwr.cli import local_superlink
+from flwr.cli.app import app
+local_superlink.LOCAL_SUPERLINK_STARTUP_TIMEOUT = 300.0  # it is 15 s, too few where other tests run
+app()
+"""
 
 
 def free_port():
@@ -49,7 +55,7 @@ def flwr(tmp_path):
 
     def call(*arguments):
         return subprocess.run(
-            [tools / "flwr", *arguments],
+            [sys.executable, "-c", FLWR, *arguments],
             cwd=app,
             env=environment,
             capture_output=True,

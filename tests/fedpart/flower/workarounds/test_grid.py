@@ -194,7 +194,7 @@ def test_a_message_whose_reply_is_lost_is_sent_again():
 
 def test_flowers_own_grid_does_not_send_it_again(monkeypatch):
     """If it does, there is less to guard."""
-    monkeypatch.setattr("fedpart.flower.workarounds.grid.guard", lambda grid, limit: grid)
+    monkeypatch.setattr("fedpart.flower.strategy.guarded", lambda grid, limit: grid)
     losing = Losing(1)
     _, (report,) = run(1, losing.link(), LOSING)
     assert losing.seen == 1 and [skip["client"] for skip in report.skipped] == [VICTIM]
