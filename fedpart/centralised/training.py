@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
+from fedpart.centralised.given import given_batch
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
-from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.data.dataset import Dataset, Examples
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
 from fedpart.methods.views import Schedule
@@ -47,13 +46,6 @@ class Training(ModelState):
 
     Raises:
         ValueError: settings that do not fit the data (a chunk without examples) or the method.
-
-    Example: a loop of one's own, on batches that ``draw(dataset)`` makes, for a k of 2 or more:
-
-        seen, new = training.examples(1, k), training.examples(k, k)
-        training.parameter_step(k, draw(seen))
-        training.psi_step(k, draw(new))
-        print(training.log_marginal_likelihood(), training.evaluate(test))
     """
 
     def __init__(
@@ -72,8 +64,9 @@ class Training(ModelState):
             )
         task = self.method.prepare(task)
         proportions = self.method.proportions(settings.chunks)
-        data, self._bounds, self.shares = in_chunks(dataset, proportions, settings.seed)
-        self._data = data.to(settings.device, task.dtype)
+        chunks = in_chunks(dataset, proportions, settings.seed)
+        self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
+        self.shares = chunks.shares
         partition = self.method.partition(task, self.shares, settings)
         trained_on = self.shares if partition.chunks == len(self.shares) else (1.0,)
         super().__init__(
@@ -86,13 +79,12 @@ class Training(ModelState):
             weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
         )
         self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
-        examples = self._bounds[-1]
-        stages = self.method.stages(settings.iterations, examples, settings.batch_size)
+        stages = self.method.stages(settings.iterations, chunks.bounds[-1], settings.batch_size)
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
         self.schedule = Schedule(self.shares, settings.iterations, settings.psi_every, self.learns_psi)
         self.best: Best | None = None
         own = Training.log_marginal_likelihood if self.scores_chunks else None
-        self._evidence: Callable[[Training], float] | None = evidence or own
+        self._evidence = evidence or own
         if settings.keep_best and self._evidence is None:
             raise ValueError(
                 f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
@@ -109,11 +101,6 @@ class Training(ModelState):
         self.agreement = agreement(self.task, self.partition, shared, identity)
 
     @property
-    def iteration(self) -> int:
-        """Completed iterations."""
-        return self.completed
-
-    @property
     def total(self) -> int:
         """Iterations of all stages."""
         return self.stages[-1].end
@@ -121,7 +108,7 @@ class Training(ModelState):
     @property
     def chunks(self) -> tuple[Dataset, ...]:
         """D_1..D_C."""
-        return tuple(self.examples(k, k) for k in range(1, len(self._bounds)))
+        return tuple(self.examples(k, k) for k in range(1, 1 + len(self.shares)))
 
     @property
     def learns_psi(self) -> bool:
@@ -134,15 +121,8 @@ class Training(ModelState):
         return self.partition.chunks == len(self.shares) > 1
 
     def examples(self, first: int, last: int) -> Dataset:
-        """The examples of chunks ``first..last``, numbered from 1.
-
-        Raises:
-            ValueError: there are no such chunks.
-        """
-        if not 1 <= first <= last < len(self._bounds):
-            raise ValueError(f"Chunks are numbered 1 to {len(self._bounds) - 1}, got {first} to {last}.")
-        places = slice(self._bounds[first - 1], self._bounds[last])
-        return Dataset(self._data.inputs[places], self._data.targets[places])
+        """The examples of chunks ``first..last``; see :meth:`.Chunks.examples`."""
+        return self._chunks.examples(first, last)
 
     def step(self) -> float:
         """One iteration, as the method has it; the loss of its parameter step in nats.
@@ -156,11 +136,8 @@ class Training(ModelState):
         for step in self.method.steps(self.schedule, iteration, rng):
             psi_only = step.job.partition is None
             size = self.settings.psi_batch_size if psi_only else None
-            low, high = self._bounds[step.first - 1], self._bounds[step.last]
-            drawn = torch.from_numpy(rng.integers(low, high, size or self.settings.batch_size))
-            drawn = drawn.to(self._data.targets.device)
-            batch = Batch(self._data.inputs[drawn], self._data.targets[drawn])
-            found = self._run(step, batch, iteration)
+            drawn = self._chunks.draw(step.first, step.last, size or self.settings.batch_size, rng)
+            found = self._run(step, Batch(*drawn), iteration)
             loss = loss if psi_only else found
         self.completed = iteration
         self._losses[0] += loss
@@ -171,7 +148,7 @@ class Training(ModelState):
         """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
 
         Args:
-            k: 1..C; the batch must come from chunks 1..k.
+            k: 1..C; the batch must come from chunks 1..k (one of :meth:`psi_step` from chunk k).
             batch: of any size, on any device.
 
         Returns:
@@ -184,23 +161,16 @@ class Training(ModelState):
         if not 1 <= k <= self.partition.chunks:
             raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
         self._index = 0
-        step = Step(Job(subnetwork=k, partition=k), 1, k)
-        loss = self._run(step, self._batch(batch), self.completed + 1)
+        own = given_batch(batch, self.w.device)
+        loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), own, self.completed + 1)
         self.completed += 1
         return loss
 
     def psi_step(self, k: int, batch: Batch | Examples) -> float:
-        """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), for a loop of one's own.
-
-        Args:
-            k: 2..C; the batch must come from chunk k.
-            batch: of any size, on any device.
-
-        Returns:
-            The mean negative log-likelihood of the batch before the step, nats.
+        """A step of psi along -log p(batch | w_s^(k-1), psi) (Eq. 4), as :meth:`parameter_step`.
 
         Raises:
-            ValueError: there is no chunk k that psi can be trained on, no psi to train, or no example.
+            ValueError: there is no chunk k, 2..C, that psi can be trained on, no psi to train, or no example.
             TrainingError: see :meth:`step`.
         """
         if not self.learns_psi:
@@ -213,7 +183,9 @@ class Training(ModelState):
         if not 2 <= k <= len(self.shares):
             raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
-        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._batch(batch), self.completed)
+        return self._run(
+            Step(Job(subnetwork=unseen, psi=True), k, k), given_batch(batch, self.w.device), self.completed
+        )
 
     def log_marginal_likelihood(self) -> float:
         """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
@@ -225,8 +197,9 @@ class Training(ModelState):
             raise ValueError("L_ML needs partitions trained on two chunks or more; there is one network.")
         total = 0.0
         for k in range(2, len(self.shares) + 1):
-            scores = self.evaluate(self.examples(k, k), k - 1, dropout=True, purpose=f"L_ML {k}")
-            total -= scores["nll"] * (self._bounds[k] - self._bounds[k - 1])
+            unseen = self.examples(k, k)
+            scores = self.evaluate(unseen, k - 1, dropout=True, purpose=f"L_ML {k}")
+            total -= scores["nll"] * len(unseen)
         return total
 
     def run(
@@ -248,12 +221,10 @@ class Training(ModelState):
         """
         if every < 1:
             raise ValueError(f"Reports are at least one iteration apart, got {every}.")
-        ends = {end: name for name, end in self.stages}
-        start = time.perf_counter()
+        ends, start = {end: name for name, end in self.stages}, time.perf_counter()
         while self.completed < self.total:
             self.step()
-            now = self.completed
-            if now % every == 0 or now in ends:
+            if (now := self.completed) % every == 0 or now in ends:
                 report = self._report(ends.get(now))
                 report.seconds = time.perf_counter() - start
                 on_report(report)
@@ -293,22 +264,9 @@ class Training(ModelState):
             stage=stage,
         )
 
-    def _batch(self, given: Batch | Examples) -> Batch:
-        """A batch of the user's, where the model is."""
-        if isinstance(given, Batch):
-            batch = given
-        else:
-            dataset = as_dataset(given)
-            batch = Batch(dataset.inputs, dataset.targets)
-        if len(batch.inputs) == 0:
-            raise ValueError("The batch is empty; a step needs at least one example.")
-        weights = None if batch.weights is None else batch.weights.to(self.w.device)
-        return Batch(batch.inputs.to(self.w.device), batch.targets.to(self.w.device), weights)
-
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:
-        job = step.job
-        space = self.partition.space_of(job.subnetwork)
-        point = Point(space, self.partition.subnetwork(self.w, job.subnetwork))
+        job, k = step.job, step.job.subnetwork
+        point = Point(self.partition.space_of(k), self.partition.subnetwork(self.w, k))
         key = NoiseKey(self.seed, "training", (iteration, self._index))
         noise = Noise(key, self.w.device, self.task.dtype)
         self._index += 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.parameters.proportions import largest_remainders
@@ -19,10 +21,40 @@ def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:
     return None
 
 
-def in_chunks(
-    dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int
-) -> tuple[Dataset, list[int], tuple[float, ...]]:
-    """The examples in the order of their chunks, the C + 1 bounds of these, and their shares u_1..u_C.
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Examples in the order of their chunks, numbered 1..C.
+
+    Attributes:
+        data: all of them.
+        bounds: C + 1 offsets; chunk k is ``data[bounds[k-1]:bounds[k]]``.
+        shares: u_1..u_C.
+    """
+
+    data: Dataset
+    bounds: list[int]
+    shares: tuple[float, ...]
+
+    def examples(self, first: int, last: int) -> Dataset:
+        """The examples of chunks ``first..last``.
+
+        Raises:
+            ValueError: there are no such chunks.
+        """
+        if not 1 <= first <= last < len(self.bounds):
+            raise ValueError(f"Chunks are numbered 1 to {len(self.bounds) - 1}, got {first} to {last}.")
+        places = slice(self.bounds[first - 1], self.bounds[last])
+        return Dataset(self.data.inputs[places], self.data.targets[places])
+
+    def draw(self, first: int, last: int, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of ``count`` examples of chunks ``first..last``, with replacement (I.1)."""
+        drawn = torch.from_numpy(rng.integers(self.bounds[first - 1], self.bounds[last], count))
+        drawn = drawn.to(self.data.targets.device)
+        return self.data.inputs[drawn], self.data.targets[drawn]
+
+
+def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int) -> Chunks:
+    """The examples in the order of their chunks.
 
     Args:
         dataset: n examples, divided at random by ``shares``; or the chunks themselves, whose sizes decide. A
@@ -58,4 +90,4 @@ def in_chunks(
             f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples; give "
             f"more data, fewer chunks, or a larger proportion."
         )
-    return whole, [0, *np.cumsum(counts).tolist()], shares
+    return Chunks(whole, [0, *np.cumsum(counts).tolist()], shares)

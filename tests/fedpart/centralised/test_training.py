@@ -41,7 +41,7 @@ def training(task=None, data=None, **changes):
 
 
 def run(state):
-    while state.iteration < state.total:
+    while state.completed < state.total:
         state.step()
     return state
 
@@ -421,7 +421,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, options, tmp_p
     assert whole.total == 12
     for _ in range(7):
         part.step()
-        if part.iteration in (4, *(stage.end for stage in part.stages)):
+        if part.completed in (4, *(stage.end for stage in part.stages)):
             part._report(None)
     part.save(tmp_path / "x.pt")
     again, rest = fresh(12), []
@@ -484,7 +484,7 @@ def test_a_loop_of_ones_own_calls_the_steps():
         rows = torch.from_numpy(rng.integers(bounds[second.last - 1], bounds[second.last], 6))
         other.psi_step(second.last, Batch(whole.inputs[rows], whole.targets[rows]))
         state.step()
-    assert torch.equal(state.w, other.w) and torch.equal(state.psi, other.psi) and other.iteration == 5
+    assert torch.equal(state.w, other.w) and torch.equal(state.psi, other.psi) and other.completed == 5
 
 
 def test_retraining_starts_from_the_psi_that_was_found():
@@ -631,11 +631,11 @@ def test_reports_are_an_iteration_apart():
 )
 def test_steps_of_partitions_that_are_not_there(step, says):
     state = training()
-    before = (state.w.clone(), state.psi.clone(), state.iteration)
+    before = (state.w.clone(), state.psi.clone(), state.completed)
     with pytest.raises(ValueError, match=says):
         step(state, Batch(state.chunks[0].inputs, state.chunks[0].targets))
     assert torch.equal(before[0], state.w) and torch.equal(before[1], state.psi)
-    assert before[2] == state.iteration
+    assert before[2] == state.completed
 
 
 @pytest.mark.parametrize(
@@ -677,7 +677,7 @@ def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     unsafe = training(task, shard(40), method_options={"safe": False, "weight": 1.0}, **options)
     with pytest.raises(TrainingError, match=r"has diverged.*the safe one \(safe: true\)"):
         run(unsafe)
-    assert unsafe.iteration < 400
+    assert unsafe.completed < 400
     safe = run(training(task, shard(40), method_options={"safe": True, "weight": 1.0}, **options))
     assert safe.task.widths(safe.psi).max() < 25  # half of what counts as diverged
 
