@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from simulations.running.run import run_experiment
 
 from fedpart.training.files import kept
 from simulations.building.experiment import build
 from simulations.config.load import ExperimentConfig
 from simulations.folders.run_directory import CHECKPOINT, CONFIG, STATE, read_metrics
+from simulations.running.run import run_experiment
 
 EXPERIMENT: dict[str, Any] = {
     "data": "digits",

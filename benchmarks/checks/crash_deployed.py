@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.checks.crash_case import Case
-from fedpart.flower.workarounds.executor import children
 from fedpart.flower.workarounds.control import SubmittedRun
+from fedpart.flower.workarounds.executor import children
 from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CONFIG, read_metrics

@@ -3,7 +3,7 @@
 For C = 2, 3, 4 the data and the parameters are each given mostly to the first chunk (8 : 1 : ...), evenly, or
 mostly to the last. Finished runs are not run again.
 
-    python benchmarks/costs/sensitivity.py --out runs/sensitivity --figure docs/sensitivity.png
+    python benchmarks/costs/sensitivity.py --out runs/sensitivity --figure docs/images/sensitivity.png
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> s
         return "pfl has no partitioned training."
     if program.baseline == "pfl" and pfl_python is None:
         return (
-            "pfl needs an environment of its own; make it as docs/benchmarks.md says, and name its Python "
-            "with --pfl-python."
+            "pfl needs an environment of its own; make it as docs/guides/benchmarks.md says, and name its "
+            "Python with --pfl-python."
         )
     return None
 
@@ -89,5 +89,5 @@ def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python:
     asked = [" or ".join(engines), " or ".join(workload.name for workload in workloads)]
     raise ConfigError(
         f"There is nothing to time of {' on '.join(asked)}: {', '.join(particular)}, and every other engine "
-        "every workload; see docs/benchmarks.md."
+        "every workload; see docs/guides/benchmarks.md."
     )

@@ -42,7 +42,7 @@ def diagonal_laplace(
     """Laplace's approximation of the log marginal likelihood at the network's weights (Immer et al. 2021).
 
     With weights theta, the prior N(0, 1/p) on each of them and h the diagonal of the generalised Gauss-Newton
-    matrix of the summed negative log-likelihood,
+    matrix of the summed negative log-likelihood::
 
         log p(D) = log p(D | theta) - p/2 |theta|^2 - 1/2 sum_i log((h_i + p) / p).
 
@@ -51,10 +51,11 @@ def diagonal_laplace(
     layers of any kind (its BackPACK backend has no GELU). Its conventions: the sum over examples and not
     their mean, the likelihood's temperature 1, and no terms in 2 pi (prior and posterior cancel).
 
-    The prior that a weight decay stands for: minimising the *mean* loss of N examples plus decay/2 |theta|^2
-    (decay added to the gradient, as SGD and Adam do) finds the mode under ``prior_precision = decay * N``:
-    0.0003 on 1,000 examples is 0.3. Decoupled decay (AdamW) has no such prior. ``"optimised"`` takes the p
-    that maximises the log marginal likelihood at these weights, which is unique, without training again.
+    The prior that a weight decay stands for: minimising the *mean* loss of N examples plus
+    ``decay/2 |theta|^2`` (decay added to the gradient, as SGD and Adam do) finds the mode under
+    ``prior_precision = decay * N``: 0.0003 on 1,000 examples is 0.3. Decoupled decay (AdamW) has no such
+    prior. ``"optimised"`` takes the p that maximises the log marginal likelihood at these weights, which is
+    unique, without training again.
 
     The module's own tensors, mode and device stay as they are; a copy is evaluated in double precision and in
     ``eval()``. Parameters that a ``HyperModule`` declares as hyperparameters, and those that require no
@@ -160,7 +161,7 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
 
     Args:
         curvature: h ``[P]``, 0 or more.
-        square_norm: |theta|^2.
+        square_norm: ``|theta|^2``.
 
     Raises:
         ValueError: all weights are 0 or nothing depends on them, so that there is no maximum.

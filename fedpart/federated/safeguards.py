@@ -54,7 +54,7 @@ class ClipSettings(Settings):
 @documented
 @dataclass(frozen=True)
 class PrivacySettings(Settings):
-    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/privacy.md``."""
+    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/guides/privacy.md``."""
 
     noise_multiplier: float = setting(
         description="z, the noise's standard deviation over the sensitivity of all that a client uploads",

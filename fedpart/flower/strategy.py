@@ -41,9 +41,9 @@ class FedPart(Strategy):
         on_round: called with the report of every round; bytes are those of the serialised messages.
         late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
 
-    Raises (from :meth:`run` and :meth:`start`):
-        ClientError: a client failed, did not answer in time or sent an update that was refused, and the
-            settings say ``on_client_error: fail``; with ``skip`` the report lists it.
+    Raises:
+        ClientError: while it runs, a client failed, did not answer in time or sent an update that was
+            refused, and the settings say ``on_client_error: fail``; with ``skip`` the report lists it.
         NodesError: too few nodes, or nodes that do not belong to the run.
     """
 

@@ -24,9 +24,9 @@ _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothin
 class Augerino(Method):
     """One partition; the training loss minus ``weight * ||widths||_2`` trains w and the transforms' psi.
 
-    Federated, the server averages the clients' psi gradients and steps Adam (open point 4). Centralised,
-    every iteration steps both on one batch. Other hyperparameters, such as dropout rates, stay at their
-    initial values.
+    Federated, the server averages the clients' psi gradients and steps Adam; the paper does not say how.
+    Centralised, every iteration steps both on one batch. Other hyperparameters, such as dropout rates, stay
+    at their initial values.
 
     Args:
         weight: lambda of the regulariser (0.01 in the published code).

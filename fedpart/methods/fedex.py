@@ -72,8 +72,8 @@ class FedEx(Plain):
         held_out: share of each client's examples that it never trains on; rounded up, but never all of them.
         score: ``error``: share of wrong classes; ``loss``: mean negative log-likelihood, nats.
         difference: score by the change of that in local training, instead of its value afterwards.
-        schedule: scale of the step: ``aggressive``: the largest |g_a|; ``adaptive``: the root of the sum of
-            its squares over rounds; ``auto``: the root of the number of rounds; ``constant``: 1.
+        schedule: scale of the step: ``aggressive``: the largest absolute g_a; ``adaptive``: the root of the
+            sum of its squares over rounds; ``auto``: the root of the number of rounds; ``constant``: 1.
         discount: weight of a round's mean score in the baseline, relative to that of the round after it; 0:
             the last round alone, 1: the mean of all.
         cutoff: once theta's entropy, in nats, is below it, every client takes the likeliest rate.

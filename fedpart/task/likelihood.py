@@ -67,7 +67,7 @@ def resolve_likelihood(likelihood: str | Likelihood, average: str) -> tuple[str,
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:
-    """Average network outputs over the S augmentation samples (open point 3 of the method).
+    """Average network outputs over the S augmentation samples; the paper does not say of what.
 
     Args:
         outputs: ``[B, S, K...]``.

@@ -68,8 +68,8 @@ class Config(section_of(RunSettings)):
 
     data: named(DATASETS) = entry(
         "digits",
-        "digits (embedded), mnist, cifar10, image_folder, torchvision, ... (docs/data.md), or "
-        "package.module:callable -> fedpart.data.Splits",
+        "digits (embedded), mnist, cifar10, image_folder, torchvision, ... "
+        "(docs/guides/data.md), or package.module:callable -> fedpart.data.Splits",
     )
     data_options: dict[str, Any] = entry({}, "keyword arguments of the data set's loader, e.g. {size: 32}")
     data_dir: str | None = entry(

@@ -173,7 +173,8 @@ def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     asked = ("bench", "--workload", "tiny", "--engine", "pfl", "--json", "rows")
     result = fedpart(*asked, "--pfl-python", sys.executable)
     refused(result, "Nothing was timed: none of these engines is available here.")
-    advice = "cannot run it (No module named 'pfl'); make pfl's environment as docs/benchmarks.md says."
+    advice = "make pfl's environment as docs/guides/benchmarks.md says."
+    advice = f"cannot run it (No module named 'pfl'); {advice}"
     assert f"tiny without pfl: {sys.executable} {advice}" in result.stdout
     assert Path("rows").read_text() == "earlier rows\n"
 

@@ -26,8 +26,8 @@ def main() -> None:
             from benchmarks.rounds.workloads import Workload
         except ImportError as error:
             raise Unavailable(
-                f"{sys.executable} cannot run it ({error}); make pfl's environment as docs/benchmarks.md "
-                "says."
+                f"{sys.executable} cannot run it ({error}); make pfl's environment as "
+                "docs/guides/benchmarks.md says."
             ) from error
         torch.set_num_threads(1)
         ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))

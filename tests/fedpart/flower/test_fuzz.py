@@ -1,4 +1,4 @@
-"""Ten thousand malformed uploads among a thousand valid ones: Done-when 5 of the deployment."""
+"""Ten thousand malformed uploads among a thousand valid ones."""
 
 import collections
 import copy

@@ -1,4 +1,4 @@
-"""docs/data.md: a partitioner of flwr-datasets as a recipe, as it stands there, on a stand-in for it."""
+"""guides/data.md: a partitioner of flwr-datasets as a recipe, as it stands there, on a stand-in for it."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from simulations.cli.main import app
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_summary
 
-TEXT = (ROOT / "docs" / "data.md").read_text()
+TEXT = (ROOT / "docs" / "guides" / "data.md").read_text()
 
 
 class Dataset:
@@ -68,7 +68,7 @@ class PathologicalPartitioner:
 @pytest.fixture
 def setting(tmp_path, monkeypatch):
     """What the page says to write into the configuration, beside the module that it shows."""
-    (code,) = re.findall(r"```python\n# my_partitions\.py\n(.*?)```", TEXT, re.DOTALL)
+    (code,) = re.findall(r"```python[^\n]*\n# my_partitions\.py\n(.*?)```", TEXT, re.DOTALL)
     (setting,) = re.findall(r"`(split: \{recipe: \"my_partitions.*?\})`", TEXT)
     (tmp_path / "my_partitions.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)

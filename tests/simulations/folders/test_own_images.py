@@ -1,4 +1,4 @@
-"""docs/data.md: a user's own images, from the folder to the results, with the file that it shows."""
+"""guides/data.md: a user's own images, from the folder to the results, with the file that it shows."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from simulations.cli.main import app
 from simulations.folders.run_directory import read_summary
 
-TEXT = (ROOT / "docs" / "data.md").read_text()
+TEXT = (ROOT / "docs" / "guides" / "data.md").read_text()
 YAML = re.findall(r"```yaml\n# pictures\.yaml\n(.*?)```", TEXT, re.DOTALL)
 SMALL = ["rounds=2", "samples=2", "clients=4", "cohort=2", "model_options={width: 8, groups: 4}"]
 

@@ -152,10 +152,9 @@ def test_the_learned_augmentation_is_drawn(compared):
     assert base64.b64decode(images[0].partition(",")[2])[:4] == b"\x89PNG"
 
 
-def test_the_readme_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
-    block = re.search(
-        r"### A comparison and its report.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S
-    )
+def test_the_guide_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "guides" / "reports.md").read_text()
+    block = re.search(r"## A comparison and its report.*?```sh[^\n]*\n(.*?)```", text, re.S)
     install, compare, report = block.group(1).strip().splitlines()
     assert "pip install" in install
     monkeypatch.chdir(tmp_path)
@@ -174,7 +173,7 @@ def test_the_readme_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
         done = CliRunner().invoke(app, [*arguments, *more])
         assert done.exit_code == 0, done.output
     assert Page(tmp_path / "runs" / "compare-quickstart" / "report.html").headings == SECTIONS
-    assert "`runs/compare-quickstart/report.html`" in (ROOT / "README.md").read_text()
+    assert "`runs/compare-quickstart/report.html`" in text
 
 
 def fake(

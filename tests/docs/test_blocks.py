@@ -1,0 +1,152 @@
+"""Every block and command of the documentation is run, or says what it needs."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+from command_line import app, fedpart
+from documents import DOCS, Block, blocks, run_python
+from places import CONFIGS, ROOT
+
+import simulations.cli.deployment  # noqa: F401  its commands are added
+from simulations.config.load import ExperimentConfig
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
+PAGES += sorted((DOCS / "guides").glob("*.md"))
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+NEEDS = {  # what a test cannot have
+    "needs-docker",
+    "needs-cluster",  # a Ray cluster of several machines
+    "needs-network",  # packages from an index
+    "needs-federation",  # processes of Flower that meet for minutes; `fedpart up` starts the same, in a test
+}
+INSTALL = "[ -x .uv/bin/uv ] || "
+COMMANDS = typer.main.get_command(app).commands
+# What makes a documented run take a second: the same command, with so few rounds and examples.
+TINY = "data=digits model=digits_cnn rounds=1 training_points=80 validation_points=20 test_points=20"
+TINY += " clients=6 cohort=2 samples=1 published=null"
+SETS = [part for setting in TINY.split() for part in ("--set", setting)]
+FEWER = {
+    "run": [*SETS, "--engine", "local"],
+    "compare": [*SETS, "--engine", "local", "--seeds", "1", "--jobs", "1"],
+    "report": [],
+}
+
+
+def identity(block: Block) -> str:
+    return f"{block.page}:{block.line}"
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=identity)
+def test_a_block_is_of_a_kind_that_is_run_or_says_what_it_needs(block):
+    assert block.language in {"python", "yaml", "sh", "text", "{toctree}"}
+    if block.mark.startswith("run-by="):
+        test = (ROOT / block.mark.removeprefix("run-by=")).read_text()
+        words = shlex.split(block.text, comments=True) if block.language == "sh" else []
+        commands = {words[i + 1] for i, word in enumerate(words) if word in ("fedpart", "flwr")}
+        reads_the_page = f'"{Path(block.page).name}"' in test
+        assert reads_the_page or (commands and all(f'"{command}"' in test for command in commands))
+    else:
+        assert not block.mark or block.mark in NEEDS
+
+
+# test_tutorial.py and test_contributing.py run the Python of theirs, and look at what it does.
+@pytest.mark.parametrize("page", [PAGES[0], *PAGES[4:]], ids=lambda page: page.name)
+def test_python_runs(page, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run_python(page, tmp_path)
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=identity)
+def test_yaml_is_a_configuration(block, tmp_path, monkeypatch):
+    for other in BLOCKS:
+        if other.page == block.page and other.language == "python" and other.file:
+            (tmp_path / other.file).write_text(other.text)
+            monkeypatch.delitem(sys.modules, Path(other.file).stem, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ExperimentConfig.from_dict(yaml.safe_load(block.text), identity(block))
+
+
+def test_the_readme_begins_with_the_commands_that_ci_runs():
+    run, tests = (block.text.strip() for block in of("sh")[:2])
+    assert run.startswith(INSTALL)
+    assert run.endswith(".uv/bin/uv run fedpart run simulations/configs/quickstart.yaml")
+    assert tests.startswith(INSTALL) and tests.endswith(".uv/bin/uv run pytest")
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    (tmp_path / "simulations").symlink_to(ROOT / "simulations")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("block", [block for block in of("sh")[2:] if not block.mark], ids=identity)
+def test_commands_run(block, checkout):
+    for line in block.text.strip().splitlines():
+        if line.startswith(INSTALL):
+            continue
+        words = shlex.split(line.removeprefix(".uv/bin/uv run "), comments=True)
+        if words[1] == "report":
+            words[2] = "runs/table"
+            if not Path("runs/table").exists():
+                run(
+                    [
+                        "fedpart",
+                        "compare",
+                        "quickstart.yaml",
+                        "--methods",
+                        "fedavg",
+                        "--engine",
+                        "local",
+                        "--out",
+                        "runs/table",
+                    ]
+                )
+        run(words)
+
+
+def run(words):
+    program, command, *rest = words
+    assert program == "fedpart"
+    for name in ("quickstart.yaml", "A.yaml", "B.yaml"):
+        if name in rest:
+            Path(name).write_text((CONFIGS / "quickstart.yaml").read_text())
+    done = fedpart(command, *rest, *FEWER[command])
+    assert done.exit_code == 0, done.output
+
+
+PROSE = [*PAGES, DOCS / "architecture.md"]
+INLINE = [(page.name, text) for page in PROSE for text in re.findall(r"`([^`\n]+)`", page.read_text())]
+
+
+@pytest.mark.parametrize("page, text", [pair for pair in INLINE if pair[1].startswith("fedpart ")], ids=str)
+def test_a_command_in_a_sentence_exists(page, text):
+    _, name, *rest = shlex.split(text)
+    assert name in COMMANDS
+    known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known
+
+
+def test_files_that_are_named_exist():
+    rooms = r"(?:fedpart|simulations|benchmarks|tests|server|client|docs)/[\w./*-]*[\w*/]"
+    for page, text in INLINE:
+        for path in re.findall(rf"(?<![\w/.]){rooms}", text):
+            assert list(ROOT.glob(path)), f"{page} names {path}"
+
+
+LINKING = [*PAGES[:2], *(page for page in sorted(DOCS.rglob("*.md")) if "generated" not in page.parts)]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
