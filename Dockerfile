@@ -16,8 +16,6 @@ RUN python -c "import tomllib; file = tomllib.load(open('pyproject.toml', 'rb'))
  && pip install --no-cache-dir ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r /requirements -c /constraints
 COPY README.md LICENSE ./
 COPY fedpart fedpart
-COPY server server
-COPY client client
 COPY simulations simulations
 RUN pip install --no-cache-dir --no-deps .
 

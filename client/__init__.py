@@ -1,1 +1,1 @@
-"""The ready-made ClientApp, for `flwr run`; its factory is in fedpart.flower."""
+"""The ready-made ClientApp, for `flwr run` in a checkout; its factory is in fedpart.flower."""

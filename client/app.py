@@ -1,4 +1,4 @@
-"""The Flower ClientApp that pyproject.toml names."""
+"""The ClientApp that pyproject.toml names; without this checkout, name simulations.flower.client:app."""
 
 from simulations.flower.client import app
 

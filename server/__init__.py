@@ -1,1 +1,1 @@
-"""The ready-made ServerApp, for `flwr run`; the strategy is in fedpart.flower."""
+"""The ready-made ServerApp, for `flwr run` in a checkout; the strategy is in fedpart.flower."""

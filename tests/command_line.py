@@ -4,7 +4,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 
 
 def fedpart(*arguments: str | Path) -> Result:

@@ -9,17 +9,15 @@ from uuid import uuid4
 
 from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
-from flwr.supercore.run import Run
 
 from fedpart.flower.workarounds.objects import read_objects
-from simulations.ray.grid import RUN_ID, claim_identity
+from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify
 
 LIMIT = 2**23  # bytes of a reply
 Tamper = Callable[[Message], Message | None]
@@ -92,12 +90,12 @@ class InProcessGrid(Grid):
         assert isinstance(messages, list), "a deployment iterates twice"
         ids = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = uid = str(uuid4())
+            identify(message, uid := str(uuid4()))
             self.sent.append(message)
             ids.append(uid)
             data = message_to_proto(message).SerializeToString()
             reply = self._answer(message_from_proto(ProtoMessage.FromString(data)))
-            reply.metadata.__dict__["_message_id"] = str(uuid4())
+            identify(reply, str(uuid4()))
             if message.metadata.message_type == "train":
                 self.bytes_down += len(data)
                 tampered = self.tamper(reply) if self.tamper else reply
@@ -107,7 +105,7 @@ class InProcessGrid(Grid):
             if message.metadata.message_type == "train":
                 self.bytes_up += len(message_to_proto(reply).SerializeToString())
             received = read_objects(*travelled(reply), LIMIT)
-            received.metadata.__dict__["_message_id"] = reply.metadata.message_id
+            identify(received, reply.metadata.message_id)
             self._replies[uid] = received
         return ids
 

@@ -12,9 +12,10 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
-from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
-from inprocess_grid import RUN_ID, InProcessGrid
+from inprocess_grid import InProcessGrid
+
+from fedpart.flower.workarounds.outside import RUN_ID, Run, identify
 
 
 class Link:
@@ -73,7 +74,7 @@ class Link:
     def answer(self, tree):
         contents = {node.object_id: self.objects[node.object_id] for node in iterate_object_tree(tree)}
         instruction = inflate_object_from_contents(tree.object_id, contents)
-        instruction.metadata.__dict__["_message_id"] = tree.object_id
+        identify(instruction, tree.object_id)
         reply = self.nodes._answer(instruction)
         root = reply
         if self.tamper is not None and reply.metadata.message_type == "train":

@@ -12,25 +12,24 @@ Others that live for a part of it, such as deployed ClientApps, are not looked a
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
+import psutil
 
-from benchmarks.checks.aggregation_memory import QUIET, processes
+from benchmarks.checks.aggregation_memory import QUIET
+from benchmarks.memory import occupied
+from benchmarks.script import child, parser, start, tell, tell_versions
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.up import Federation, watch
+from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
 from simulations.running.run import run_experiment
@@ -74,10 +73,10 @@ class Sampler(Progress):
     def completed(self, count: int) -> None:
         if count % self.every == 0:
             gc.collect()
-            sizes = processes(os.getpid())
+            sizes = occupied(os.getpid())
             self._names = {pid: self._names.get(pid) or _name(pid) for pid in sizes}
-            sizes = {self._names[pid]: round(size, 2) for pid, size in sorted(sizes.items())}
-            print(json.dumps({"round": count, "mb": sizes}), flush=True)
+            sizes = {self._names[pid]: round(size / 2**20, 2) for pid, size in sorted(sizes.items())}
+            tell({"round": count, "mb": sizes})
 
     def follow(self, out: Path, over: threading.Event) -> None:
         """Look at the run that other processes make in ``out``, until it is over."""
@@ -89,25 +88,23 @@ class Sampler(Progress):
 
 
 def _name(pid: int) -> str:
-    try:
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return str(pid)
-    words = line.replace(b"\0", b" ").decode(errors="replace").split()
+    words: list[str] = []
+    with suppress(psutil.Error):  # it has ended
+        words = " ".join(psutil.Process(pid).cmdline()).split()
     names = [Path(word).name for word in words if not word.startswith("-")]
     return f"{pid} {' '.join(names[:2])[:60]}".strip()
 
 
-def run(engine: str, rounds: int, every: int) -> None:
+def run(engine: str, rounds: str, every: str) -> None:
     """In a process of its own."""
-    sampler = Sampler(every)
+    sampler = Sampler(int(every))
     with tempfile.TemporaryDirectory() as folder:
         if engine == "deployed":
-            run_deployed(Path(folder), rounds, sampler)
+            run_deployed(Path(folder), int(rounds), sampler)
             return
         workers = {"local": None, "workers": 2, "ray": 2}[engine]
         kind = "ray" if engine == "ray" else "local"
-        config = {**EXPERIMENT, "rounds": rounds, "engine": kind, "workers": workers}
+        config = {**EXPERIMENT, "rounds": int(rounds), "engine": kind, "workers": workers}
         run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=sampler)
 
 
@@ -116,7 +113,7 @@ def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
     config = {**EXPERIMENT, "rounds": rounds, "clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
     over, out = threading.Event(), folder / "run"
     thread = threading.Thread(target=sampler.follow, args=(out, over))
-    with Federation(NODES, folder / "private", folder / "logs") as federation:
+    with Deployment(NODES, folder / "private", folder / "logs") as federation:
         start = deployed_run_config(ExperimentConfig.from_dict(config), out, False)
         thread.start()
         try:
@@ -130,21 +127,15 @@ def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
 
 def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
     """Print the rows of one engine; whether no process has grown, and none is missing."""
-    command = [sys.executable, __file__, "--child", engine, str(rounds), str(every)]
     samples = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            if not line.startswith('{"round"'):
-                continue
-            row = json.loads(line)
-            samples.append(row)
-            print(json.dumps({"engine": engine, **row}), flush=True)
-    if child.returncode:
-        raise SystemExit(f"The run of {engine} has failed.")
+    with child(__file__, engine, rounds, every, **QUIET) as process:
+        for line in process.stdout or ():
+            if line.startswith('{"round"'):
+                samples.append(json.loads(line))
+                tell({"engine": engine, **samples[-1]})
     found = judged(engine, [row for row in samples if row["round"] >= warmup])
     for summary in found:
-        print(json.dumps({"engine": engine, **summary}), flush=True)
+        tell({"engine": engine, **summary})
     return all(summary["flat"] for summary in found)
 
 
@@ -166,22 +157,19 @@ def judged(engine: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked = parser(__doc__)
     engines = ("local", "workers", "ray", "deployed")
-    parser.add_argument("--engines", nargs="+", choices=engines, default=["local", "ray"])
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--every", type=int, default=100, help="rounds between samples")
-    parser.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")
-    given = parser.parse_args()
+    asked.add_argument("--engines", nargs="+", choices=engines, default=["local", "ray"])
+    asked.add_argument("--rounds", type=int, default=1000)
+    asked.add_argument("--every", type=int, default=100, help="rounds between samples")
+    asked.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")
+    given = asked.parse_args()
     if given.warmup + given.every > given.rounds:
-        parser.error("there must be two samples after the warm-up")
+        asked.error("there must be two samples after the warm-up")
     flat = [soak(engine, given.rounds, given.every, given.warmup) for engine in given.engines]
-    print(json.dumps({"torch": torch.__version__, "python": platform.python_version()}))
+    tell_versions()
     return 0 if all(flat) else 1
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        run(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    else:
-        sys.exit(main())
+    start(main, run)

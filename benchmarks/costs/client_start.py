@@ -10,49 +10,49 @@ client's shard. ``data`` says where that comes from: ``built`` every time, as in
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.script import child, parser, start, tell, tell_versions
+
 CLIENT = 0
 DATA = ("built", "kept", "file")
 
 
-def start(config: str, overrides: list[str], data: str) -> dict[str, float]:
-    """In a process of its own: what a ClientApp's does before it computes, by name of the part."""
+def run(data: str, config: str, *overrides: str) -> None:
+    """In a process of its own: what a ClientApp's does before it computes; a row, by name of the part."""
     import flwr.supernode.cli
     import flwr.supernode.runtime.run_clientapp  # noqa: F401
     import torch  # noqa: F401
 
     marks = [time.process_time()]
-    from fedpart.flower.client import _Workbench
+    from fedpart.flower.client import _Clients
     from simulations.flower import config as flower_config
 
     marks.append(time.process_time())
     from simulations.config.load import load_config
 
-    loaded = load_config(config, overrides)
+    loaded = load_config(config, list(overrides))
     run_config: Mapping[str, str | bool] = flower_config.run_config_of(loaded)
     if data != "built":
         run_config = flower_config.deployed_run_config(loaded, Path("/runs/one"), False)
     marks.append(time.process_time())
-    len(_Workbench(flower_config.build_experiment(run_config)).shards[CLIENT])
+    len(_Clients(flower_config.build_experiment(run_config)).shards[CLIENT])
     marks.append(time.process_time())
-    return {
-        "flower_and_torch": marks[0],
-        "imports": marks[1] - marks[0],
-        "experiment": marks[3] - marks[2],
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+    tell(
+        {
+            "flower_and_torch": marks[0],
+            "imports": marks[1] - marks[0],
+            "experiment": marks[3] - marks[2],
+            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+    )
 
 
 def measure(config: str, overrides: list[str], data: str, repeats: int) -> dict[str, float]:
@@ -60,10 +60,11 @@ def measure(config: str, overrides: list[str], data: str, repeats: int) -> dict[
     found = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as home:
-            command = [sys.executable, __file__, "--child", data, config, *overrides]
-            environment = {**os.environ, "FLWR_HOME": home, "OMP_NUM_THREADS": "1"}
             for _ in range(2 if data == "file" else 1):
-                said = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+                with child(
+                    __file__, data, config, *overrides, FLWR_HOME=home, OMP_NUM_THREADS="1"
+                ) as process:
+                    said, _ = process.communicate()
             if (data == "built") != (not list(Path(home).rglob("*.safetensors"))):
                 raise SystemExit(f"{config}: the shard has {'' if data == 'built' else 'not '}been kept.")
             found.append(json.loads(said.splitlines()[-1]))
@@ -71,20 +72,17 @@ def measure(config: str, overrides: list[str], data: str, repeats: int) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("configs", nargs="+")
-    parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="key=value, for all of them")
-    parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("configs", nargs="+")
+    asked.add_argument("--set", nargs="*", default=[], dest="overrides", help="key=value, for all of them")
+    asked.add_argument("--repeats", type=int, default=5)
+    given = asked.parse_args()
     for config in given.configs:
         for data in DATA:
             row = {"config": Path(config).stem, "data": data}
-            print(json.dumps(row | measure(config, given.overrides, data, given.repeats)), flush=True)
-    print(json.dumps({"python": platform.python_version(), "busy": round(os.getloadavg()[0], 1)}))
+            tell(row | measure(config, given.overrides, data, given.repeats))
+    tell_versions(busy=round(os.getloadavg()[0], 1))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(start(sys.argv[3], sys.argv[4:], sys.argv[2])))
-    else:
-        main()
+    start(main, run)

@@ -9,24 +9,18 @@ rounds, for each of them in a process of its own, less that of the fewest client
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import statistics
-import subprocess
-import sys
-import time
-from collections import deque
-from pathlib import Path
 
+import psutil
 import torch
 
+from benchmarks.script import child, in_turn, parser, start, tell, tell_versions
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.models import mnist_cnn
 
 
-class Shards:
+class LazyClients:
     """Random images, made when they are read."""
 
     def __init__(self, clients: int, images: int) -> None:
@@ -42,60 +36,47 @@ class Shards:
 
 
 def engine_of(clients: int, cohort: int, images: int) -> LocalEngine:
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     settings = FederationSettings(clients=clients, cohort=cohort, method="fedavg")
     protocol = Protocol(Task(mnist_cnn(), samples=1), settings)
-    return LocalEngine(Federation(protocol), Shards(clients, images))
+    return LocalEngine(Federation(protocol), LazyClients(clients, images))
 
 
-def occupied_after(engine: LocalEngine) -> None:
-    """Resident memory after three rounds, printed in kilobytes; in a process of its own."""
-    engine.run(3)
-    lines = Path("/proc/self/status").read_text().splitlines()
-    print(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+def run(*sizes: str) -> None:
+    """In a process of its own: resident memory after three rounds, printed in bytes."""
+    engine_of(*map(int, sizes)).run(3)
+    print(psutil.Process().memory_info().rss)
+
+
+def resident(*sizes: int) -> int:
+    with child(__file__, *sizes) as process:
+        return int(process.communicate()[0])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000])
-    parser.add_argument("--cohort", type=int, default=10)
-    parser.add_argument("--images", type=int, default=12, help="per client")
-    parser.add_argument("--rounds", type=int, default=32, help="of each number of clients")
-    parser.add_argument("--occupied", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    if given.occupied:
-        occupied_after(engine_of(*given.clients, given.cohort, given.images))
-        return
-
-    kilobytes, seconds = {}, {}
-    for clients in given.clients:
-        options = [f"--clients={clients}", f"--cohort={given.cohort}", f"--images={given.images}"]
-        command = [sys.executable, __file__, *options, "--occupied"]
-        kilobytes[clients] = int(subprocess.run(command, check=True, capture_output=True).stdout)
-        seconds[clients] = list[float]()
+    asked = parser(__doc__)
+    asked.add_argument("--clients", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000])
+    asked.add_argument("--cohort", type=int, default=10)
+    asked.add_argument("--images", type=int, default=12, help="per client")
+    asked.add_argument("--rounds", type=int, default=32, help="of each number of clients")
+    given = asked.parse_args()
+    sizes = {clients: resident(clients, given.cohort, given.images) for clients in given.clients}
     engines = {clients: engine_of(clients, given.cohort, given.images) for clients in given.clients}
-    order = deque(given.clients)
-    for turn in range(given.rounds + 1):
-        for clients in order:
-            start = time.perf_counter()
-            engines[clients].run_round()
-            if turn:  # the first is a warm-up
-                seconds[clients].append(time.perf_counter() - start)
-        order.rotate()  # nobody always comes first
+    times = in_turn({str(clients): engine.run_round for clients, engine in engines.items()}, given.rounds)
+    medians = {clients: statistics.median(times[str(clients)]) for clients in engines}
     fewest = min(engines)
     for clients in engines:
-        median = statistics.median(seconds[clients])
         row = {
             "clients": clients,
             "cohort": given.cohort,
-            "seconds_per_round": round(median, 5),
-            "ratio": round(median / statistics.median(seconds[fewest]), 4),
-            "grown_mb": round((kilobytes[clients] - kilobytes[fewest]) / 1024, 2),
+            "seconds_per_round": round(medians[clients], 5),
+            "ratio": round(medians[clients] / medians[fewest], 4),
+            "grown_mb": round((sizes[clients] - sizes[fewest]) / 2**20, 2),
         }
-        print(json.dumps(row))
-    print(json.dumps({"threads": 1, "torch": torch.__version__, "python": platform.python_version()}))
+        tell(row)
+    tell_versions(threads=1)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, run)

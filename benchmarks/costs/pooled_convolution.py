@@ -7,13 +7,13 @@ thread, pass by pass in turn, medians of 20.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.script import seconds
 from fedpart.kernels import keep_freed_memory
 from fedpart.layers.pooled_convolution import PooledConv2d
 from fedpart.layers.pooling import max_pool_relu
@@ -29,13 +29,11 @@ def two_steps(layer: PooledConv2d, x: Tensor) -> Tensor:
 
 def milliseconds(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, float]:
     """Of the forward and of the backward pass."""
+    out: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16, enabled=x.dtype == torch.bfloat16):
-        start = time.perf_counter()
-        out = function(x)
-    end, gradient = time.perf_counter(), torch.randn_like(out)
-    back = time.perf_counter()
-    out.backward(gradient)
-    return 1e3 * (end - start), 1e3 * (time.perf_counter() - back)
+        forward = seconds(lambda: out.append(function(x)))
+    gradient = torch.randn_like(out[0])
+    return 1e3 * forward, 1e3 * seconds(lambda: out[0].backward(gradient))
 
 
 def main() -> None:

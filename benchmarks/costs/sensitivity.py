@@ -8,11 +8,11 @@ mostly to the last. Finished runs are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 
+from benchmarks.script import parser, tell
 from simulations.config.load import TrainingConfig
 from simulations.config.yaml_files import read_yaml
 from simulations.folders.cell import Cell
@@ -115,20 +115,20 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/sensitivity"))
-    parser.add_argument("--figure", type=Path, help="where the picture goes; in --out if not given")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--samples", type=int, default=2)
-    given = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--out", type=Path, default=Path("runs/sensitivity"))
+    asked.add_argument("--figure", type=Path, help="where the picture goes; in --out if not given")
+    asked.add_argument("--seeds", type=int, default=2)
+    asked.add_argument("--iterations", type=int, default=1000)
+    asked.add_argument("--samples", type=int, default=2)
+    given = asked.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cells = plan(given.out, given.seeds, {"iterations": given.iterations, "samples": given.samples})
     CellRunner().complete(cells)
     rows = summarise(given.out, cells, given.seeds)
     draw(rows, given.figure or given.out / "sensitivity.png")
     for row in rows:
-        print(json.dumps(row))
+        tell(row)
 
 
 if __name__ == "__main__":

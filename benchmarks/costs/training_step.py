@@ -9,16 +9,13 @@ are compared, as in Table 8 of the paper (1.08 and 1.08 on its GPU).
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional
 
+from benchmarks.script import in_turn, parser, tell, tell_versions
 from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
 from fedpart.models import mnist_cnn
 
@@ -41,12 +38,12 @@ def plain_step(batch: Batch, samples: int) -> Callable[[], object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--batch", type=int, default=200, help="examples per step (the paper: 200)")
-    parser.add_argument("--samples", type=int, default=20, help="S (the paper: 20)")
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--batch", type=int, default=200, help="examples per step (the paper: 200)")
+    asked.add_argument("--samples", type=int, default=20, help="S (the paper: 20)")
+    asked.add_argument("--repeats", type=int, default=15)
+    asked.add_argument("--threads", type=int, default=1)
+    given = asked.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     data = Dataset(torch.rand(5 * given.batch, 1, 28, 28), torch.randint(10, (5 * given.batch,)))
@@ -61,13 +58,7 @@ def main() -> None:
         "w_3 (0.1 of the weights)": lambda: training.parameter_step(3, batch),
         "psi": lambda: training.psi_step(2, batch),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(given.repeats + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if repeat:  # the first is a warm-up
-                seconds[name].append(time.perf_counter() - start)
+    seconds = in_turn(steps, given.repeats)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name, median in medians.items():
         row = {
@@ -78,9 +69,8 @@ def main() -> None:
             "spread": round(max(seconds[name]) / min(seconds[name]) - 1, 3),
             "ratio_to_plain": round(median / medians["plain"], 4),
         }
-        print(json.dumps(row))
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    print(json.dumps({"threads": given.threads, **versions}))
+        tell(row)
+    tell_versions(threads=given.threads)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,21 @@ of the time, one of the ResNet-9 the same.
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.costs.local_work import Cohort, Job, LocalWork
-from benchmarks.costs.networks import NETWORKS, Model
-from benchmarks.rounds.steps import serve
+from benchmarks.rounds.local_work import ClientJob, Cohort, LocalWork
+from benchmarks.rounds.networks import NETWORKS, Model
+from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
+from benchmarks.script import parser
 
 
-class Rounds(Protocol):
-    def round(self, cohort: Cohort) -> None: ...
-
-    def jobs(self, cohort: Cohort) -> list[Job]: ...
-
-
-class FedAvg:
+class BareFedAvg:
     """FedAvg with a server-side Adam; the model's weights are the server's, and psi is frozen."""
 
     def __init__(self, work: LocalWork) -> None:
@@ -46,11 +39,11 @@ class FedAvg:
             weight.grad = total
         self.adam.step()
 
-    def jobs(self, cohort: Cohort) -> list[Job]:
+    def jobs(self, cohort: Cohort) -> list[ClientJob]:
         return [(client, 1) for client, _ in cohort]
 
 
-class Partitioned:
+class BarePartitioned:
     """Partitioned training with psi.
 
     The numbers of a weight lie in one flat vector, those of normalisation layers C times: subnetwork k
@@ -106,7 +99,7 @@ class Partitioned:
                 parameter.grad = total / psi_examples
             self.adam.step()
 
-    def jobs(self, cohort: Cohort) -> list[Job]:
+    def jobs(self, cohort: Cohort) -> list[ClientJob]:
         trained = [(client, j) for client, k in cohort for j in range(k, self.chunks + 1)]
         return [*trained, *((client, None) for client, k in cohort if k > 1)]
 
@@ -150,42 +143,40 @@ def build(workload: Workload, memory_format: torch.memory_format = torch.channel
     return Model(network, workload.samples, workload.affine, memory_format)
 
 
-class BareSteps:
-    """Rounds on request; see :class:`benchmarks.rounds.steps.Steps`."""
+class TimedBareLoop(TimedEngine):
+    """Rounds of the bare loop, for the cohorts that all engines have."""
 
     def __init__(self, work: LocalWork, cohorts: Sequence[Cohort]) -> None:
         self.work, self.cohorts, self.done = work, cohorts, 0
-        self.loop: Rounds = Partitioned(work) if work.workload.partitioned else FedAvg(work)
+        self.loop = BarePartitioned(work) if work.workload.partitioned else BareFedAvg(work)
+
+    def round(self) -> None:
+        self.loop.round(self.cohorts[self.done])
+        self.done += 1
 
     def run(self, rounds: int) -> dict[str, Any]:
-        seconds, flops = [], []
-        for cohort in self.cohorts[self.done : self.done + rounds]:
-            start = time.perf_counter()
-            self.loop.round(cohort)
-            seconds.append(time.perf_counter() - start)
-            flops.append(self.work.flops(self.loop.jobs(cohort)))
-        self.done += rounds
-        return {"seconds": seconds, "flops": flops}
+        cohorts = self.cohorts[self.done : self.done + rounds]
+        return {
+            **super().run(rounds),
+            "flops": [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts],
+        }
 
-    def passes(self) -> float:
+    def passes(self) -> Callable[[], object]:
         jobs = self.loop.jobs(self.cohorts[self.done - 1])
-        start = time.perf_counter()
-        self.work.passes(jobs)
-        return time.perf_counter() - start
+        return lambda: self.work.passes(jobs)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
-    given = parser.parse_args()
-    memory_format = torch.contiguous_format if given.contiguous else torch.channels_last
+    asked = parser(__doc__)
+    asked.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
+    memory_format = torch.contiguous_format if asked.parse_args().contiguous else torch.channels_last
 
-    def start(arguments: Mapping[str, Any]) -> BareSteps:
+    def start(arguments: Mapping[str, Any]) -> TimedBareLoop:
         torch.set_num_threads(1)
         workload = Workload.from_dict(arguments["workload"])
         shards = [workload.shard(client) for client in range(workload.clients)]
         work = LocalWork(build(workload, memory_format), shards, workload)
-        return BareSteps(work, arguments["cohorts"])
+        return TimedBareLoop(work, arguments["cohorts"])
 
     serve(start)
 

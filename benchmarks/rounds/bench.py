@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from benchmarks.memory import PeakMemory
 from benchmarks.rounds.engines import ENGINES, USUAL, check_any, left_out
-from benchmarks.rounds.process import EngineProcess, PeakMemory, engine_process
+from benchmarks.rounds.ours import make_protocol
+from benchmarks.rounds.process import EngineProcess, engine_process
 from benchmarks.rounds.rows import Row, Timings, check_file, rows, table, write
-from benchmarks.rounds.worker import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart.registry import nearest
 from simulations.config.load import ConfigError

@@ -28,7 +28,7 @@ class Program:
 
 
 def _ours(name: str, processes: int = 1) -> Program:
-    return Program(("benchmarks.rounds.worker", name), processes)
+    return Program(("benchmarks.rounds.ours", name), processes)
 
 
 def _bare(*options: str) -> Program:

@@ -1,4 +1,4 @@
-"""The processes that ``fedpart bench`` runs engines in, seen from outside: requests, and memory."""
+"""The processes that ``fedpart bench`` runs engines in, seen from outside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ PATIENCE = 30.0  # seconds that an engine has for its end
 
 
 class EngineProcess:
-    """One engine; it answers as :func:`benchmarks.rounds.steps.serve` does.
+    """One engine; it answers as :func:`.serve` does.
 
     Attributes:
         name: for messages; born: when it was started, by ``time.perf_counter``.
@@ -85,63 +84,3 @@ def engine_process(name: str, module: Sequence[str], python: str | None = None) 
                     os.killpg(process.pid, number)
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(PATIENCE)
-
-
-class PeakMemory:
-    """Largest memory of a process and its descendants while the context lasts.
-
-    What they share is counted once (proportional set size). Files that they map, the libraries, are left out,
-    for others map them too. It is read from Linux's /proc.
-
-    Args:
-        pid: of the process.
-        interval: seconds from one look to the next.
-
-    Attributes:
-        megabytes: 10^6 bytes; None where /proc does not tell.
-    """
-
-    def __init__(self, pid: int, interval: float) -> None:
-        self._pid, self._interval, self._done = pid, interval, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.megabytes: float | None = None
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            size = sum(map(_kibibytes, _tree(self._pid)))
-            if size:
-                self.megabytes = max(self.megabytes or 0.0, size * 1024 / 1e6)
-            if self._done.wait(self._interval):
-                return
-
-
-def _tree(root: int) -> list[int]:
-    """A process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = stat.read_text().rpartition(")")[2].split()[1]
-        except OSError:  # it has ended
-            continue
-        children.setdefault(int(parent), []).append(int(stat.parent.name))
-    tree = [root]
-    for pid in tree:  # grows meanwhile
-        tree += children.get(pid, [])
-    return tree
-
-
-def _kibibytes(pid: int) -> int:
-    """Anonymous and shared memory of a process, what is shared divided among those who share it."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended, or there is no /proc
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))

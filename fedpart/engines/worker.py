@@ -123,6 +123,7 @@ def work(
         try:
             total = sum_updates(map(term, block.clients))
             found.total = None if total is None else _moved(total, shared.row(block.row), bounds)
+            del total  # or it would live on while the next block is summed
             answer = found
         except ClientError as error:
             error.add_note(traceback.format_exc())  # its cause does not travel

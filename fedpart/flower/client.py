@@ -15,7 +15,7 @@ from fedpart.federated.round import Round
 from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
 
 
-class Experiment(Protocol):
+class ClientSide(Protocol):
     """What a client needs of an experiment.
 
     Attributes:
@@ -32,14 +32,14 @@ class Experiment(Protocol):
         """The clients' data."""
 
 
-Build = Callable[[Mapping[str, Any]], Experiment]
+Build = Callable[[Mapping[str, Any]], ClientSide]
 """Builds the experiment from Flower's run config."""
 
 
-class _Workbench:
-    """An experiment, built once per process, and the executor with the values of the last round."""
+class _Clients:
+    """The clients of an experiment in this process: built once, with the values of the last round."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: ClientSide) -> None:
         self.protocol, self.shards = experiment.protocol, experiment.shards
         self.executor = Executor(self.protocol)
         self._last: tuple[tuple[int, bytes, bytes], Round] | None = None
@@ -53,22 +53,22 @@ class _Workbench:
         return self._last[1]
 
 
-_workbenches: dict[Any, _Workbench] = {}  # at most one; the module's own, as Flower's Ray engine copies apps
+_built: dict[Any, _Clients] = {}  # at most one; the module's own, as Flower's Ray engine copies apps
 
 
-def _workbench(build: Build, run_config: Mapping[str, Any]) -> _Workbench:
+def _clients(build: Build, run_config: Mapping[str, Any]) -> _Clients:
     key = (build, tuple(sorted(run_config.items())))
-    if key not in _workbenches:
-        _workbenches.clear()
-        _workbenches[key] = _Workbench(build(run_config))
-    return _workbenches[key]
+    if key not in _built:
+        _built.clear()
+        _built[key] = _Clients(build(run_config))
+    return _built[key]
 
 
 def make_client_app(build: Build) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:
-        build: a function of a module, called once per process and run config; see :class:`Experiment`.
+        build: a function of a module, called once per process and run config; see :class:`ClientSide`.
             Engines agree to the bit only at equal numbers of torch threads, so it should set that number too.
     """
     app = ClientApp()
@@ -83,7 +83,7 @@ def make_client_app(build: Build) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """One round of this client."""
-        return _train(_workbench(build, context.run_config), message, context)
+        return _train(_clients(build, context.run_config), message, context)
 
     return app
 
@@ -104,10 +104,10 @@ def client_number(context: Context) -> tuple[int, int]:
     return cast(tuple[int, int], tuple(found))
 
 
-def _train(workbench: _Workbench, message: Message, context: Context) -> Message:
+def _train(clients: _Clients, message: Message, context: Context) -> Message:
     config = cast(ConfigRecord, message.content["config"])
     received = Header.read(config)
-    header = Header.of(workbench.protocol, received.round, client_number(context)[0])
+    header = Header.of(clients.protocol, received.round, client_number(context)[0])
     try:
         header.check(received)
     except ValueError as error:
@@ -115,9 +115,9 @@ def _train(workbench: _Workbench, message: Message, context: Context) -> Message
             f"The server's message does not fit this client: {error}; start both with the same configuration "
             f"and the same version of fedpart."
         ) from error
-    round = workbench.round(header.round, cast(ArrayRecord, message.content["arrays"]))
-    shard = workbench.shards[header.client]
-    update = workbench.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
+    round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
+    shard = clients.shards[header.client]
+    update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
     reply = RecordDict(
         {
             "arrays": ArrayRecord({name: _array(part) for name, part in encode_update(update).items()}),

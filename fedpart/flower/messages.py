@@ -6,7 +6,6 @@ import re
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
-from flwr.common.constant import SType
 
 from fedpart import Federation, Protocol
 from fedpart.federated.wire import (
@@ -29,7 +28,7 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
     8: "its process died",
 }
 
-UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
+NUMPY = "numpy.ndarray"  # the only form of arrays that is read
 
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
@@ -63,7 +62,7 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> U
     sizes = upload_sizes(protocol, client, jobs)
     check_names(received, sizes)
     for name, array in received.items():
-        if array.stype != SType.NUMPY:
+        if array.stype != NUMPY:
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
     arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
     return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, client, jobs)

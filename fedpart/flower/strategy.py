@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING, getLogger
@@ -14,9 +13,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedpart import ClientError, Federation, RoundReport
 from fedpart.flower.incoming import Incoming
-from fedpart.flower.messages import UNREADABLE, cause, instruction, read_reply, state_record
+from fedpart.flower.messages import cause, instruction, read_reply, state_record
 from fedpart.flower.nodes import Nodes
-from fedpart.flower.traffic import message_bytes
+from fedpart.flower.workarounds import guarded
+from fedpart.flower.workarounds.objects import UNREADABLE
+from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.errors import Refusal, skipped
 from fedpart.updates.update import Update
@@ -81,12 +82,7 @@ class FedPart(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
-        if "flwr.superlink.grid.http_grid" in sys.modules:  # as in ServerApps; importing it takes seconds
-            from fedpart.flower.workarounds.grid import GuardedGrid, HttpGrid
-
-            if isinstance(grid, HttpGrid):
-                grid = GuardedGrid(grid, self._largest_reply())
-        return super().start(grid, *args, **options)
+        return super().start(guarded(grid, self._largest_reply()), *args, **options)
 
     def initial_arrays(self) -> ArrayRecord:
         """w and psi of the federation, for :meth:`start`."""

@@ -1,1 +1,1 @@
-"""Command line: what fedpart's commands take, do and say."""
+"""Command line: what fedpart's commands take (experiments, deployment) and do (commands, federations)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -51,6 +52,10 @@ def run(
         config = load_config(_named(file, kind.clock.command), overrides, kind)
         folder = out or new_folder(Path(str(file)).stem, config)
     _show(config, folder, file, resume is not None)
+
+
+run_federated = partial(run, ExperimentConfig)
+train = partial(run, TrainingConfig)
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:

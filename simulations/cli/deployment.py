@@ -1,14 +1,17 @@
-"""Commands of a deployment: ``fedpart up``, ``keys``, ``register``, ``submit``, ``status``, ``results``."""
+"""Commands about a federation of processes: ``fedpart up``, ``keys``, ``submit``, ``status``, and others."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from simulations.cli.experiments import Configs, Out, Resume, Sets, app, arguments
 from simulations.cli.guards import guarded
+from simulations.cli.options import Configs, Out, Resume, Sets, arguments
+
+app = typer.Typer()
 
 _Address = Annotated[
     str, typer.Option("--link", metavar="HOST:PORT", envvar="FEDPART_LINK", help="The SuperLink.")
@@ -17,6 +20,13 @@ _Keys = Annotated[
     Path, typer.Option("--keys", envvar="FEDPART_KEYS", help="The operator's folder of the keys.")
 ]
 _Run = Annotated[int | None, typer.Option("--run", help="The run's number; the latest if not given.")]
+
+
+def _federations() -> ModuleType:
+    """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
+    from simulations.cli import federations
+
+    return federations
 
 
 @app.command()
@@ -31,13 +41,7 @@ def up(
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
     file, overrides = arguments(config, settings)
-
-    def work() -> None:
-        from simulations.cli import deployment_commands as commands
-
-        commands.up(file, overrides, nodes, out, resume)
-
-    guarded(work, out or resume)
+    guarded(lambda: _federations().up(file, overrides, nodes, out, resume), out or resume)
 
 
 @app.command()
@@ -96,25 +100,13 @@ def submit(
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
     file, overrides = arguments(config, settings)
-
-    def work() -> None:
-        from simulations.cli import deployment_commands as commands
-
-        commands.submit(link, keys, file, overrides, out, resume)
-
-    guarded(work, None)
+    guarded(lambda: _federations().submit(link, keys, file, overrides, out, resume), None)
 
 
 @app.command()
 def status(link: _Address, keys: _Keys) -> None:
     """Show the SuperNodes and the runs of a federation."""
-
-    def work() -> None:
-        from simulations.cli import deployment_commands as commands
-
-        commands.status(link, keys)
-
-    guarded(work, None)
+    guarded(lambda: _federations().status(link, keys), None)
 
 
 @app.command()
@@ -128,10 +120,4 @@ def results(
     run: _Run = None,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
-
-    def work() -> None:
-        from simulations.cli import deployment_commands as commands
-
-        commands.results(link, keys, run, to)
-
-    guarded(work, to)
+    guarded(lambda: _federations().results(link, keys, run, to), to)

@@ -11,6 +11,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import psutil
+
 EXECUTOR, SECONDS = "flower-superexec", 5.0  # it looks for tasks several times in so long
 
 
@@ -25,35 +27,30 @@ def main() -> None:
 
 
 def running(program: str) -> list[int]:
-    """Processes (on Linux) that run an installed command."""
+    """Processes that run an installed command, behind its interpreter or without one."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_text(errors="replace").split("\0")
-        except OSError:  # it has ended meanwhile
-            continue
-        if program in (Path(word).name for word in words[:2]):  # behind its interpreter
-            found.append(int(file.parent.name))
+    for process in psutil.process_iter(["cmdline"]):
+        if program in (Path(word).name for word in (process.info["cmdline"] or [])[:2]):
+            found.append(process.pid)
     return found
 
 
 def moves(process: int, seconds: float = SECONDS) -> bool:
-    """Whether the main thread of a process wakes and sleeps again within so many seconds."""
+    """Whether a process wakes and sleeps again within so many seconds."""
     before, deadline = _waits(process), time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.1)
-        if _waits(process) not in ("", before):
+        if _waits(process) not in (None, before):
             return True
     return False
 
 
-def _waits(process: int) -> str:
-    """How often its main thread has gone to sleep; empty if it is not there."""
+def _waits(process: int) -> int | None:
+    """How often its main thread has gone to sleep; None: it is not there, or has ended."""
     try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return ""
-    return next((line for line in status.splitlines() if line.startswith("voluntary_ctxt")), "")
+        return int(psutil.Process(process).num_ctx_switches().voluntary)
+    except psutil.NoSuchProcess:
+        return None
 
 
 if __name__ == "__main__":

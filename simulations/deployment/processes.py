@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
@@ -22,14 +22,9 @@ _TIED = (  # Linux: the child gets SIGHUP when this process dies, however it die
 
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface on which nobody listens."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    with ExitStack() as probes:
+        found = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in found]
 
 
 class Processes:

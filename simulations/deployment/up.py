@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedpart.flower.nodes import node_name
+from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.control import Control, Run, Unreachable
+from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes, free_ports
 from simulations.deployment.programs import executor, superlink, supernode
@@ -33,7 +34,7 @@ ENVIRONMENT = {
 }
 
 
-class Federation:
+class Deployment:
     """SuperLink, executors and as many SuperNodes as there are clients; a context that ends them all.
 
     Args:
@@ -58,7 +59,7 @@ class Federation:
         self.processes = Processes(logs, private / "homes", {**ENVIRONMENT, "PATH": path})
         self.control = Control(self.address, self.keys / "operator")
 
-    def __enter__(self) -> Federation:
+    def __enter__(self) -> Deployment:
         try:
             self._start_superlink()
             self.control.register()
@@ -150,21 +151,23 @@ def run_deployed(
     with (
         tempfile.TemporaryDirectory(prefix="fedpart-") as private,
         caught_signals(stopped),
-        Federation(config.clients, Path(private), out / "logs", check=unless_stopped) as federation,
+        Deployment(config.clients, Path(private), out / "logs", check=unless_stopped) as deployment,
     ):
         unless_stopped()
-        id = federation.control.start(deployed_run_config(config, out, resume))
-        run = watch(federation, id, show, stopped)
+        id = deployment.control.start(deployed_run_config(config, out, resume))
+        run = watch(deployment, id, show, stopped)
     if not run.completed:
         unless_stopped()
         raise RunError(f"The run has {run.outcome}")
 
 
-def watch(federation: Federation, id: int, show: Callable[[str], None], stopped: Sequence[int] = ()) -> Run:
+def watch(
+    deployment: Deployment, id: int, show: Callable[[str], None], stopped: Sequence[int] = ()
+) -> SubmittedRun:
     """Keep the processes alive until the run has ended, or its executor has, because it was asked to.
 
     Args:
-        federation: where it runs.
+        deployment: where it runs.
         id: of the run.
         show: receives the run's log, in a thread.
         stopped: grows when a signal comes: the first ends the run after its round, the second at once.
@@ -172,9 +175,9 @@ def watch(federation: Federation, id: int, show: Callable[[str], None], stopped:
     Returns:
         What is known of the run: if it has not finished, nobody runs it any more.
     """
-    control, processes, asked = federation.control, federation.processes, False
-    run = Run(id, "pending", "", "")
-    reader = threading.Thread(target=_follow, args=(federation, id, show), daemon=True)
+    control, processes, asked = deployment.control, deployment.processes, False
+    run = SubmittedRun(id, "pending", "", "")
+    reader = threading.Thread(target=_follow, args=(deployment, id, show), daemon=True)
     reader.start()
     while True:
         for name in processes.mend():
@@ -195,5 +198,5 @@ def watch(federation: Federation, id: int, show: Callable[[str], None], stopped:
         time.sleep(POLL_SECONDS)
 
 
-def _follow(federation: Federation, id: int, show: Callable[[str], None]) -> None:
-    Control(federation.address, federation.keys / "operator").follow(id, show)
+def _follow(deployment: Deployment, id: int, show: Callable[[str], None]) -> None:
+    Control(deployment.address, deployment.keys / "operator").follow(id, show)

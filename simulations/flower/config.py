@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,5 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperi
     torch.set_num_threads(config.threads)
     if not {"experiment", "out"} <= run_config.keys():
         return build(config)
-    from flwr.supercore.utils import get_flwr_home  # reads the environment; whoever is a client has it
-
-    return build_client(config, get_flwr_home() / "fedpart")
+    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
+    return build_client(config, Path(home) / "fedpart")

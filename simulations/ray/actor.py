@@ -7,16 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 import cloudpickle
 import numpy as np
 import ray
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 
+from fedpart.flower.workarounds.outside import ErrorCode
 from simulations.ray.slot import Address, Data, Place, Slot, Writer, writing
 
 Packed = tuple[Message, list[Place | Data]]  # without the arrays' bytes, and where they are, or they

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import socket
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 import ray
 
 

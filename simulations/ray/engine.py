@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 from flwr.clientapp import ClientApp
 
 from fedpart import Federation, RoundReport

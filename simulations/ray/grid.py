@@ -10,30 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 import cloudpickle
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
+from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.ray.actor import FIRST_NODE, Actor, error_reply, unpack
 from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
 
-RUN_ID = 1
 WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
 DEATHS = 3  # a message that kills its actor this often becomes an error
-
-
-def claim_identity(run_id: int = RUN_ID) -> None:
-    """Let this process create messages outside Flower's own runtimes (a private interface of Flower)."""
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SUPERLINK_NODE_ID
 
 
 class _Task:
@@ -222,10 +211,10 @@ class RayGrid(Grid):
 
         tasks = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = str(uuid4())
+            identify(message, str(uuid4()))
             arrays = {name: store(r) for name, r in message.content.items() if isinstance(r, ArrayRecord)}
             rest = RecordDict({name: r for name, r in message.content.items() if name not in arrays})
-            tasks.append(_Task(Message(metadata=message.metadata, content=rest), arrays, pushed))
+            tasks.append(_Task(make_message(message.metadata, rest), arrays, pushed))
         return tasks
 
     def _send(self, tasks: list[_Task]) -> list[tuple[_Task, _Actor]]:
@@ -258,7 +247,7 @@ class RayGrid(Grid):
             reply = error_reply(task.message, ErrorCode.CLIENT_APP_CRASHED, why)
         actor.pop()
         actor.send()
-        reply.metadata.__dict__["_message_id"] = str(uuid4())
+        identify(reply, str(uuid4()))
         self._replies[task.id] = reply
         return True
 

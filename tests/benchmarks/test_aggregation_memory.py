@@ -37,9 +37,9 @@ def most_updates(monkeypatch, cohort, workers):
     federation = Federation(Protocol(task, settings(LARGE, cohort=cohort)))
     living, honest, numbers = Living(), LocalSGD.change, federation.partition.sizes[-1]
 
-    def change(self, total=None, weight=1.0):
-        result = honest(self, total, weight)
-        if total is None and len(result) == numbers:
+    def change(self):
+        result = honest(self)
+        if len(result) == numbers:
             living.watch(result)
         return result
 
@@ -50,15 +50,15 @@ def most_updates(monkeypatch, cohort, workers):
     return living.most.value
 
 
-def test_one_process_holds_a_sum_and_a_block(monkeypatch):
-    assert most_updates(monkeypatch, SMALL, 1) == 1, "clients are added to it in place"
-    assert most_updates(monkeypatch, LARGE, 1) == 2
+def test_one_process_holds_the_sums_of_cohort_and_block_and_an_update(monkeypatch):
+    assert most_updates(monkeypatch, SMALL, 1) == 2, "blocks of one client are no sums of their own"
+    assert most_updates(monkeypatch, LARGE, 1) == 3
 
 
-def test_a_worker_holds_one_update(monkeypatch):
-    """Sums are in shared memory, whose size test_workers.py knows."""
+def test_a_worker_holds_the_sum_of_a_block_and_an_update(monkeypatch):
+    """The sum of the cohort is in shared memory, whose size test_workers.py knows."""
     assert most_updates(monkeypatch, SMALL, 2) == 1
-    assert most_updates(monkeypatch, LARGE, 2) == 1
+    assert most_updates(monkeypatch, LARGE, 2) == 2
 
 
 class Streaming(InProcessGrid):

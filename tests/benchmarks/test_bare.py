@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import fedpart.models
-from benchmarks.costs.local_work import Draws, LocalWork
-from benchmarks.costs.networks import Model, resnet9
 from benchmarks.rounds import bare
-from benchmarks.rounds.worker import make_protocol
+from benchmarks.rounds.local_work import Draws, LocalWork
+from benchmarks.rounds.networks import Model, resnet9
+from benchmarks.rounds.ours import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Dataset, Federation
 from fedpart.engines import LocalEngine
@@ -53,7 +53,9 @@ def side_by_side(workload: Workload, network=None):
     model.double()
     work = LocalWork(model, [(x.double(), y) for x, y in data], workload, FedpartsDraws(federation))
     loop = (
-        bare.Partitioned(work, protocol.partition.assignment) if workload.partitioned else bare.FedAvg(work)
+        bare.BarePartitioned(work, protocol.partition.assignment)
+        if workload.partitioned
+        else bare.BareFedAvg(work)
     )
     return engine, loop
 

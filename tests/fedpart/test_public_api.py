@@ -20,7 +20,10 @@ FOREIGN = (
 )  # fmt: skip
 
 # What a room needs besides torch and numpy: as it is imported, and when it is used.
-AT_ONCE = {"flower": {"flwr", "fastapi", "sqlalchemy"}, "kernels": {"numba", "llvmlite"}}
+AT_ONCE = {
+    "flower": {"flwr", "cryptography", "fastapi", "httpx", "psutil", "sqlalchemy"},
+    "kernels": {"numba", "llvmlite"},
+}
 LATER = {"data": {"torchvision", "sklearn", "PIL"}, "evidence": {"laplace"}}
 
 BLOCKED = """
@@ -47,6 +50,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 def test_it_runs_where_nothing_else_is_installed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(foreign=FOREIGN)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,13 +19,13 @@ from torch.nn import functional as F
 from benchmarks.rounds.flower_fedavg.client_app import app
 from benchmarks.rounds.flower_fedavg.server_app import make_app
 from benchmarks.rounds.flower_fedavg.task import Net, load_data
-from benchmarks.rounds.steps import serve
+from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
 
 ACTORS = 2
 
 
-class FlowerSteps:
+class TimedFlower(TimedEngine):
     """Flower cannot be stopped between rounds: a request runs a simulation of its own, from start to end."""
 
     def __init__(self, workload: Workload) -> None:
@@ -45,20 +45,22 @@ class FlowerSteps:
         )
         return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
 
-    def passes(self) -> float:
+    def passes(self) -> Callable[[], object]:
         net, batches = Net(self.workload.classes), []
         for client in range(self.workload.cohort):
             batches += list(load_data(client))
-        start = time.perf_counter()
-        for images, labels in batches:
-            torch.autograd.grad(F.cross_entropy(net(images), labels), list(net.parameters()))
-        return time.perf_counter() - start
+
+        def alone() -> None:
+            for images, labels in batches:
+                torch.autograd.grad(F.cross_entropy(net(images), labels), list(net.parameters()))
+
+        return alone
 
 
-def _start(arguments: Mapping[str, Any]) -> FlowerSteps:
+def _start(arguments: Mapping[str, Any]) -> TimedFlower:
     torch.set_num_threads(1)
     os.environ["FEDPART_BENCH_WORKLOAD"] = json.dumps(arguments["workload"])
-    return FlowerSteps(Workload.from_dict(arguments["workload"]))
+    return TimedFlower(Workload.from_dict(arguments["workload"]))
 
 
 if __name__ == "__main__":

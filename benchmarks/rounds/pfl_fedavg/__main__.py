@@ -5,24 +5,24 @@ With ``--kernels ours`` images are channels-last and Adam is fused, which pfl le
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.rounds.steps import Steps, Unavailable, serve
+from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
+from benchmarks.script import parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kernels", choices=("stock", "ours"), default="stock")
-    given = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--kernels", choices=("stock", "ours"), default="stock")
+    given = asked.parse_args()
 
-    def start(arguments: Mapping[str, Any]) -> Steps:
+    def start(arguments: Mapping[str, Any]) -> TimedEngine:
         try:
             import torch
 
-            from benchmarks.rounds.pfl_fedavg.steps import PflSteps
+            from benchmarks.rounds.pfl_fedavg.timed import TimedPfl
             from benchmarks.rounds.workloads import Workload
         except ImportError as error:
             raise Unavailable(
@@ -35,7 +35,7 @@ def main() -> None:
             raise Unavailable(
                 f"pfl's environment has torch {theirs}, this one {ours}: install the same there."
             )
-        return PflSteps(Workload.from_dict(arguments["workload"]), equal_kernels=given.kernels == "ours")
+        return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=given.kernels == "ours")
 
     serve(start, "pfl")
 

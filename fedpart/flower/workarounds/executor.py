@@ -1,9 +1,11 @@
 """An executor that stops in order: ``python -m fedpart.flower.workarounds.executor``.
 
-``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands SIGTERM on
-to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp has ended.
-When the process that has started it is gone (SIGHUP), it takes all of its session with it: ClientApps of a
-run that has ended may hang in Flower's own exit, and outlive their executor.
+The fault: ``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands
+SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
+has. When the process that has started it is gone (SIGHUP), it takes all of its session with it: ClientApps
+of a run that has ended may hang in Flower's own exit, and outlive their executor.
+
+The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 POLL_SECONDS = 0.2
 
@@ -46,15 +51,13 @@ def main() -> None:
 
 
 def children(parent: int) -> set[int]:
-    """Processes that ``parent`` has started and that have not ended (on Linux; elsewhere none are found)."""
+    """Processes that ``parent`` has started and that have not ended."""
     found = set()
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, its_parent = file.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(its_parent) == parent and state != "Z":
-            found.add(int(file.parent.name))
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(parent).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.add(child.pid)
     return found
 
 

@@ -1,7 +1,12 @@
-"""What SuperNodes may push to a SuperLink: Flower knows who pushes, but believes what the message says.
+"""What SuperNodes may push to a SuperLink.
 
-And it takes what was first said of an object for the truth: a node that foresees a part of the server's next
+The faults: Flower knows who pushes, but believes what the message says of its sender and its times. And it
+takes what was first said of an object for the truth: a node that foresees a part of the server's next
 message can announce it with parts that it does not have, and the message itself would be refused.
+
+The tests: ``test_faults.py::test_a_node_may_answer_in_the_name_of_another``,
+``test_a_time_that_is_no_number_makes_every_later_look_fail`` there, and, by the store's own refusal,
+``test_fleet.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
 """
 
 from __future__ import annotations

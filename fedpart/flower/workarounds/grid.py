@@ -1,4 +1,9 @@
-"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run.
+
+The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
+
+The tests: in ``test_grid.py``, those of ``flowers_own_grid``, and ``with pytest.raises(ObjectPushError)``.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
+from fedpart.flower.workarounds.outside import make_message
 
 PULL_SECONDS = 3.0  # from one look for replies to the next
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
@@ -132,7 +138,7 @@ class GuardedGrid(HttpGrid):
             except Unreadable as error:
                 message = unreadable(metadata, error)
             except ObjectPullError as error:
-                message = Message(metadata=metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
+                message = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
             self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
                 ConfirmMessageReceivedRequest(
                     node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id

@@ -1,10 +1,14 @@
 """The SuperLink, closed to all but the operator: ``python -m fedpart.flower.workarounds.superlink``.
 
-Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a run, which is
-code that ServerApp and clients execute. Here a call of the Control API needs the operator's token. The Fleet
-API (for SuperNodes) and the Runtime API (for the executor) have keys and secrets of Flower's own; what nodes
-push is checked besides, see :mod:`.fleet`. A SuperLink that is started again sends the
-messages once more that were on their way when it ended.
+The faults: Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a
+run, which is code that ServerApp and clients execute. And it sends a message once, whether it arrives or
+not. Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the
+Runtime API (for the executor) have keys and secrets of Flower's own; what nodes push is checked besides,
+see :mod:`.fleet`. A SuperLink that is started again sends the messages once more that were on their way
+when it ended.
+
+The tests: ``test_faults.py::test_everybody_may_submit_a_run``, and
+``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` there.
 """
 
 from __future__ import annotations
@@ -22,9 +26,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fedpart.flower.environment  # noqa: F401
-
-# isort: split
 from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin

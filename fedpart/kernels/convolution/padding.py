@@ -20,28 +20,38 @@ def aligned(size: int) -> Any:
 
 @inlined
 def lay_out(
-    x: Any, top: int, height: int, width: int, channels: int, stacked: int, depth: int, reach: int, out: Any
+    x: Any,
+    top: int,
+    height: int,
+    width: int,
+    channels: int,
+    itemsize: int,
+    stacked: int,
+    depth: int,
+    reach: int,
+    out: Any,
 ) -> None:
     """Write an image where there are zeros around it.
 
     Args:
         x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
         height, width, channels: of the image.
+        itemsize: bytes of a number, which the compiler has to know for short copies.
         stacked: rows of pixels that are laid beside each other, as channels of one; 1 for none.
         depth: numbers from such a pixel to the next.
         reach: pixels of padding at the left and above.
         out: like ``x``, ``[rows, (width + reach) * depth or more]``, written where pixels are.
     """
-    pixel, length = x.itemsize * channels, x.itemsize * width * channels
+    pixel, length = itemsize * channels, itemsize * width * channels
     for y in range(out.shape[0]):
         for i in range(max(0, reach - y), min(stacked, height + reach - y)):
             source = x.ctypes.data + (top + y + i - reach) * length
-            target = out.ctypes.data + x.itemsize * (y * out.shape[1] + reach * depth + i * channels)
+            target = out.ctypes.data + itemsize * (y * out.shape[1] + reach * depth + i * channels)
             if depth == channels:
                 copy(source, target, length)
             else:
                 for k in range(width):
-                    copy(source + k * pixel, target + k * x.itemsize * depth, pixel)
+                    copy(source + k * pixel, target + k * itemsize * depth, pixel)
 
 
 @jit

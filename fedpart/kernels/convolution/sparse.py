@@ -59,7 +59,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         values, spots, places, factors, counts = lists_for(gradient, length * filters + 16, lists, length)
         totals = np.zeros((lists, 16), np.float32)
         for top in range(0, x.shape[0], height):
-            lay_out(x, top, height, width, channels, stacked, depth, reach, padded)
+            lay_out(x, top, height, width, channels, itemsize, stacked, depth, reach, padded)
             take(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for d in range(0, filters, 16):

@@ -73,9 +73,9 @@ def convolve_and_pool(
     for image in range(x.shape[0] // height):
         top = image * height
         if stacked == 1:
-            lay_out(x, top, height, width, channels, 1, channels, reach, padded)
+            lay_out(x, top, height, width, channels, 2, 1, channels, reach, padded)
         else:  # of one channel
-            lay_out(x, top, height, width, 1, stacked, stacked, reach, padded[:height])
+            lay_out(x, top, height, width, 1, 2, stacked, stacked, reach, padded[:height])
         for y in range(0, height, 2):
             start = padded.ctypes.data + y * down
             _two_rows(start, down, width, depth, shape[48], weight, found)

@@ -4,6 +4,7 @@ import collections
 import copy
 
 import numpy as np
+import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, Phase, given, settings
@@ -106,6 +107,7 @@ class Server:
         return self.reports[-1]
 
 
+@pytest.mark.slow
 def test_malformed_uploads_change_nothing_and_are_counted():
     server, seen = Server(), collections.Counter()
     EXECUTED.clear()

@@ -10,7 +10,7 @@ from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.traffic import message_bytes
+from fedpart.flower.workarounds.traffic import message_bytes
 
 
 @pytest.fixture(autouse=True)

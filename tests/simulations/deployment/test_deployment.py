@@ -15,16 +15,16 @@ from places import ROOT
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-import simulations.cli.deployment
 import simulations.running.server_app
-from benchmarks.checks.crash import EXPERIMENT, kill_serverapp, kill_superlink, survived
-from simulations.cli.experiments import app
+from benchmarks.checks.crash_case import EXPERIMENT
+from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
+from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys
 from simulations.deployment.processes import free_ports
 from simulations.deployment.programs import supernode
-from simulations.deployment.up import Federation, watch
+from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
@@ -55,13 +55,15 @@ def assert_same_weights(folder, other):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out = ExperimentConfig.from_dict(CONFIG), tmp_path / "out"
     missing = ExperimentConfig.from_dict({**CONFIG, "data": "mnist", "data_dir": str(tmp_path / "nowhere")})
     make_keys(tmp_path / "elsewhere", 1)
 
-    with Federation(2, tmp_path, tmp_path / "logs") as federation:
+    with Deployment(2, tmp_path, tmp_path / "logs") as federation:
         control, keys, link = federation.control, federation.keys, federation.address
         said: list[str] = []
         kills = threading.Semaphore(1)
@@ -132,6 +134,8 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert_same_weights(out, tmp_path / "local")
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine."""
     file, out = tmp_path / "one.yaml", tmp_path / "out"
@@ -143,7 +147,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         [
             sys.executable,
             "-c",
-            "from simulations.cli.experiments import main; main()",
+            "from simulations.cli.main import main; main()",
             "up",
             file,
             "--out",
@@ -238,7 +242,7 @@ def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
         "import sys, torch, fedpart.flower.client as client, simulations.flower.config as flower\n"
         "from simulations.config.load import ExperimentConfig\n"
         f"config = ExperimentConfig.from_dict({CONFIG!r})\n"
-        "experiment = client._Workbench(flower.build_experiment(flower.run_config_of(config)))\n"
+        "experiment = client._Clients(flower.build_experiment(flower.run_config_of(config)))\n"
         "experiment.shards[0]\n"
         "heavy = {'sklearn', 'scipy', 'torch._dynamo', 'numba', 'ray', 'matplotlib'}\n"
         "print(sorted(heavy & sys.modules.keys()))"

@@ -6,12 +6,11 @@ import pytest
 from fake_runs import small_config, write_run
 from typer.testing import CliRunner
 
-import simulations.cli.deployment  # noqa: F401  adds its commands to the others
-from benchmarks.checks.crash import EXPERIMENT
-from simulations.cli import deployment_commands as commands
-from simulations.cli.experiments import app
+from benchmarks.checks.crash_case import EXPERIMENT
+from fedpart.flower.workarounds.control import SubmittedRun
+from simulations.cli import federations as commands
+from simulations.cli.main import app
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.control import Run
 from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
 from simulations.running.run import run_experiment
 
@@ -100,7 +99,7 @@ def test_a_run_is_not_started_into_the_folder_of_another(told, config_file, tmp_
 def test_results_are_copied_with_their_pictures(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)
-    link = Link(run=Run(7, "finished:completed", "", str(out)))
+    link = Link(run=SubmittedRun(7, "finished:completed", "", str(out)))
     status, text = told(link, "results", to)
     assert (status, text) == (0, f"Results are in {to / 'out'}.")
     kept = {file.name for file in out.iterdir()}
@@ -114,7 +113,7 @@ def test_results_say_which_picture_is_missing_where_the_data_are(told, tmp_path)
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)
     file = out / "config.yaml"
     file.write_text(file.read_text().replace("data: digits", f"data: mnist\ndata_dir: {tmp_path / 'no'}"))
-    status, text = told(Link(run=Run(7, "finished:completed", "", str(out))), "results", to)
+    status, text = told(Link(run=SubmittedRun(7, "finished:completed", "", str(out))), "results", to)
     assert status == 0 and "A picture is missing" in text
     assert (to / "out" / "learning_curve.png").exists() and not (to / "out" / "transforms.png").exists()
 
@@ -122,7 +121,7 @@ def test_results_say_which_picture_is_missing_where_the_data_are(told, tmp_path)
 def test_what_a_failed_run_has_left_is_not_called_results(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     RunDirectory.create(out, ExperimentConfig.from_dict(CONFIG)).close()
-    run = Run(7, "finished:failed", WHY, str(out))
+    run = SubmittedRun(7, "finished:failed", WHY, str(out))
     why = f"Run 7 has finished and failed: {WHY[:-1]};"
 
     status, text = told(Link(run=run), "results", to)
@@ -144,7 +143,7 @@ def fetched(tmp_path, told):
     """What ``fedpart results`` says about the run in ``out``, of that status; its copies go to ``copies``."""
 
     def results(status, details=""):
-        run = Run(1, status, details, str(tmp_path / "out"))
+        run = SubmittedRun(1, status, details, str(tmp_path / "out"))
         return told(Link(run=run), "results", tmp_path / "copies")
 
     return results

@@ -19,11 +19,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from places import ROOT
 from typer.testing import CliRunner
 
-import simulations.cli.deployment  # noqa: F401  adds its commands to the others
 from fedpart.flower.workarounds import superlink
-from simulations.cli.experiments import app
+from fedpart.flower.workarounds.control import SubmittedRun
+from simulations.cli.main import app
 from simulations.deployment import control, health, processes, up
-from simulations.deployment.control import Control, Run, Unreachable
+from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes
 from simulations.running.signals import Interrupted
@@ -37,7 +37,7 @@ def reached(tmp_path, monkeypatch):
     make_keys(tmp_path / "keys", 3)
     monkeypatch.setattr(control.time, "sleep", lambda seconds: None)
     connection = Control("127.0.0.1:1", tmp_path / "keys" / "operator")
-    connection._client = SimpleNamespace()
+    connection._calls._client = SimpleNamespace()
     return connection
 
 
@@ -60,8 +60,8 @@ def public_key(folder, client):
 def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
     (reached.keys / "node-1.pub").unlink()
     told = []
-    reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=[])
-    reached._client.RegisterNode = told.append
+    reached._calls._client.ListNodes = lambda request: SimpleNamespace(nodes_info=[])
+    reached._calls._client.RegisterNode = told.append
     assert reached.register() == (2, 0)
     assert {request.name: request.public_key for request in told} == {
         f"client-{client}": public_key(reached.keys, client) for client in (0, 2)
@@ -78,8 +78,8 @@ def test_a_key_whose_file_is_gone_is_withdrawn(reached):
     ]
     (reached.keys / "node-1.pub").unlink()
     withdrawn = []
-    reached._client.ListNodes = lambda request: SimpleNamespace(nodes_info=known)
-    reached._client.UnregisterNode = withdrawn.append
+    reached._calls._client.ListNodes = lambda request: SimpleNamespace(nodes_info=known)
+    reached._calls._client.UnregisterNode = withdrawn.append
     assert reached.register() == (2, 1)
     assert [request.node_id for request in withdrawn] == [71]
 
@@ -87,8 +87,8 @@ def test_a_key_whose_file_is_gone_is_withdrawn(reached):
 def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
     """Flower's stream of a run's log is silent until the run begins."""
     statuses = ["starting", "pending", "pending", "starting", "running", "finished:completed"]
-    reached.run = lambda id: Run(id, statuses.pop(0), "", "")
-    reached._client.StreamLogs = lambda request: [
+    reached.run = lambda id: SubmittedRun(id, statuses.pop(0), "", "")
+    reached._calls._client.StreamLogs = lambda request: [
         SimpleNamespace(latest_timestamp=1.0, log_output="round 1\n")
     ]
     monkeypatch.setattr(control, "PENDING_SECONDS", 0.0)
@@ -153,13 +153,13 @@ def test_a_run_that_nobody_will_begin_is_not_waited_for(workers, monkeypatch):
         assert len(looks) < 100, "it is waited for"
         if len(looks) == 1:
             raise Unreachable("it starts")
-        return Run(id, "pending", "", "")
+        return SubmittedRun(id, "pending", "", "")
 
     monkeypatch.setattr(up, "_follow", lambda *given: None)
     workers.start("serverapp", waiting())
     federation = SimpleNamespace(control=SimpleNamespace(run=run), processes=workers)
     left = up.watch(federation, 3, lambda text: None, [signal.SIGTERM])
-    assert left == Run(3, "pending", "", "") and workers.ended("serverapp")
+    assert left == SubmittedRun(3, "pending", "", "") and workers.ended("serverapp")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -209,9 +209,9 @@ def ended_as(monkeypatch, status):
     def watch(federation, id, show, stopped):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopped == [signal.SIGTERM]
-        return Run(id, status, "", "")
+        return SubmittedRun(id, status, "", "")
 
-    monkeypatch.setattr(up, "Federation", federation)
+    monkeypatch.setattr(up, "Deployment", federation)
     monkeypatch.setattr(up, "watch", watch)
 
 

@@ -12,7 +12,7 @@ from tiny import tiny_file
 from typer.testing import CliRunner
 
 from simulations.building.experiment import build
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_summary
 

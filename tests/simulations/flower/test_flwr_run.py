@@ -19,6 +19,12 @@ from fedpart.engines import LocalEngine
 from simulations.flower.config import build_experiment
 
 OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"
+FLWR = """
+from flwr.cli import local_superlink
+from flwr.cli.app import app
+local_superlink.LOCAL_SUPERLINK_STARTUP_TIMEOUT = 300.0  # it is 15 s, too few where other tests run
+app()
+"""
 
 
 def free_port():
@@ -49,12 +55,12 @@ def flwr(tmp_path):
 
     def call(*arguments):
         return subprocess.run(
-            [tools / "flwr", *arguments],
+            [sys.executable, "-c", FLWR, *arguments],
             cwd=app,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=600,
         )
 
     yield call
@@ -64,6 +70,8 @@ def flwr(tmp_path):
             os.kill(int(line.split()[0]), signal.SIGTERM)
 
 
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
     out = tmp_path / "out"
     process = flwr(

@@ -12,7 +12,7 @@ from places import ROOT
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.folders.run_directory import read_summary
 
 TEXT = (ROOT / "docs" / "guides" / "data.md").read_text()

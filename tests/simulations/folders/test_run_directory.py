@@ -2,19 +2,17 @@
 
 import errno
 import io
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from interruptions import Died, DiesAfter
-from places import ROOT
+from interruptions import Died, DiesAfter, kill
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
@@ -198,18 +196,14 @@ def test_resuming_before_the_summary_was_written(
 
 
 def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [sys.executable, "-c", "from simulations.cli.experiments import main; main()"]
-    command += ["run", str(tiny_file(tmp_path)), "--out", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path) as process:
-        deadline = time.monotonic() + 120
-        while len(read_metrics(folder)) < 3 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL, "it was over before it was killed"
-    run_experiment(saved_config(folder), folder, resume=True)
-    same_run(undisturbed, folder)
+    killed = multiprocessing.get_context("fork").Process(
+        target=run_experiment, args=(tiny(), tmp_path), kwargs={"progress": DiesAfter(3, kill)}
+    )
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL and len(read_metrics(tmp_path)) == 3
+    run_experiment(saved_config(tmp_path), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])

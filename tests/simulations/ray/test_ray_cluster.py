@@ -16,6 +16,8 @@ from simulations.running.run import run_experiment
 import ray  # isort: skip  (after the environment is set)
 from ray.cluster_utils import Cluster  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def address():
@@ -27,7 +29,7 @@ def address():
 
 
 def test_actors_are_on_all_machines_and_give_the_same_bits(address):
-    federation, reports = Federation(build({"node_timeout": 60.0}).protocol), []
+    federation, reports = Federation(build({"node_timeout": 600.0}).protocol), []
     with RayGrid(load, CLIENTS, {}, workers=5, address=address) as grid:
         assert grid.workers == 2, "no more than the cluster has cores, or some would never start"
         assert len(ray.nodes()) == 2

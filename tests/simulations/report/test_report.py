@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fedpart.engines.batches import count_batches, local_batches
 from fedpart.task.jobs import Job
 from simulations.building.experiment import build
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.report.clients import Clients, client_charts
 from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds

@@ -10,7 +10,7 @@ from fake_runs import small_config, write_run
 from rich.console import Console
 from typer.testing import CliRunner
 
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
 from simulations.errors import RunError

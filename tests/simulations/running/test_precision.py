@@ -1,11 +1,8 @@
 """precision: auto becomes what is measured, once for all runs that belong together."""
 
-import json
-import os
-import platform
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,7 +12,7 @@ from tiny import tiny, tiny_file, tiny_training
 from simulations.building.task import build_task
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.running import precision
-from simulations.running.precision import GAIN, choose_precision, measure
+from simulations.running.precision import choose_precision, measure
 from simulations.running.run import run_experiment
 from simulations.sweeps.compare import run_comparisons
 
@@ -67,27 +64,20 @@ def test_every_way_is_measured(config):
     assert all(way.seconds > 0 for way in found)
 
 
-def test_without_units_for_bf16_the_choice_is_fp32(tmp_path):
-    """In a process that computes as on an x86 processor of 2013; other kinds cannot be made to look older."""
-    changes = {"hyperparameters": {"affine": None, "dropout": None}, "method": "fedavg"}
-    config = auto(training_points=600, **changes)
-    code = (
-        "import json, sys; from simulations.config.load import ExperimentConfig as Config; "
-        "from simulations.running.precision import measure; "
-        "print(json.dumps(measure(Config.from_dict(json.loads(sys.argv[1])))))"
-    )
-    older = platform.machine() in ("x86_64", "AMD64")
-    cpu = {"ONEDNN_MAX_CPU_ISA": "AVX2", "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2"}
-    answer = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(config.resolved())],
-        env={**os.environ, **(cpu if older else {}), "NUMBA_CACHE_DIR": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found = json.loads(answer.stdout)
-    fp32, bf16 = (min(way[2] for way in found if way[0] == precision) for precision in ("fp32", "bf16"))
-    assert found[0][0] == ("fp32" if older or fp32 <= bf16 / GAIN else "bf16"), found
+def test_a_step_takes_what_its_fastest_repeat_takes_but_for_the_first(monkeypatch):
+    """On a clock of the test's own, as on a processor without units for bfloat16; the first step compiles."""
+    module, now, repeats = measure.__module__, [0.0], Counter()
+
+    def step(task, *_):
+        way = task.precision, task.channels_last
+        repeats[way] += 1
+        now[0] += {1: 0.5, 2: 9.0, 4: 3.0 if task.precision == "bf16" else 2.0}.get(repeats[way], 4.0)
+
+    monkeypatch.setattr(f"{module}.gradients", step)
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    found = measure(auto())
+    assert [(way.precision, way.seconds) for way in found] == 2 * [("fp32", 2.0)] + 2 * [("bf16", 3.0)]
+    assert set(repeats) == set(ORDER) and len(set(repeats.values())) == 1
 
 
 def test_the_choice_is_written_and_kept(seconds, tmp_path):

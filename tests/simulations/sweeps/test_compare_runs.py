@@ -6,7 +6,7 @@ from fake_runs import small_config
 from typer.testing import CliRunner
 
 from simulations.building.experiment import build
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.sweeps.compare import plan
 

@@ -19,7 +19,7 @@ from tiny import same_run, tiny, tiny_file
 from typer.testing import CliRunner
 
 from fedpart.methods.fedavg import FedAvg
-from simulations.cli.experiments import app
+from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.errors import DiskFull
 from simulations.folders.cell import Cell
@@ -117,7 +117,7 @@ def test_a_person_stops_all(tmp_path):
 
     def say(text):
         if text.startswith("Finished 1"):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             while not read_metrics(own[1].folder) and time.monotonic() < deadline:
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
@@ -143,13 +143,14 @@ class Deserted(FedAvg):
         return super().plan(client)
 
 
+@pytest.mark.slow
 def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
     """In order, with a checkpoint; the same command finishes them, to the bits of undisturbed runs."""
     monkeypatch.chdir(tmp_path)
     file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
     arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
     (tmp_path / "desert").touch()
-    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.experiments import main; main()"
+    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.main import main; main()"
     main = subprocess.Popen(
         [sys.executable, "-c", code, *arguments, *several],
         env={**os.environ, "PYTHONPATH": importing(__file__), "OMP_NUM_THREADS": "1"},
@@ -157,7 +158,7 @@ def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    said, _ = main.communicate(timeout=120)  # which every process that it has started has to close
+    said, _ = main.communicate(timeout=600)  # which every process that it has started has to close
     assert main.returncode == -signal.SIGKILL and "Traceback" not in said, said
     cells = sorted(Path("out").glob("*/seed*"))
     begun = [cell for cell in cells if read_metrics(cell)]  # the other may not have got that far

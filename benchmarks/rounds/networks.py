@@ -109,12 +109,12 @@ def cnn(
     return nn.Sequential(*layers, nn.Linear(features, classes))
 
 
-class Residual(nn.Sequential):
+class BareResidual(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         return x + super().forward(x)
 
 
-class Scaled(nn.Module):
+class Eighth(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 0.125 * x
 
@@ -126,9 +126,9 @@ def resnet9(
         norm = nn.GroupNorm(groups, outputs)
         return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, *pool, nn.ReLU()]
 
-    def residual(channels: int) -> Residual:
+    def residual(channels: int) -> BareResidual:
         middle = [] if rate is None else [Dropout(rate)]
-        return Residual(*conv(channels, channels), *middle, *conv(channels, channels))
+        return BareResidual(*conv(channels, channels), *middle, *conv(channels, channels))
 
     return nn.Sequential(
         *conv(shape[0], width),
@@ -140,7 +140,7 @@ def resnet9(
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
         nn.Linear(8 * width, classes),
-        Scaled(),
+        Eighth(),
     )
 
 

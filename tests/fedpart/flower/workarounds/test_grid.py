@@ -16,9 +16,9 @@ from malformed import forge
 from superlink import Link
 
 from fedpart import ClientError, Federation
-from fedpart.flower.messages import UNREADABLE
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.grid import GuardedGrid
+from fedpart.flower.workarounds.objects import UNREADABLE
 
 SKIP = {"on_client_error": "skip", "round_timeout": 0.5}
 VICTIM = build({}).protocol.cohort(1)[2]
@@ -190,6 +190,14 @@ def test_a_message_whose_reply_is_lost_is_sent_again():
     losing = Losing(1)
     assert_equal_runs(run(1, losing.link(), LOSING), local(1))
     assert losing.seen == 2
+
+
+def test_flowers_own_grid_does_not_send_it_again(monkeypatch):
+    """If it does, there is less to guard."""
+    monkeypatch.setattr("fedpart.flower.strategy.guarded", lambda grid, limit: grid)
+    losing = Losing(1)
+    _, (report,) = run(1, losing.link(), LOSING)
+    assert losing.seen == 1 and [skip["client"] for skip in report.skipped] == [VICTIM]
 
 
 def test_it_is_sent_again_once():

@@ -10,35 +10,41 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
+
+from benchmarks.script import seconds
 
 
 class Unavailable(Exception):
     """The engine cannot run the workload here; one sentence."""
 
 
-class Steps(Protocol):
-    """An engine with its state."""
+class TimedEngine:
+    """An engine with its state, whose rounds are timed."""
+
+    def round(self) -> object:
+        """Compute the next round."""
+        raise NotImplementedError
 
     def run(self, rounds: int) -> dict[str, Any]:
         """Run rounds; ``seconds`` of each, and whatever else is known of each."""
-        ...
+        return {"seconds": [seconds(self.round) for _ in range(rounds)]}
 
-    def passes(self) -> float | None:
-        """Seconds of the model's own forward and backward passes over the last round's batches, alone.
+    def passes(self) -> Callable[[], object] | None:
+        """The model's own forward and backward passes over the last round's batches, alone, to be timed.
 
         None if this process does not know.
         """
-        ...
+        return None
 
 
-def serve(start: Callable[[Mapping[str, Any]], Steps], *peers: str) -> None:
+def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> None:
     """Answer requests until the input ends.
 
     The first line holds the arguments of ``start``; it is answered with the versions of ``peers``, the
     packages that are measured, as ``{"peer": "flwr 1.41.0, ray 2.55.1"}``, or with ``unavailable`` and the
-    reason. Then ``{"run": n}`` is answered with the result of :meth:`Steps.run`, and ``{"passes": true}``
-    with ``{"seconds": ...}``.
+    reason. Then ``{"run": n}`` is answered with the result of :meth:`.TimedEngine.run`, and
+    ``{"passes": true}`` with ``{"seconds": ...}``.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(
@@ -50,13 +56,14 @@ def serve(start: Callable[[Mapping[str, Any]], Steps], *peers: str) -> None:
         answers.flush()
 
     try:
-        steps = start(json.loads(sys.stdin.readline()))
+        engine = start(json.loads(sys.stdin.readline()))
     except Unavailable as reason:
         return answer({"unavailable": str(reason)})
     answer({"peer": ", ".join(f"{name} {version(name)}" for name in peers) or None})
     for line in sys.stdin:
         request = json.loads(line)
         if "run" in request:
-            answer(steps.run(request["run"]))
+            answer(engine.run(request["run"]))
         else:
-            answer({"seconds": steps.passes()})
+            passes = engine.passes()
+            answer({"seconds": None if passes is None else seconds(passes)})

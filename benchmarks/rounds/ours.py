@@ -1,6 +1,6 @@
 """The engines of this project in ``fedpart bench``, each in a process of its own.
 
-``python -m benchmarks.rounds.worker NAME``
+``python -m benchmarks.rounds.ours NAME``
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import fedpart
-from benchmarks.rounds.steps import Unavailable, serve
+from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
 from benchmarks.rounds.workloads import Workload
 from fedpart import (
     AdamSettings,
@@ -40,12 +39,6 @@ ENGINE_OPTIONS: dict[str, dict[str, Any]] = {
     "local-fused": {"execution": "fused"},
 }
 """What LocalEngine is told."""
-
-
-class Engine(Protocol):
-    """Runs rounds of a federation."""
-
-    def run_round(self) -> object: ...
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
@@ -83,7 +76,9 @@ def make_shards(workload: Workload) -> list[Dataset]:
     return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
 
 
-def make_engine(name: str, workload: Workload, federation: Federation, shards: Sequence[Dataset]) -> Engine:
+def make_engine(
+    name: str, workload: Workload, federation: Federation, shards: Sequence[Dataset]
+) -> LocalEngine | FlowerRounds:
     """The engine of that name.
 
     Raises:
@@ -99,21 +94,18 @@ def make_engine(name: str, workload: Workload, federation: Federation, shards: S
         raise Unavailable(str(error)) from error
 
 
-class Steps:
-    """Rounds on request; see :class:`benchmarks.rounds.steps.Steps`."""
+class TimedFedpart(TimedEngine):
+    """Rounds of one of this project's engines."""
 
-    def __init__(self, name: str, federation: Federation, engine: Engine, shards: Sequence[Dataset]) -> None:
+    def __init__(
+        self, name: str, federation: Federation, engine: LocalEngine | FlowerRounds, shards: Sequence[Dataset]
+    ) -> None:
         self.name, self.federation, self.engine, self.shards = name, federation, engine, shards
 
-    def run(self, rounds: int) -> dict[str, Any]:
-        seconds = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            self.engine.run_round()
-            seconds.append(time.perf_counter() - start)
-        return {"seconds": seconds}
+    def round(self) -> object:
+        return self.engine.run_round()
 
-    def passes(self) -> float | None:
+    def passes(self) -> Callable[[], object] | None:
         """Forward and backward of every job of the last round, one by one, at the server's values."""
         if self.name == "local-fused":
             return None  # its batches are others: the cohort's, pooled
@@ -124,10 +116,12 @@ class Steps:
         ]
         cohort = protocol.cohort(federation.round)
         plans = [(client, job) for client in cohort for job in protocol.plan(client, federation.round)]
-        start = time.perf_counter()
-        for client, job in plans:
-            self._pass(job, points[job.subnetwork - 1], self.shards[client])
-        return time.perf_counter() - start
+
+        def alone() -> None:
+            for client, job in plans:
+                self._pass(job, points[job.subnetwork - 1], self.shards[client])
+
+        return alone
 
     def _pass(self, job: Job, point: Mapping[str, Tensor], shard: Dataset) -> None:
         protocol, psi = self.federation.protocol, self.federation.psi.detach().requires_grad_(job.psi)
@@ -175,18 +169,18 @@ def _build(config: Mapping[str, Any]) -> _Experiment:
 
 def load() -> Any:
     """The client app; called in every actor."""
-    from benchmarks.rounds import worker as bench_worker  # not __main__: an actor has another
+    from benchmarks.rounds import ours  # not __main__: an actor has another
     from fedpart.flower.client import make_client_app
 
-    return make_client_app(bench_worker._build)
+    return make_client_app(ours._build)
 
 
-def _start(arguments: Mapping[str, Any]) -> Steps:
+def _start(arguments: Mapping[str, Any]) -> TimedFedpart:
     torch.set_num_threads(1)
     name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
     federation = Federation(make_protocol(workload, precision=PRECISIONS.get(name, "fp32")))
     shards = make_shards(workload)
-    return Steps(name, federation, make_engine(name, workload, federation, shards), shards)
+    return TimedFedpart(name, federation, make_engine(name, workload, federation, shards), shards)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the commands of a deployment do, from what was typed to what is shown."""
+"""What the commands about a federation of processes do, from what was typed to what is shown."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import typer
 
 from fedpart.flower.nodes import node_name
+from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.training.files import kept
 from simulations.cli.commands import new_folder
 from simulations.cli.guards import interruptible
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import read_yaml
-from simulations.deployment.control import Control, Run
+from simulations.deployment.control import Control
 from simulations.deployment.up import run_deployed
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
@@ -149,7 +150,7 @@ def _readable(folder: Path) -> bool:
         return False
 
 
-def _remedy(run: Run) -> str:
+def _remedy(run: SubmittedRun) -> str:
     """What to do about a run that has failed."""
     source = Path(run.out)
     if _readable(source) and not kept(source / CHECKPOINT):
@@ -157,7 +158,7 @@ def _remedy(run: Run) -> str:
     return f"continue it with fedpart submit --resume {source}"
 
 
-def _fetch(run: Run, to: Path) -> Path:
+def _fetch(run: SubmittedRun, to: Path) -> Path:
     """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
 
     The copy belongs to whom ``to`` belongs to.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,7 +18,8 @@ from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
-from benchmarks.costs.networks import NETWORKS, Model
+from benchmarks.rounds.networks import NETWORKS, Model
+from benchmarks.rounds.timed import TimedEngine
 from benchmarks.rounds.workloads import Workload
 
 
@@ -31,8 +31,8 @@ class Classifier(Model):
             return {"loss": Weighted(self.loss(x, y).item() * len(y), len(y))}
 
 
-class PflSteps:
-    """Rounds on request; see :class:`benchmarks.rounds.steps.Steps`."""
+class TimedPfl(TimedEngine):
+    """Rounds of pfl's simulation."""
 
     def __init__(self, workload: Workload, *, equal_kernels: bool) -> None:
         torch.manual_seed(workload.seed)
@@ -56,26 +56,22 @@ class PflSteps:
             local_batch_size=workload.batch_size,
         )
 
-    def run(self, rounds: int) -> dict[str, Any]:
-        seconds = []
-        for _ in range(rounds):
-            self.done += 1
-            params = NNAlgorithmParams(
-                central_num_iterations=self.done,  # of the whole run: this call does the last of them
-                evaluation_frequency=10**9,  # the first round alone, which is not timed
-                train_cohort_size=self.workload.cohort,
-                val_cohort_size=0,
-            )
-            start = time.perf_counter()
-            self.algorithm.run(params, self.backend, self.model, self.local)
-            seconds.append(time.perf_counter() - start)
-        return {"seconds": seconds}
+    def round(self) -> None:
+        self.done += 1
+        params = NNAlgorithmParams(
+            central_num_iterations=self.done,  # of the whole run: this call does the last of them
+            evaluation_frequency=10**9,  # the first round alone, which is not timed
+            train_cohort_size=self.workload.cohort,
+            val_cohort_size=0,
+        )
+        self.algorithm.run(params, self.backend, self.model, self.local)
 
-    def passes(self) -> float:
-        module = self.model.pytorch_model
-        start = time.perf_counter()
-        for x, y in self.shards[: self.workload.cohort]:
-            parts = (part.split(self.workload.batch_size) for part in (x, y))
-            for batch in zip(*parts, strict=True):
-                torch.autograd.grad(module.loss(*batch), module.weights)
-        return time.perf_counter() - start
+    def passes(self) -> Callable[[], object]:
+        def alone() -> None:
+            module = self.model.pytorch_model
+            for x, y in self.shards[: self.workload.cohort]:
+                parts = (part.split(self.workload.batch_size) for part in (x, y))
+                for batch in zip(*parts, strict=True):
+                    torch.autograd.grad(module.loss(*batch), module.weights)
+
+        return alone

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.costs.networks import Model, Uniform
+from benchmarks.rounds.networks import Model, Uniform
 from benchmarks.rounds.workloads import Workload
 
 Cohort = Sequence[tuple[int, int]]  # a client's number and chunk, each
-Job = tuple[int, int | None]  # a client, and the partition that it trains; None: psi's gradient
+ClientJob = tuple[int, int | None]  # a client, and the partition that it trains; None: psi's gradient
 
 
 class Draws:
     """All that is random in a client's work."""
 
-    def uniform(self, job: Job, step: int) -> Uniform:
+    def uniform(self, job: ClientJob, step: int) -> Uniform:
         return torch.rand_like
 
-    def order(self, job: Job, examples: int) -> Tensor:
+    def order(self, job: ClientJob, examples: int) -> Tensor:
         return torch.randperm(examples)
 
 
@@ -84,14 +84,14 @@ class LocalWork:
                 examples += len(y)
         return examples
 
-    def passes(self, jobs: Sequence[Job]) -> None:
+    def passes(self, jobs: Sequence[ClientJob]) -> None:
         """Forward and backward over the batches of the jobs, and nothing else."""
         for job in jobs:
             self._learn(weights=job[1] is not None)
             for step, (x, y) in enumerate(self._batches(job)):
                 self._gradients(job, step, x, y)
 
-    def flops(self, jobs: Sequence[Job]) -> int:
+    def flops(self, jobs: Sequence[ClientJob]) -> int:
         """Floating-point operations of these passes: convolutions and matrix products."""
         kinds = [job[1] is None for job in jobs]
         for job, kind in zip(jobs, kinds, strict=True):
@@ -109,7 +109,7 @@ class LocalWork:
             parameter.requires_grad_(not weights)
         self._wanted = self.model.weights if weights else self.model.psi
 
-    def _batches(self, job: Job) -> list[tuple[Tensor, Tensor]]:
+    def _batches(self, job: ClientJob) -> list[tuple[Tensor, Tensor]]:
         client, partition = job
         x, y = self.shards[client]
         size, n = self.workload.batch_size, len(y)
@@ -120,7 +120,7 @@ class LocalWork:
             x, y = x[places], y[places]
         return list(zip(x.split(size), y.split(size), strict=True))
 
-    def _gradients(self, job: Job, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    def _gradients(self, job: ClientJob, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(self.model.loss(x, y, self.draws.uniform(job, step)), self._wanted)
 
     @torch.no_grad()

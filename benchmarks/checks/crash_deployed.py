@@ -1,0 +1,164 @@
+"""What becomes of a deployed run whose ServerApp, SuperLink or SuperNodes are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.checks.crash_case import Case
+from fedpart.flower.workarounds.control import SubmittedRun
+from fedpart.flower.workarounds.executor import children
+from simulations.deployment.up import Deployment, watch
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import CONFIG, read_metrics
+
+ROUND_TIMEOUT, SLACK = 300.0, 30.0  # seconds; Flower looks for replies every few
+
+
+@contextmanager
+def deployed(case: Case, private: Path) -> Iterator[tuple[Deployment, Callable[[Path], SubmittedRun]]]:
+    """A federation, and what runs the case's experiment on it until the run has ended, however that is."""
+    config = case.config
+    with Deployment(config.clients, private, case.folder / "logs") as federation:
+
+        def run(out: Path) -> SubmittedRun:
+            resume = (out / CONFIG).exists()
+            id = federation.control.start(deployed_run_config(config, out, resume))
+            return watch(federation, id, lambda text: None)
+
+        yield federation, run
+
+
+def kill_deployed(
+    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Deployment], bool]
+) -> int:
+    """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
+    case, private = Case(folder, 3), folder / "private"
+    with deployed(case, private) as (federation, run):
+        start = time.monotonic()
+        run(folder / "timed")
+        seconds = time.monotonic() - start
+        case.check(folder / "timed", f"deployed run left alone for {seconds:.0f} s")
+        for kill in range(kills):
+            out, moment = folder / f"run-{kill}", moments.uniform(0.0, 0.9) * seconds
+            ended, reached, another = _struck(federation, run, out, moment, kill_one)
+            while not reached and moment > 1.0:  # the run was quicker than the first: strike the next sooner
+                out, moment = out.with_name(f"{out.name}-again"), moment / 2
+                ended, reached, another = _struck(federation, run, out, moment, kill_one)
+            how, fits = "went on by itself", bool(reached)
+            if ended.completed:
+                if kill_one is kill_serverapp:  # before it took the run, which is given to another one then
+                    fits &= another and reached == [1]
+            else:
+                saved = case.saved(out)
+                fits &= saved >= len(read_metrics(out)) - 1
+                how = f"resumed after round {saved}"
+                run(out)
+            when = f"killed after {moment:.1f} s, in round {reached[0]}" if reached else "NOT KILLED"
+            case.check(out, f"{victim} {when}, {how}", fits)
+    return case.failures
+
+
+def _struck(
+    federation: Deployment,
+    run: Callable[[Path], SubmittedRun],
+    out: Path,
+    moment: float,
+    kill_one: Callable[[Deployment], bool],
+) -> tuple[SubmittedRun, list[int], bool]:
+    """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
+    a ServerApp has been started since."""
+    over, reached, before, since = threading.Event(), list[int](), set[int](), set[int]()
+    kill_serverapp(federation)  # that of the run before may be on its way out, and would be hit instead
+
+    def strike() -> None:
+        over.wait(moment)
+        while not over.is_set():
+            now = serverapps(federation)
+            if reached:
+                since.update(now - before)
+            elif kill_one(federation):
+                before.update(now | serverapps(federation))
+                reached.append(len(read_metrics(out)) + 1)
+            over.wait(0.05)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    ended = run(out)
+    over.set()
+    thread.join()
+    return ended, reached, bool(since)
+
+
+def serverapps(federation: Deployment) -> set[int]:
+    """The processes that Flower has started for runs."""
+    executors = children(federation.processes.pid("serverapp"))
+    return {app for executor in executors for app in children(executor)}
+
+
+def kill_serverapp(federation: Deployment) -> bool:
+    """Kill the process that Flower has started for the run, if there is one yet."""
+    apps = serverapps(federation)
+    for app in apps:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(app, signal.SIGKILL)
+    return bool(apps)
+
+
+def kill_superlink(federation: Deployment) -> bool:
+    """Kill the SuperLink, which is started again."""
+    os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
+    return True
+
+
+def nodes(folder: Path, kills: int, moments: random.Random) -> int:
+    """Kill half of the SuperNodes and their executors in a round; they are started again."""
+    case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
+    victims = range(case.config.clients // 2)
+    with deployed(case, folder / "private") as (federation, run):
+        for kill in range(kills):
+            out, over, struck = folder / f"run-{kill}", threading.Event(), list[int]()
+
+            def strike(out: Path = out, over: threading.Event = over, struck: list[int] = struck) -> None:
+                while not read_metrics(out) and not over.wait(0.1):
+                    pass
+                over.wait(moments.uniform(0.0, 10.0))
+                for client in [] if over.is_set() else victims:
+                    for name in (f"supernode-{client}", f"clientapp-{client}"):
+                        os.killpg(federation.processes.pid(name), signal.SIGKILL)
+                    struck.append(client)
+
+            thread = threading.Thread(target=strike)
+            thread.start()
+            ended = run(out)
+            over.set()
+            thread.join()
+            fits, what = survived(read_metrics(out), victims, case.config.rounds)
+            what = f"half of the SuperNodes killed: {what}"
+            case.tell(what, ended.status, fits and ended.completed and struck == list(victims))
+    return case.failures
+
+
+def survived(lines: list[dict[str, Any]], victims: Iterable[int], rounds: int) -> tuple[bool, str]:
+    """Whether a run's metrics are those of one that missed the victims for a while and then had them back."""
+    longest = max((line["seconds"] for line in lines), default=0.0)
+    refused = {category for line in lines for category in line["refused"]}
+    fits = len(lines) == rounds and longest < ROUND_TIMEOUT + SLACK
+    fits &= refused <= {"client_error", "no_answer"}  # 'chunk' would be another chunk than before
+    what = f"the longest of {len(lines)} rounds took {longest:.0f} s, refused for {sorted(refused)}"
+    for client in victims:
+        there = [
+            client in line["cohort"] and client not in {skip["client"] for skip in line["skipped"]}
+            for line in lines
+        ]
+        back = False in there and True in there[there.index(False) :]
+        fits &= back
+        what += f", {there.count(False)} without client {client}, which {'was' if back else 'NEVER'} back"
+    return fits, what

@@ -1,0 +1,43 @@
+"""The ``fedpart`` command: all of its commands, and where it begins."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from simulations.cli import deployment, experiments
+
+app = typer.Typer(
+    help="Learn hyperparameters with the weights, in one run, federated or not.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(experiments.app)
+app.add_typer(deployment.app)
+
+
+@app.callback(invoke_without_command=True)
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as installed
+
+        try:
+            typer.echo(f"fedpart {installed('fedpart')}")
+        except PackageNotFoundError:
+            import fedpart
+
+            typer.echo(f"fedpart {fedpart.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The entry point of the ``fedpart`` command."""
+    sys.path.insert(0, os.getcwd())  # a user's own package.module:callable lies in the current folder
+    app()

@@ -1,0 +1,41 @@
+"""Options and arguments that several commands take, and what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli.guards import BAD_INPUT, fail
+
+Configs = Annotated[
+    list[str] | None, typer.Argument(metavar="CONFIG.yaml", help="The experiment; see simulations/configs/.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of it, e.g. server.learning_rate=0.01."),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")
+]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
+
+
+def arguments(
+    config: list[str] | None, settings: list[str] | None, engine: str | None = None
+) -> tuple[str | None, list[str]]:
+    """As :func:`several`, where there is one configuration or none."""
+    files, overrides = several(config, settings, engine)
+    if len(files) > 1:
+        fail(f"One configuration at a time, please: {', '.join(files)}.", BAD_INPUT)
+    return (files[0] if files else None), overrides
+
+
+def several(
+    config: list[str] | None, settings: list[str] | None, engine: str | None = None
+) -> tuple[list[str], list[str]]:
+    """The configurations, and the settings: ``--set a=1 b=2`` leaves b=2 among the arguments."""
+    files = [text for text in config or [] if "=" not in text or Path(text).exists()]
+    overrides = [*(settings or []), *[text for text in config or [] if text not in files]]
+    return files, [*overrides, *([f"engine={engine}"] if engine else [])]

@@ -1,0 +1,185 @@
+"""Faults of Flower, on its own code: where a test fails, Flower has mended one, and its workaround can go."""
+
+import importlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from flwr.app import Message, Metadata, RecordDict
+from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.server.superlink.linkstate import SqlLinkState
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID, NoOpFederationManager
+from flwr.superlink.servicer.fleet import fleet_handlers
+from private_names import PUBLIC
+
+from fedpart.flower.workarounds.outside import claim_identity, identify, make_message
+from fedpart.flower.workarounds.superlink import OperatorOnly
+
+PATIENCE = 300  # seconds, for what takes a few where nothing else runs
+
+
+class SuperLink:
+    """The state of a SuperLink, with a run and two nodes that have a message each."""
+
+    def __init__(self, folder):
+        database = str(folder / "state.db")
+        store = SqlObjectStore(database)
+        self.state = SqlLinkState(database, NoOpFederationManager(), store)
+        self.state.initialize()
+        store.initialize()
+        self.run = self.state.create_run(
+            "us/app", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP
+        )
+        (run,) = self.state.get_run_info(run_ids=[self.run])
+        assert self.state.claim_task(run.primary_task_id) and self.state.activate_task(run.primary_task_id)
+        self.nodes = [self.state.create_node("me", "me", bytes([number]), 10) for number in range(2)]
+        self.asked = ["0" * 64, "1" * 64]
+        claim_identity(self.run)
+        for node, id in zip(self.nodes, self.asked, strict=True):
+            assert self.state.activate_node(node, PATIENCE)
+            message = Message(RecordDict(), node, "train")
+            identify(message, id)
+            assert self.state.store_message_ins(message) == id
+
+    def push(self, answered, **changes):
+        """Node 0 pushes a reply to one of the messages."""
+        about = {"src_node_id": self.nodes[0], "created_at": time.time(), **changes}
+        metadata = Metadata(
+            run_id=self.run,
+            message_id="a" * 64,
+            dst_node_id=1,
+            reply_to_message_id=answered,
+            group_id="",
+            ttl=60.0,
+            message_type="train",
+            **about,
+        )
+        request = PushMessagesRequest(
+            node=Node(node_id=self.nodes[0]),
+            messages_list=[message_to_proto(make_message(metadata, RecordDict()))],
+            message_object_trees=[ObjectTree(object_id="a" * 64)],
+        )
+        fleet_handlers.push_messages(request, self.state)
+
+
+@pytest.fixture
+def superlink(tmp_path):
+    yield SuperLink(tmp_path)
+    claim_identity()
+
+
+def test_a_node_may_answer_in_the_name_of_another(superlink):
+    other = superlink.nodes[1]
+    superlink.push(superlink.asked[1], src_node_id=other)
+    (reply,) = superlink.state.get_message_res({superlink.asked[1]}, superlink.run)
+    assert reply.has_content() and reply.metadata.src_node_id == other
+
+
+def test_a_time_that_is_no_number_makes_every_later_look_fail(superlink):
+    superlink.push(superlink.asked[0], created_at=math.nan)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="NoneType"):
+            superlink.state.get_message_res({superlink.asked[0]}, superlink.run)
+
+
+def test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again(superlink):
+    node = superlink.nodes[0]
+    assert [one.metadata.message_id for one in superlink.state.get_message_ins(node, None)] == ["0" * 64]
+    assert superlink.state.get_message_ins(node, None) == []
+
+
+def test_everybody_may_submit_a_run():
+    assert NoOpControlAuthnPlugin().validate_tokens_in_metadata([])[0]
+    assert not OperatorOnly("token").validate_tokens_in_metadata([])[0]
+    assert OperatorOnly("token").validate_tokens_in_metadata([(ACCESS_TOKEN_KEY, "token")])[0]
+
+
+def test_messages_need_an_identity_that_nobody_else_can_give(monkeypatch):
+    claim_identity()
+    message = Message(RecordDict(), 1, "train")
+    with pytest.raises(AttributeError):
+        message.metadata.message_id = "another"
+    monkeypatch.setattr(TaskIdentity, "_run_id", None)
+    with pytest.raises(RuntimeError, match="not set"):
+        Message(RecordDict(), 1, "train")
+
+
+def public():
+    """All names that Flower documents, and what they stand for."""
+    for place in PUBLIC:
+        module = importlib.import_module(f"flwr.{place}")
+        yield from ((name, getattr(module, name)) for name in module.__all__)
+
+
+def test_flower_has_no_public_client_of_the_control_api():
+    names = [name.lower() for name, _ in public()]
+    assert not [name for name in names if any(word in name for word in ("control", "submit", "start_run"))]
+
+
+def test_a_message_does_not_tell_its_size():
+    assert not [name for name in dir(Message) if name[0] != "_" and ("size" in name or "byte" in name)]
+
+
+EXECUTOR = """
+import sys
+from flwr.proto.runtime_pb2 import AcquireTaskResponse
+from flwr.supercore.superexec import run_superexec as module
+
+class Runtime:
+    tasks = [AcquireTaskResponse(task={"task_id": 1, "type": "flwr-serverapp"}, token="token")]
+
+    from_server_address = classmethod(lambda cls, **given: cls())
+    AcquireTask = lambda self, request: self.tasks.pop() if self.tasks else AcquireTaskResponse()
+    close = lambda self: None
+
+module.RuntimeHttpClient = Runtime
+module.run_superexec("nowhere:1", insecure=True)
+"""
+SERVERAPP = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder, parent, numbers = Path(sys.argv[0]).parent, os.getppid(), {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+(folder / "begun").touch()
+while os.getppid() == parent and not signal.sigpending():
+    time.sleep(0.05)
+(folder / "told").write_text(f"{len(signal.sigpending())} signals.")
+"""
+
+
+def test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it(tmp_path):
+    def until(there):
+        end = time.monotonic() + PATIENCE
+        while not there():
+            assert time.monotonic() < end and (executor.poll() is None or (tmp_path / "begun").exists())
+            time.sleep(0.05)
+
+    app = tmp_path / TaskType.SERVER_APP
+    app.write_text(f"#!{sys.executable}\n{SERVERAPP}")
+    app.chmod(0o700)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "FLWR_TELEMETRY_ENABLED": "0"}
+    executor = subprocess.Popen([sys.executable, "-c", EXECUTOR], env=environment, start_new_session=True)
+    try:
+        until((tmp_path / "begun").exists)
+        executor.send_signal(signal.SIGTERM)
+        assert executor.wait(PATIENCE) == 0
+        until(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text().endswith("."))
+        assert (tmp_path / "told").read_text() == "0 signals."
+    finally:
+        if executor.poll() is None:
+            executor.kill()
+            executor.wait()

@@ -1,0 +1,84 @@
+"""Flower's private names: which of them we use, where, and that they are still there."""
+
+import pytest
+from places import ROOT
+from private_names import exists, private_names
+
+USED = """
+flwr.app.message.arraychunk: ArrayChunk
+flwr.app.message.message: make_message
+flwr.cli.build: build_fab_from_disk
+flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
+flwr.common.serde: array_to_proto fab_to_proto recorddict_to_proto user_config_from_proto
+    user_config_to_proto
+flwr.common.serde_utils: error_to_proto metadata_from_proto metadata_to_proto
+flwr.proto.control_pb2: ListNodesRequest ListRunsRequest RegisterNodeRequest StartRunRequest
+    StreamLogsRequest UnregisterNodeRequest
+flwr.proto.fleet_pb2: PushMessagesRequest PushMessagesResponse
+flwr.proto.message_pb2: ConfirmMessageReceivedRequest Message ObjectTree PushObjectRequest
+    PushObjectResponse
+flwr.proto.node_pb2: NodeInfo
+flwr.proto.runtime_pb2: PullAppMessagesRequest
+flwr.server.superlink.linkstate: LinkState SqlLinkState
+flwr.supercore.auth.typing: AccountInfo
+flwr.supercore.control: ControlHttpClient
+flwr.supercore.date: now
+flwr.supercore.error.base: FlowerError
+flwr.supercore.fab: Fab
+flwr.supercore.inflatable.inflatable_object: get_object_body get_object_head_values_from_object_content
+    iterate_object_tree
+flwr.supercore.inflatable.inflatable_protobuf_utils: make_pull_object_fn_protobuf
+flwr.supercore.inflatable.inflatable_utils: ObjectPullError ObjectUnavailableError
+    inflate_object_from_contents pull_objects
+flwr.supercore.interceptors: RuntimeVersionHttpInterceptor
+flwr.supercore.object_store.sql_object_store: SqlObjectStore
+flwr.supercore.primitives.asymmetric: public_key_to_bytes
+flwr.supercore.run: Run
+flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
+flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
+flwr.supercore.task_identity: TaskIdentity
+flwr.superlink.auth_plugin: NoOpControlAuthnPlugin
+flwr.superlink.cli: flower_superlink
+flwr.superlink.grid: http_grid
+flwr.superlink.grid.http_grid: HttpGrid
+flwr.superlink.servicer.fleet: fleet_handlers
+flwr.superlink.servicer.runtime: runtime_handlers
+"""  # a module, and names in it
+PATCHED = (  # that we call, replace or set, and that no import mentions
+    "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
+    "flwr.superlink.cli.flower_superlink.flower_superlink",
+    "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
+    "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
+)
+WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
+MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"  # how long Flower's own imports take
+ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
+
+
+def expected():
+    """What ``USED`` lists, each with its module."""
+    module = ""
+    for word in USED.split():
+        if word.endswith(":"):
+            module = word[:-1]
+        else:
+            yield f"{module}.{word}"
+
+
+def test_workarounds_use_these_and_nobody_else_any():
+    used = {file: private_names(file) for room in ROOMS for file in (ROOT / room).rglob("*.py")}
+    ours = [names for file, names in used.items() if WORKAROUNDS in file.parents]
+    assert set().union(*ours) == set(expected())
+    others = {file for file, names in used.items() if names and WORKAROUNDS not in file.parents}
+    assert others == {MEASURES}
+
+
+@pytest.mark.parametrize("name", sorted({*expected(), *PATCHED}))
+def test_it_is_still_there(name):
+    assert exists(name)
+
+
+def test_a_name_that_is_gone_is_noticed(tmp_path):
+    (tmp_path / "file.py").write_text("from flwr.app import Message, nothing\nimport flwr.nowhere\n")
+    assert private_names(tmp_path / "file.py") == {"flwr.app.nothing", "flwr.nowhere"}
+    assert not any(map(exists, ("flwr.app.nothing", "flwr.nowhere.name")))
