@@ -14,7 +14,7 @@ import typer.main
 from docutils import nodes
 
 import fedpart
-from simulations.cli.deployment import app as command_line  # with the commands of a deployment
+from simulations.cli.main import app as command_line
 from simulations.config.load import ExperimentConfig, TrainingConfig
 
 command = typer.main.get_command(command_line)  # what sphinx-click documents

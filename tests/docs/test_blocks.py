@@ -12,7 +12,6 @@ from command_line import app, fedpart
 from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
-import simulations.cli.deployment  # noqa: F401  its commands are added
 from simulations.config.load import ExperimentConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
