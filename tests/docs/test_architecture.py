@@ -31,7 +31,7 @@ def section(title: str) -> str:
 
 
 def test_the_floors_are_those_of_the_imports():
-    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests/fedpart/test_rooms.py").read_text(), re.S)
+    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests/fedpart/test_floors.py").read_text(), re.S)
     rooms = [
         name.removesuffix(".py")
         for row in re.findall(r"^\|([^|]*)\|", section("Floors"), re.M)[1:]
