@@ -12,7 +12,7 @@ from fedpart.engines.workers import WorkerPool
 from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.round import Round
-from fedpart.registry import Registry, nearest
+from fedpart.registry import Registry
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.update import Update
@@ -59,8 +59,7 @@ class LocalEngine:
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
-        if execution not in EXECUTIONS:
-            raise ValueError(f"Unknown execution {execution!r}: {nearest(execution, EXECUTIONS)}")
+        execute = EXECUTIONS.resolve(execution)
         if execution != "loop" and workers > 1:
             raise ValueError(
                 f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
@@ -69,7 +68,7 @@ class LocalEngine:
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
-        self._clients = self._pool or EXECUTIONS[execution](protocol, shards)
+        self._clients = self._pool or execute(protocol, shards)
 
     @property
     def workers(self) -> int:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-import fedpart
+from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
+from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
 
 
-class ClientSide(Protocol):
+class ClientSide(typing.Protocol):
     """What a client needs of an experiment.
 
     Attributes:
@@ -24,11 +26,11 @@ class ClientSide(Protocol):
     """
 
     @property
-    def protocol(self) -> fedpart.Protocol:
+    def protocol(self) -> Protocol:
         """The policies."""
 
     @property
-    def shards(self) -> Sequence[fedpart.Dataset]:
+    def shards(self) -> Sequence[Dataset]:
         """The clients' data."""
 
 

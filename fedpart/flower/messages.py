@@ -7,7 +7,8 @@ from typing import cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
-from fedpart import Federation, Protocol
+from fedpart.federated.federation import Federation
+from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     Header,
     check_names,

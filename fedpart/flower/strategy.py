@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedpart import ClientError, Federation, RoundReport
+from fedpart.federated.federation import Federation, RoundReport
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, read_reply, state_record
 from fedpart.flower.nodes import Nodes
@@ -19,7 +19,7 @@ from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.updates.cohort import aggregate
-from fedpart.updates.errors import Refusal, skipped
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log

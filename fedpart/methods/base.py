@@ -10,9 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.methods.views import ClientView, Schedule
-from fedpart.parameters.assigned import RandomPartition
-from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.schemes import SCHEMES
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
@@ -57,14 +56,12 @@ class Method:
     def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
         """The parameters' partition, given the chunk proportions that the method uses."""
         space, u = task.parameter_space(len(chunks)), settings.parameters or chunks
-        common: dict[str, Any] = {"defaults": settings.defaults, "seed": settings.seed}
         if len(chunks) == 1:
             return SeparateNetworks(space)
-        if settings.scheme == "node":
-            return NodePartition(space, u, task.module, chain=settings.chain, **common)
-        if settings.scheme != "random":
-            raise ValueError(f"Unknown partitioning scheme {settings.scheme!r}; choose random or node.")
-        return RandomPartition(space, u, **common)
+        divide = SCHEMES.resolve(settings.scheme)
+        return divide(
+            space, u, task.module, defaults=settings.defaults, seed=settings.seed, chain=settings.chain
+        )
 
     def trained_psi(self, task: Task) -> Sequence[str]:
         """Names of the hyperparameters that are learned; what uploads say about the others is left out."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.parameters.assigned import Defaults
 from fedpart.parameters.proportions import check_proportions
+from fedpart.parameters.schemes import SCHEMES
 
 Kind = TypeVar("Kind", bound=type)
 Decides = Literal["numbers", "course", "nothing"]
@@ -99,8 +100,10 @@ class RunSettings(Settings):
     seed: int = setting(
         0, "decides everything but the data: weights, partition, chunks, cohorts, noise", ge=0
     )
-    scheme: Literal["random", "node"] = setting(
-        "random", "how parameters are partitioned: single weights, or units of layers (node)"
+    scheme: str = setting(
+        "random",
+        "how parameters are partitioned: random (single weights), node (units of layers), or "
+        "package.module:callable",
     )
     defaults: Defaults = setting("initial", "values of what a subnetwork does not contain")
     chain: tuple[str, ...] | None = setting(
@@ -110,6 +113,7 @@ class RunSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        SCHEMES.resolve(self.scheme)  # refuses
         object.__setattr__(self, "chunks", check_proportions(self.chunks))
         if self.parameters is not None:
             parameters = check_proportions(self.parameters, "parameter proportions")

@@ -7,8 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from fedpart import FederationSettings
+from fedpart.engines import EXECUTIONS
 from fedpart.federated.assignment import check_clients
 from simulations.config.keys import entry, section_of
+from simulations.config.messages import named
 from simulations.config.published import Published
 from simulations.config.sections import SplitSection
 from simulations.config.shared import Clock, Config
@@ -40,10 +42,11 @@ class ExperimentConfig(_Keys, Config):
         decides="nothing",
         ge=1,
     )
-    execution: Literal["loop", "vectorised", "fused"] = entry(
+    execution: named(EXECUTIONS) = entry(
         "loop",
-        "how engine local computes a cohort: client by client; several clients at a time, for a GPU; or its "
-        "data together, where each client takes one step and nothing looks at its own update",
+        "how engine local computes a cohort: loop, client by client; vectorised, several at a time, for "
+        "a GPU; fused, its data together, where each client takes one step and nothing looks at its own "
+        "update; or package.module:callable",
     )
     ray_address: str | None = entry(
         None,

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from simulations.config.load import Config
 from simulations.errors import ConfigError
+from simulations.folders.data_images import KnownImages, changed_images, in_short
 from simulations.folders.run_directory import holds_run, read_summary, saved_config
-from simulations.folders.run_images import KnownImages, changed_images, in_short
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from fedpart.training.state import ModelState
 from simulations.config.load import Config, ExperimentConfig, kind_of
 from simulations.config.yaml_files import read_yaml
 from simulations.errors import ConfigError, DiskFull
+from simulations.folders.data_images import Images, write_images
 from simulations.folders.metrics import Report, finite, metrics_line
-from simulations.folders.run_images import Images, write_images
 
 CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
     "config.yaml",

@@ -10,7 +10,7 @@ from fedpart import Dataset
 from fedpart.data import Splits
 from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import ExperimentConfig
-from simulations.folders.run_images import changed_images, in_short, listed_images
+from simulations.folders.data_images import changed_images, in_short, listed_images
 
 
 @dataclass(frozen=True)

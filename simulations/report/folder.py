@@ -11,8 +11,8 @@ from typing import Any
 
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
+from simulations.folders.data_images import in_short
 from simulations.folders.run_directory import CONFIG
-from simulations.folders.run_images import in_short
 from simulations.results.collect import collect
 from simulations.results.comparison import Comparison
 from simulations.results.curves import Run

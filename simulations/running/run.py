@@ -14,8 +14,8 @@ from simulations.building.experiment import Experiment, TrainingExperiment, buil
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
+from simulations.folders.data_images import listed_images, refuse_changed_images
 from simulations.folders.run_directory import RunDirectory, read_summary, refuse_existing
-from simulations.folders.run_images import listed_images, refuse_changed_images
 from simulations.running.precision import choose_precision
 from simulations.running.recorder import Recorder
 from simulations.running.summary import summarise

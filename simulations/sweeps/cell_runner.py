@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from simulations.folders.cell import Cell
-from simulations.folders.run_images import KnownImages
+from simulations.folders.data_images import KnownImages
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import complete_in_processes

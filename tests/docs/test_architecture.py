@@ -40,6 +40,14 @@ def test_the_floors_are_those_of_the_imports():
     assert rooms == [name.removeprefix("fedpart.") for name in reversed(ast.literal_eval(floors))]
 
 
+def test_the_floors_of_simulations_are_those_of_the_imports():
+    file = ROOT / "tests/simulations/test_rooms.py"
+    (floors,) = re.findall(r"FLOORS = (\[.*?\])", file.read_text(), re.S)
+    (row,) = re.findall(r"its rooms are (.*?), and", section("Floors"), re.S)
+    rooms = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)]
+    assert rooms == [name.removeprefix("simulations.") for name in reversed(ast.literal_eval(floors))]
+
+
 def test_a_round_is_read_in_four_files_and_500_lines():
     files = re.findall(r"^\d\. `(fedpart/[\w/]+\.py)`", section("The road of a round"), re.M)
     assert len(files) == 4

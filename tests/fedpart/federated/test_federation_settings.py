@@ -57,7 +57,7 @@ def test_local_training_is_refused(changes, says):
         ({"method_options": {"augmented": True}, "method": "fedavg"}, r"augmented.*options are \(augment"),
         ({"method_options": {"augment": True}}, r"'partitioned' does not take the options .*augment"),
         ({"chunks": (0.25,) * 4, "clients": 3, "cohort": 2}, "3 clients for 4 chunks"),
-        ({"scheme": "rows"}, "scheme is one of random or node, got 'rows'"),
+        ({"scheme": "rows"}, "Unknown partitioning scheme 'rows': .*Known: node, random"),
         ({"defaults": "random"}, "defaults is one of initial or zeros, got 'random'"),
         ({"parameters": (0.9994, 0.0003, 0.0003)}, "Partition 2 of 3 is empty in the whole model"),
         ({"method": "augerino"}, "No transform of the task has widths"),
