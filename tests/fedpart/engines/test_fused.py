@@ -94,7 +94,7 @@ def test_passes_come_in_few_shapes(monkeypatch):
     shapes, seen = [], pooled.gradients
 
     def recorded(task, *arguments):
-        shapes.append(len(arguments[5].inputs) * task.samples)
+        shapes.append(len(arguments[4].inputs) * task.samples)
         return seen(task, *arguments)
 
     monkeypatch.setattr(pooled, "gradients", recorded)

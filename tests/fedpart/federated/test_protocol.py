@@ -26,7 +26,7 @@ def test_a_partitioned_client_trains_its_own_and_later_partitions_and_scores_the
     assert plans[1] == [Job(1, 1), Job(2, 2), Job(3, 3)]
     assert plans[2] == [Job(2, 2), Job(3, 3), Job(1, psi=True)]
     assert plans[3] == [Job(3, 3), Job(2, psi=True)]
-    assert [p.upload_numbers(plans[k]) for k in (1, 2, 3)] == [
+    assert [p.upload_numbers(0, plans[k]) for k in (1, 2, 3)] == [
         p.partition.space.size,
         sum(p.partition.sizes[1:]) + p.task.psi_space.size,
         p.partition.sizes[2] + p.task.psi_space.size,

@@ -171,8 +171,8 @@ def test_bits_are_the_streams_words(size, section, monkeypatch):
     key = (-5, "test", 2**63, 7)
     words = generator(*key, section=section).integers(2**64, size=size, dtype=np.uint64)
     expected = words.astype("<u8").view("<i2")[:size]
-    for load in (rng.load, lambda module: None):
-        monkeypatch.setattr(rng, "load", load)
+    for kernel in (rng.random_bits_kernel, lambda: None):
+        monkeypatch.setattr(rng, "random_bits_kernel", kernel)
         out = np.empty(size, np.int16)
         sixteen_bits(out, *key, section=section)
         assert np.array_equal(out, expected)

@@ -34,10 +34,10 @@ def spoilt(**changes):
 
 
 def test_a_good_update_is_accepted():
-    validate(update(), SIZES, [3, 2], 2)
-    validate(update(), SIZES, [2, 3], 2, torch.float32)
-    validate(update(ks=(1, 2, 3), psi=False), SIZES, [1, 2, 3], None)
-    validate(spoilt(w2=torch.full((3,), 1e15)), SIZES, [2, 3], 2)
+    validate(update(), ASKED, 2)
+    validate(update(), ASKED, 2, torch.float32)
+    validate(update(ks=(1, 2, 3), psi=False), dict(enumerate(SIZES, start=1)), None)
+    validate(spoilt(w2=torch.full((3,), 1e15)), ASKED, 2)
 
 
 @pytest.mark.parametrize(

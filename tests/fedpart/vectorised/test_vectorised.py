@@ -203,9 +203,9 @@ def test_weights_after_twenty_rounds(method):
 def test_rows_bound_what_is_computed_at_once(monkeypatch):
     stacks, run = [], Stack.run
 
-    def spy(self, jobs, inputs, targets):
+    def spy(self, round, jobs, inputs, targets):
         stacks.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
-        return run(self, jobs, inputs, targets)
+        return run(self, round, jobs, inputs, targets)
 
     monkeypatch.setattr(Stack, "run", spy)
     for rows in (1, 40, 100):
@@ -222,10 +222,10 @@ def test_numbers_of_networks_are_bounded_too(monkeypatch):
     """Many small shards of a large network have few rows and many numbers."""
     counts, together, run = [], [], Stack.run
 
-    def spy(self, jobs, inputs, targets):
+    def spy(self, round, jobs, inputs, targets):
         counts.append(len(jobs))
         together.append(len(inputs))
-        return run(self, jobs, inputs, targets)
+        return run(self, round, jobs, inputs, targets)
 
     monkeypatch.setattr(Stack, "run", spy)
     task = images(precision="fp64")
@@ -313,8 +313,9 @@ def test_a_loss_that_is_not_finite_names_client_and_round():
 
 
 def test_a_client_without_jobs_has_an_empty_update():
-    _, vectorised, _ = started(images())
-    (update,) = vectorised.run_cohort([1], shards(SIZES), [[]])
+    _, vectorised, protocol = started(images())
+    protocol.plan = lambda client, round: []
+    (update,) = vectorised.run_cohort([1], shards(SIZES))
     assert not update.deltas and update.psi is None and update.examples == SIZES[1]
 
 

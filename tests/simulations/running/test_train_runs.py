@@ -76,7 +76,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     step = Training.step
 
     def interrupt(self: Training) -> float:
-        if self.iteration == 16:
+        if self.completed == 16:
             os.kill(os.getpid(), signal.SIGINT)
         return step(self)
 

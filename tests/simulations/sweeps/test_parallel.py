@@ -134,7 +134,7 @@ class Deserted(FedAvg):
     """Kills the main process in its third round, where a file asks for it, and goes on once it is noticed."""
 
     def plan(self, client):
-        if round == 3 and Path("desert").exists():
+        if client.round == 3 and Path("desert").exists():
             with suppress(ProcessLookupError):  # the other cell was faster
                 os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
             for thread in threading.enumerate():
