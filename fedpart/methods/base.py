@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpart.methods.views import ClientView, Schedule
 from fedpart.parameters.partition import Partition
-from fedpart.parameters.schemes import SCHEMES
+from fedpart.parameters.schemes import divided
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
@@ -58,10 +58,8 @@ class Method:
         space, u = task.parameter_space(len(chunks)), settings.parameters or chunks
         if len(chunks) == 1:
             return SeparateNetworks(space)
-        divide = SCHEMES.resolve(settings.scheme)
-        return divide(
-            space, u, task.module, defaults=settings.defaults, seed=settings.seed, chain=settings.chain
-        )
+        known = {name: getattr(settings, name) for name in ("defaults", "seed", "chain")}
+        return divided(settings.scheme, space, u, module=task.module, **known)
 
     def trained_psi(self, task: Task) -> Sequence[str]:
         """Names of the hyperparameters that are learned; what uploads say about the others is left out."""

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from torch import nn
-
-from fedpart.parameters.assigned import Defaults, RandomPartition
+from fedpart.parameters.assigned import RandomPartition
 from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.space import ParameterSpace
 from fedpart.registry import Registry
 
-
-class Scheme(Protocol):
-    """Makes the partition of a network; one's own is often an :class:`.AssignedPartition`."""
-
-    def __call__(
-        self,
-        space: ParameterSpace,
-        proportions: Sequence[float],
-        module: nn.Module,
-        *,
-        defaults: Defaults,
-        seed: int,
-        chain: Sequence[str] | None,
-    ) -> Partition:
-        """The partition of ``space``, that of ``module``, in these proportions; see :class:`.RunSettings`."""
+SCHEMES: Registry[Callable[..., Partition]] = Registry(
+    "partitioning scheme", {"random": RandomPartition, "node": NodePartition}
+)
 
 
-SCHEMES: Registry[Scheme] = Registry("partitioning scheme", {"node": NodePartition})
+def divided(scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any) -> Partition:
+    """The partition that a scheme makes of a network's parameters.
 
+    Args:
+        scheme: a name in :data:`SCHEMES`, or ``package.module:callable``.
+        space, proportions: its first two arguments; see :class:`.AssignedPartition`.
+        **known: further ones, of which it is given those that it names: ``module``, the network, and
+            ``defaults``, ``seed``, ``chain`` of :class:`.RunSettings`.
 
-@SCHEMES.register("random")
-def random(
-    space: ParameterSpace,
-    proportions: Sequence[float],
-    module: nn.Module,
-    *,
-    defaults: Defaults,
-    seed: int,
-    chain: Sequence[str] | None,
-) -> Partition:
-    """Single weights, drawn at random in every layer; the order of layers does not matter."""
-    return RandomPartition(space, proportions, defaults=defaults, seed=seed)
+    Raises:
+        ValueError: an unknown scheme, or see its own class.
+    """
+    build = SCHEMES.resolve(scheme)
+    names = inspect.signature(build).parameters
+    return build(space, proportions, **{name: value for name, value in known.items() if name in names})

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition, Task, federate
 from fedpart.models import digits_cnn
+from fedpart.parameters.assigned import AssignedPartition
 from fedpart.parameters.proportions import check_proportions, expected_upload_ratio
 
 U = (0.7, 0.2, 0.1)
@@ -176,6 +177,19 @@ def test_unknown_options():
         make(defaults="ones")
     with pytest.raises(ValueError, match=r"Unknown partitioning scheme 'rows': .*Known: node, random"):
         federate(Task(nn.Linear(4, 2)), [(torch.rand(3, 4), torch.zeros(3).long())] * 3, scheme="rows")
+
+
+def halves(space, proportions, seed):
+    """A scheme of one's own, which asks for the seed alone: the first layer's numbers, and the rest."""
+    first = torch.arange(space.size) < space.entries[0].size
+    return AssignedPartition(space, proportions, torch.where(first, 1, 2).to(torch.uint8))
+
+
+def test_a_scheme_of_ones_own_is_named_by_its_place():
+    data = [(torch.rand(3, 4), torch.zeros(3).long())] * 3
+    scheme = f"{__name__}:halves"
+    result = federate(Task(nn.Linear(4, 2), samples=1), data, chunks=(0.8, 0.2), rounds=1, scheme=scheme)
+    assert result.state.partition.sizes == (8, 2)
 
 
 def test_space_of_another_number_of_chunks():
