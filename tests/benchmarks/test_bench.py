@@ -18,7 +18,7 @@ from inprocess_grid import InProcessGrid
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, ours
 from benchmarks.rounds.engines import ENGINES, left_out
-from benchmarks.rounds.flower_fedavg import client_app, server_app
+from benchmarks.rounds.flower_fedavg import app
 from benchmarks.rounds.process import engine_process
 from benchmarks.rounds.rows import Row, Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
@@ -221,9 +221,9 @@ def test_flower_engine_steps_as_the_local_one():
 def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
     workload = replace(WORKLOADS["W1"], clients=12, cohort=3)
     monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(workload.to_dict()))
-    grid, ends = InProcessGrid(client_app.app, workload.clients), []
+    grid, ends = InProcessGrid(app.client_app, workload.clients), []
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
-    server_app.make_app(2, ends)(grid, context)
+    app.make_server_app(2, ends)(grid, context)
     assert len(grid.sent) == 2 * 3
     assert ends == sorted(ends)
     assert len(ends) == 2

@@ -16,9 +16,7 @@ import fedpart.flower.environment  # noqa: F401
 from flwr.simulation import run_simulation
 from torch.nn import functional as F
 
-from benchmarks.rounds.flower_fedavg.client_app import app
-from benchmarks.rounds.flower_fedavg.server_app import make_app
-from benchmarks.rounds.flower_fedavg.task import Net, load_data
+from benchmarks.rounds.flower_fedavg.app import Net, client_app, load_data, make_server_app
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
 
@@ -35,8 +33,8 @@ class TimedFlower(TimedEngine):
         ends: list[float] = []
         start = time.perf_counter()
         run_simulation(
-            make_app(rounds, ends),
-            app,
+            make_server_app(rounds, ends),
+            client_app,
             num_supernodes=self.workload.clients,
             backend_config={
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -46,9 +44,8 @@ class TimedFlower(TimedEngine):
         return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
 
     def passes(self) -> Callable[[], object]:
-        net, batches = Net(self.workload.classes), []
-        for client in range(self.workload.cohort):
-            batches += list(load_data(client))
+        net = Net()
+        batches = [batch for client in range(self.workload.cohort) for batch in load_data(client)]
 
         def alone() -> None:
             for images, labels in batches:

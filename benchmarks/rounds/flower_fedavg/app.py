@@ -1,0 +1,108 @@
+"""ClientApp and ServerApp, with Flower's own FedAvg; a clock is all that is added."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from functools import cache
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.rounds.workloads import Workload
+
+client_app = ClientApp()
+
+
+class Net(nn.Sequential):
+    """The MNIST CNN."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            *(nn.Conv2d(1, 20, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(20, 50, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+            *(nn.Linear(50 * 7 * 7, 500), nn.ReLU()),
+            *(nn.Linear(500, 50), nn.ReLU(), nn.Linear(50, 10)),
+        )
+
+
+def workload() -> Workload:
+    """What the server's process has put into the environment, which Ray's workers inherit."""
+    return Workload.from_dict(json.loads(os.environ["FEDPART_BENCH_WORKLOAD"]))
+
+
+@cache
+def load_data(partition_id: int) -> DataLoader:
+    """The client's data, made once per process."""
+    chosen = workload()
+    return DataLoader(TensorDataset(*chosen.shard(partition_id)), chosen.batch_size, shuffle=True)
+
+
+def train(net: nn.Module, loader: DataLoader, learning_rate: float) -> float:
+    """One epoch; the mean loss."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=learning_rate)
+    net.train()
+    total = 0.0
+    for images, labels in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total / len(loader)
+
+
+@client_app.train()
+def train_round(msg: Message, context: Context) -> Message:
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    loader = load_data(context.node_config["partition-id"])
+    loss = train(model, loader, msg.content["config"]["lr"])
+    metrics = MetricRecord({"train_loss": loss, "num-examples": len(loader.dataset)})
+    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+    return Message(content=content, reply_to=msg)
+
+
+class TimedFedAvg(FedAvg):
+    """FedAvg that notes when each round has ended."""
+
+    def __init__(self, ends: list[float], cohort: int, clients: int) -> None:
+        super().__init__(
+            fraction_train=cohort / clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=cohort,  # the fraction is of the nodes connected so far, few in the first round
+            min_available_nodes=clients,
+        )
+        self.ends = ends
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        aggregated = super().aggregate_train(server_round, replies)
+        self.ends.append(time.perf_counter())
+        return aggregated
+
+
+def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
+    """An app that runs ``rounds`` rounds and notes their ends."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        chosen = workload()
+        TimedFedAvg(ends, chosen.cohort, chosen.clients).start(
+            grid=grid,
+            initial_arrays=ArrayRecord(Net().state_dict()),
+            train_config=ConfigRecord({"lr": chosen.learning_rate}),
+            num_rounds=rounds,
+        )
+
+    return app
