@@ -7,6 +7,7 @@ interleaved: one engine runs while the others wait. Flower cannot wait, so it ru
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,24 +30,6 @@ WARM_UP = 2  # rounds; memory is watched in the second, when the optimisers have
 PASSES = 3  # rounds whose forward and backward passes are timed once more, alone
 
 
-def chosen_workloads(text: str) -> list[Workload]:
-    """Workloads named in ``text``, separated by commas.
-
-    Raises:
-        ConfigError: an unknown name.
-    """
-    return [WORKLOADS[name] for name in _names(text, WORKLOADS, "workload")]
-
-
-def chosen_engines(text: str | None) -> list[str]:
-    """Engines named in ``text``, separated by commas; the usual ones if it is None.
-
-    Raises:
-        ConfigError: an unknown name.
-    """
-    return list(USUAL) if text is None else _names(text, ENGINES, "engine")
-
-
 def _names(text: str, known: Collection[str], what: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names or [text]:
@@ -55,24 +38,10 @@ def _names(text: str, known: Collection[str], what: str) -> list[str]:
     return names
 
 
-def check(pfl_python: Path | None) -> None:
-    """Refuse what no engine could start from.
-
-    Raises:
-        ConfigError: pfl's Python is not where it should be.
-    """
-    if pfl_python is not None and not pfl_python.is_file():
-        raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
-
-
 def measure(
     workload: Workload, engines: Sequence[str], rounds: int, pfl_python: Path | None, console: Console
 ) -> list[Row]:
-    """A row for each engine that can run the workload, and a line on the console for each that cannot.
-
-    Raises:
-        RunError: an engine failed.
-    """
+    """A row for each engine that can run the workload, and a line on the console for each that cannot."""
     protocol = make_protocol(workload)
     arguments = {
         "workload": workload.to_dict(),
@@ -88,27 +57,24 @@ def measure(
             program = ENGINES[name]
             reason = left_out(program, workload, pfl_python)
             if reason is None:
-                python = str(pfl_python) if program.baseline == "pfl" else None
-                contender = _Contender(
-                    stack.enter_context(engine_process(name, program.module, python)),
-                    Timings(program.processes),
-                    program.stepped,
-                )
+                python = str(pfl_python) if program.pfl else None
+                process = stack.enter_context(engine_process(name, program.module, python))
+                contender = _Contender(process, Timings(program.processes), program.stepped)
                 reason = contender.start(arguments)
             if reason is None:
                 contenders[name] = contender
             else:
                 line = f"{workload.name} without {name}: {reason}"
                 console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
-        stepped = [contender for contender in contenders.values() if contender.stepped]
+        stepped = deque(contender for contender in contenders.values() if contender.stepped)
         for round in range(rounds):
             if round == rounds // 2:
                 for contender in contenders.values():
                     if not contender.stepped:
                         contender.block(rounds)
-            first = round % max(1, len(stepped))  # nobody always follows the same neighbour
-            for contender in stepped[first:] + stepped[:first]:
+            for contender in stepped:
                 contender.round(alone=round < PASSES)
+            stepped.rotate(-1)  # nobody always follows the same neighbour
     return rows(workload, {name: contender.timings for name, contender in contenders.items()})
 
 
@@ -149,13 +115,20 @@ class _Contender:
 
 
 def run(workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None) -> None:
-    """Time a round of each workload on each engine."""
-    chosen, names, console = chosen_workloads(workloads), chosen_engines(engines), Console()
-    check(pfl_python)
+    """Time a round of each workload on each engine: names separated by commas, None for the usual ones.
+
+    Raises:
+        ConfigError: an unknown name, or what cannot be timed or written.
+        RunError: an engine failed.
+    """
+    chosen = [WORKLOADS[name] for name in _names(workloads, WORKLOADS, "workload")]
+    names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
+    if pfl_python is not None and not pfl_python.is_file():
+        raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
     check_any(names, chosen, pfl_python)
     if file is not None:
         check_file(file)
-    kept: list[Row] = []
+    kept, console = list[Row](), Console()
     for workload in chosen:
         found = measure(workload, names, rounds, pfl_python, console)
         if found:

@@ -15,54 +15,50 @@ class Program:
     """How an engine is started.
 
     Attributes:
-        module: for ``python -m``, with its arguments.
+        command: a module of this folder, for ``python -m``, and its arguments.
         processes: that compute at the same time.
         stepped: whether it can wait between rounds.
-        baseline: in ``benchmarks/``: ``flower``, ``pfl``, ``bare``; None for an engine of this project.
     """
 
-    module: tuple[str, ...]
+    command: str
     processes: int = 1
     stepped: bool = True
-    baseline: str | None = None
 
+    @property
+    def module(self) -> list[str]:
+        """For ``python -m``."""
+        return f"benchmarks.rounds.{self.command}".split()
 
-def _ours(name: str, processes: int = 1) -> Program:
-    return Program(("benchmarks.rounds.ours", name), processes)
-
-
-def _bare(*options: str) -> Program:
-    return Program(("benchmarks.rounds.bare", *options), baseline="bare")
-
-
-def _pfl(*options: str) -> Program:
-    return Program(("benchmarks.rounds.pfl_fedavg", *options), baseline="pfl")
+    @property
+    def pfl(self) -> bool:
+        """Whether it needs pfl's environment."""
+        return self.command.startswith("pfl")
 
 
 USUAL: dict[str, Program] = {
-    "bare": _bare(),
-    "local": _ours("local"),
-    "local-workers2": _ours("local-workers2", 2),
-    "local-fast": _ours("local-fast"),
-    "local-fused": _ours("local-fused"),
-    "ray": _ours("ray", 2),
-    "flower": Program(("benchmarks.rounds.flower_fedavg",), 2, stepped=False, baseline="flower"),
-    "pfl": _pfl(),
+    "bare": Program("bare"),
+    "local": Program("ours local"),
+    "local-workers2": Program("ours local-workers2", 2),
+    "local-fast": Program("ours local-fast"),
+    "local-fused": Program("ours local-fused"),
+    "ray": Program("ours ray", 2),
+    "flower": Program("flower_fedavg", 2, stepped=False),
+    "pfl": Program("pfl_fedavg"),
 }
 ENGINES: dict[str, Program] = {
     **USUAL,
-    "bare-contiguous": _bare("--contiguous"),  # PyTorch's default memory layout
-    "pfl-equal": _pfl("--kernels", "ours"),  # channels-last, fused Adam
+    "bare-contiguous": Program("bare --contiguous"),  # PyTorch's default memory layout
+    "pfl-equal": Program("pfl_fedavg --kernels ours"),  # channels-last, fused Adam
 }
 
 
 def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> str | None:
     """Why the workload cannot run on an engine, in a sentence; None if it can."""
-    if program.baseline == "flower" and (workload.partitioned or workload.affine is not None):
+    if program.command == "flower_fedavg" and (workload.partitioned or workload.affine is not None):
         return "the stock Flower app is plain FedAvg, without augmentation."
-    if program.baseline == "pfl" and workload.partitioned:
+    if program.pfl and workload.partitioned:
         return "pfl has no partitioned training."
-    if program.baseline == "pfl" and pfl_python is None:
+    if program.pfl and pfl_python is None:
         return (
             "pfl needs an environment of its own; make it as docs/guides/benchmarks.md says, and name its "
             "Python with --pfl-python."
@@ -82,7 +78,7 @@ def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python:
         return
     particular = []
     for name, program in ENGINES.items():
-        python = Path("python") if program.baseline == "pfl" else None
+        python = Path("python") if program.pfl else None
         runs = [workload.name for workload in WORKLOADS.values() if not left_out(program, workload, python)]
         if len(runs) < len(WORKLOADS):
             particular.append(f"{name} runs {' and '.join(runs)}{' with --pfl-python' if python else ''}")
