@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def measure(
     """A row for each engine that can run the workload, and a line on the console for each that cannot."""
     protocol = make_protocol(workload)
     arguments = {
-        "workload": workload.to_dict(),
+        "workload": asdict(workload),
         "cohorts": [
             [(client, protocol.chunk(client)) for client in protocol.cohort(round)]
             for round in range(1, WARM_UP + rounds + 1)

@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -76,24 +77,6 @@ def make_shards(workload: Workload) -> list[Dataset]:
     return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
 
 
-def make_engine(
-    name: str, workload: Workload, federation: Federation, shards: Sequence[Dataset]
-) -> LocalEngine | FlowerRounds:
-    """The engine of that name.
-
-    Raises:
-        Unavailable: it does not exist here, or cannot run the workload.
-    """
-    if name == "ray":
-        from simulations.ray.grid import RayGrid
-
-        return FlowerRounds(federation, RayGrid(load, workload.clients, run_config(workload), workers=2))
-    try:
-        return LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {}))
-    except ValueError as error:
-        raise Unavailable(str(error)) from error
-
-
 class TimedFedpart(TimedEngine):
     """Rounds of one of this project's engines."""
 
@@ -150,21 +133,15 @@ class FlowerRounds:
         self.strategy.run(self.grid, self.federation.round + 1)
 
 
-@dataclass(frozen=True)
-class _Experiment:
-    protocol: fedpart.Protocol
-    shards: Sequence[Dataset]
-
-
 def run_config(workload: Workload) -> dict[str, str]:
     """From which :func:`load`'s clients build the workload."""
-    return {"workload": json.dumps(workload.to_dict())}
+    return {"workload": json.dumps(asdict(workload))}
 
 
-def _build(config: Mapping[str, Any]) -> _Experiment:
+def _build(config: Mapping[str, Any]) -> SimpleNamespace:
     torch.set_num_threads(1)
     workload = Workload.from_dict(json.loads(config["workload"]))
-    return _Experiment(make_protocol(workload), make_shards(workload))
+    return SimpleNamespace(protocol=make_protocol(workload), shards=make_shards(workload))
 
 
 def load() -> Any:
@@ -180,7 +157,16 @@ def _start(arguments: Mapping[str, Any]) -> TimedFedpart:
     name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
     federation = Federation(make_protocol(workload, precision=PRECISIONS.get(name, "fp32")))
     shards = make_shards(workload)
-    return TimedFedpart(name, federation, make_engine(name, workload, federation, shards), shards)
+    if name == "ray":
+        from simulations.ray.grid import RayGrid
+
+        grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
+        return TimedFedpart(name, federation, FlowerRounds(federation, grid), shards)
+    try:
+        engine = LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {}))
+    except ValueError as error:
+        raise Unavailable(str(error)) from error
+    return TimedFedpart(name, federation, engine, shards)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,7 @@ class Row:
         seconds_per_round: median; spread: distance of the quartiles over the median.
         ratio_to_bare: of medians, 1 for the bare loop; None if that was not measured.
         overhead_share: see :meth:`Timings.overhead_share`.
-        peak_mb: largest memory of the engine's processes together, see
-            :class:`.PeakMemory`.
+        peak_mb: largest memory of the engine's processes together, see :class:`.PeakMemory`.
         gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
             without the bare loop, which counts them.
         peer: see :class:`Timings`.
@@ -131,13 +131,10 @@ def check_file(file: Path) -> None:
     Raises:
         ConfigError: one sentence.
     """
-    try:
+    with _writing(file):
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")
-        with tempfile.TemporaryFile(dir=file.resolve().parent):
-            pass
-    except OSError as error:
-        raise _unwritable(file, error) from error
+        tempfile.TemporaryFile(dir=file.resolve().parent).close()
 
 
 def write(found: Sequence[Row], file: Path) -> None:
@@ -147,14 +144,18 @@ def write(found: Sequence[Row], file: Path) -> None:
         ConfigError: it cannot be written, and is as it was; one sentence.
     """
     lines = "".join(json.dumps(row.to_dict()) + "\n" for row in found)
-    try:
+    with _writing(file):
         replace(file.resolve(), lambda opened: opened.write(lines.encode()))
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _unwritable(file: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{file} cannot be written ({error.strerror}); choose another with --json.")
+        raise ConfigError(
+            f"{file} cannot be written ({error.strerror}); choose another with --json."
+        ) from error
 
 
 def table(found: Sequence[Row]) -> Table:
@@ -165,23 +166,20 @@ def table(found: Sequence[Row]) -> Table:
     for name in ("s/round", "spread", "of\nbare", "clients\n/s", "not\nmodel", "MB", "GFLOP\n/s", "start"):
         shown.add_column(name, justify="right", no_wrap=True)
     for row in found:
-        cells = [
-            f"{row.seconds_per_round:.4g}",
-            f"{100 * row.spread:.0f}%",
-            _text(row.ratio_to_bare, "{:.2f}"),
-            f"{row.clients_per_second:.1f}",
-            _text(row.overhead_share, "{:.0%}"),
-            _text(row.peak_mb, "{:.0f}"),
-            _text(row.gflop_per_second, "{:.1f}"),
-            f"{row.first_round_seconds:.1f} s",
-        ]
-        shown.add_row(*map(Text, [row.engine, *cells]))
+        cells = (
+            (row.seconds_per_round, "{:.4g}"),
+            (row.spread, "{:.0%}"),
+            (row.ratio_to_bare, "{:.2f}"),
+            (row.clients_per_second, "{:.1f}"),
+            (row.overhead_share, "{:.0%}"),
+            (row.peak_mb, "{:.0f}"),
+            (row.gflop_per_second, "{:.1f}"),
+            (row.first_round_seconds, "{:.1f} s"),
+        )
+        texts = [DASH if value is None else form.format(value) for value, form in cells]
+        shown.add_row(*map(Text, [row.engine, *texts]))
     shown.caption = "start: until the end of the first round; not model: time outside forward and backward"
     return shown
-
-
-def _text(value: float | None, form: str) -> str:
-    return DASH if value is None else form.format(value)
 
 
 def _spread(seconds: Sequence[float]) -> float:
@@ -194,9 +192,7 @@ def _spread(seconds: Sequence[float]) -> float:
 def _machine() -> str:
     """Processor and number of cores."""
     name = platform.processor() or platform.machine()
-    try:
+    with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     return f"{name}, {os.cpu_count()} cores"

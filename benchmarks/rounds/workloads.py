@@ -7,7 +7,7 @@ installed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,13 +54,9 @@ class Workload:
         """Whether clients train partitions and psi, and not the whole network."""
         return len(self.chunks) > 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for a message to another process."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Workload:
-        """Inverse of :meth:`to_dict`, also after a passage through JSON."""
+        """Inverse of :func:`dataclasses.asdict`, also after a passage through JSON."""
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 
     def shard(self, client: int) -> tuple[Tensor, Tensor]:

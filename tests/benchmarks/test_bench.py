@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
 @pytest.mark.slow
 def test_flower_tells_its_version():
     with engine_process("flower", ENGINES["flower"].module) as process:
-        answer = process.ask({"workload": WORKLOADS["W1"].to_dict(), "cohorts": []})
+        answer = process.ask({"workload": asdict(WORKLOADS["W1"]), "cohorts": []})
     assert answer == {"peer": f"flwr {version('flwr')}, ray {version('ray')}"}
 
 
@@ -193,12 +193,12 @@ def test_an_engine_that_fails_is_quoted(monkeypatch):
         pytest.raises(RunError, match=r"^The engine bare ended with status 1: KeyError: 'no_such_network'"),
         engine_process("bare", ["benchmarks.rounds.bare"]) as process,
     ):
-        process.ask({"workload": WORKLOADS["tiny"].to_dict(), "cohorts": []})
+        process.ask({"workload": asdict(WORKLOADS["tiny"]), "cohorts": []})
 
 
 def test_workloads_survive_the_passage_to_another_process():
     for workload in WORKLOADS.values():
-        assert Workload.from_dict(json.loads(json.dumps(workload.to_dict()))) == workload
+        assert Workload.from_dict(json.loads(json.dumps(asdict(workload)))) == workload
     (x, y), (again, _), (other, _) = TINY.shard(2), TINY.shard(2), TINY.shard(3)
     assert x.shape == (4, 1, 28, 28)
     assert y.shape == (4,)
@@ -220,7 +220,7 @@ def test_flower_engine_steps_as_the_local_one():
 
 def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
     workload = replace(WORKLOADS["W1"], clients=12, cohort=3)
-    monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(workload.to_dict()))
+    monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(asdict(workload)))
     grid, ends = InProcessGrid(app.client_app, workload.clients), []
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     app.make_server_app(2, ends)(grid, context)
