@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks.script import parser, tell
 from simulations.config.load import TrainingConfig
 from simulations.config.yaml_files import read_yaml
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
-from simulations.pictures.figures import DPI
+from simulations.pictures.figures import canvas, dress_bar
 from simulations.sweeps.cell_runner import CellRunner
 
 CONFIG = Path(__file__).parents[2] / "simulations" / "configs" / "digits_affine.yaml"
@@ -33,84 +38,64 @@ def proportions(chunks: int, kind: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def plan(out: Path, seeds: int, overrides: dict[str, int]) -> list[Cell]:
-    """A run for every C, kind of chunks, kind of partitions, and seed."""
-    cells = []
-    for chunks in SIZES:
-        for data in KINDS:
-            for weights in KINDS:
-                for seed in range(seeds):
-                    changes = {
-                        "chunks": proportions(chunks, data),
-                        "parameters": proportions(chunks, weights),
-                        "seed": seed,
-                    }
-                    config = TrainingConfig.from_dict({**read_yaml(CONFIG), **overrides, **changes})
-                    name = f"{chunks} chunks, data {data}, parameters {weights}, seed {seed}"
-                    cells.append(Cell(name, config, out / f"{chunks}-{data}-{weights}-{seed}"))
+def plan(out: Path, seeds: int, overrides: dict[str, int]) -> dict[tuple[int, str, str], list[Cell]]:
+    """A run for each seed, by C, kind of chunks and kind of partitions."""
+    cells: dict[tuple[int, str, str], list[Cell]] = {}
+    for chunks, data, weights in product(SIZES, KINDS, KINDS):
+        shares = {"chunks": proportions(chunks, data), "parameters": proportions(chunks, weights)}
+        own = cells[chunks, data, weights] = []
+        for seed in range(seeds):
+            config = TrainingConfig.from_dict({**read_yaml(CONFIG), **overrides, **shares, "seed": seed})
+            name = f"{chunks} chunks, data {data}, parameters {weights}, seed {seed}"
+            own.append(Cell(name, config, out / f"{chunks}-{data}-{weights}-{seed}"))
     return cells
 
 
-def summarise(out: Path, cells: list[Cell], seeds: int) -> list[dict[str, object]]:
+def summarise(cells: Mapping[tuple[int, str, str], list[Cell]]) -> list[dict[str, Any]]:
     """Mean test accuracy [%] and learned rotation [degrees] of every configuration."""
-    rows: list[dict[str, object]] = []
-    for i in range(0, len(cells), seeds):
-        own = cells[i : i + seeds]
-        found = [read_summary(cell.folder, cell.config) for cell in own]
-        done = [summary for summary in found if summary is not None]
-        if not done:
-            continue
-        chunks, data, weights, _ = own[0].folder.name.split("-")
-        accuracy = [100 * summary["test_accuracy"] for summary in done]
-        rows.append(
-            {
-                "chunks": int(chunks),
+    rows = []
+    for (chunks, data, weights), own in cells.items():
+        done = [summary for cell in own if (summary := read_summary(cell.folder, cell.config)) is not None]
+        if done:
+            accuracy = [100 * summary["test_accuracy"] for summary in done]
+            rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
+            row = {
+                "chunks": chunks,
                 "data": data,
                 "parameters": weights,
                 "test_accuracy": round(statistics.fmean(accuracy), 2),
                 "spread": round(max(accuracy) - min(accuracy), 2),
-                "rotation": round(
-                    statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done), 1
-                ),
+                "rotation": round(rotation, 1),
                 "seeds": len(done),
             }
-        )
-    (out / "sensitivity.json").write_text(json.dumps(rows, indent=2) + "\n")
+            rows.append(row)
     return rows
 
 
-def draw(rows: list[dict[str, object]], path: Path) -> None:
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """A square per configuration: accuracy as colour, accuracy and learned rotation as text."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.4), dpi=DPI, layout="constrained")
-    figure.suptitle("Rotated digits: test accuracy by how data and parameters are divided", fontsize=14)
-    axes = figure.subplots(1, len(SIZES))
-    values = [float(str(row["test_accuracy"])) for row in rows]
+    title = "Rotated digits: test accuracy by how data and parameters are divided"
+    figure, axes = canvas(title, len(SIZES), len(SIZES))
+    figure.set_size_inches(11, 4.4)
+    values = [row["test_accuracy"] for row in rows]
+    low, high = min(values), max(values)
     for ax, chunks in zip(axes, SIZES, strict=True):
-        own = {(row["data"], row["parameters"]): row for row in rows if row["chunks"] == chunks}
-        grid = [
-            [float(str(own[d, w]["test_accuracy"])) if (d, w) in own else float("nan") for w in KINDS]
-            for d in KINDS
-        ]
-        image = ax.imshow(grid, vmin=min(values), vmax=max(values), cmap="viridis")
-        for y, data in enumerate(KINDS):
-            for x, weights in enumerate(KINDS):
-                row = own.get((data, weights))
-                if row is not None:
-                    dark = float(str(row["test_accuracy"])) < (min(values) + max(values)) / 2
-                    text = f"{row['test_accuracy']:.1f}%\n+-{row['rotation']:.0f} deg"
-                    ax.text(
-                        x, y, text, ha="center", va="center", fontsize=11, color="white" if dark else "black"
-                    )
+        grid = np.full((len(KINDS), len(KINDS)), np.nan)
+        for row in rows:
+            if row["chunks"] == chunks:
+                accuracy = row["test_accuracy"]
+                y, x = KINDS.index(row["data"]), KINDS.index(row["parameters"])
+                grid[y, x] = accuracy
+                text = f"{accuracy:.1f}%\n+-{row['rotation']:.0f} deg"
+                colour = "white" if accuracy < (low + high) / 2 else "black"
+                ax.text(x, y, text, ha="center", va="center", fontsize=11, color=colour)
+        image = ax.imshow(grid, vmin=low, vmax=high, cmap="viridis")
         ax.set_title(f"{chunks} chunks", fontsize=13)
         ax.set_xticks(range(3), KINDS, fontsize=11)
         ax.set_yticks(range(3), KINDS, fontsize=11)
         ax.set_xlabel("parameters mostly in partition", fontsize=11)
-        if ax is axes[0]:
-            ax.set_ylabel("data mostly in chunk", fontsize=11)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.set_label("test accuracy [%]", fontsize=11)
+    axes[0].set_ylabel("data mostly in chunk", fontsize=11)
+    dress_bar(figure.colorbar(image, ax=axes, shrink=0.8), "test accuracy [%]")
     figure.savefig(path)
 
 
@@ -124,8 +109,9 @@ def main() -> None:
     given = asked.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cells = plan(given.out, given.seeds, {"iterations": given.iterations, "samples": given.samples})
-    CellRunner().complete(cells)
-    rows = summarise(given.out, cells, given.seeds)
+    CellRunner().complete([cell for own in cells.values() for cell in own])
+    rows = summarise(cells)
+    (given.out / "sensitivity.json").write_text(json.dumps(rows, indent=2) + "\n")
     draw(rows, given.figure or given.out / "sensitivity.png")
     for row in rows:
         tell(row)
