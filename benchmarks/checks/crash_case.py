@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +40,10 @@ class Case:
 
     def __init__(self, folder: Path, rounds: int, **changes: Any) -> None:
         self.folder, self.failures = folder, 0
-        self.config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": rounds, **changes})
+        experiment = {**EXPERIMENT, "rounds": rounds, **changes}
+        self.config = ExperimentConfig.from_dict(experiment)
         self.file, self.calm = folder / "crash.yaml", folder / "undisturbed"
-        self.file.write_text(yaml.safe_dump({**EXPERIMENT, "rounds": rounds, **changes}))
+        self.file.write_text(yaml.safe_dump(experiment))
         run_experiment(self.config, self.calm)
 
     def check(self, out: Path, what: str, fits: bool = True) -> None:
@@ -70,15 +70,8 @@ class Case:
 
 def fedpart(*arguments: object) -> subprocess.Popen[str]:
     """Start the command."""
-    command = [
-        sys.executable,
-        "-c",
-        "from simulations.cli.main import main; main()",
-        *map(str, arguments),
-    ]
-    return subprocess.Popen(
-        command, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def go_on(case: Case, out: Path) -> tuple[int, str]:

@@ -7,8 +7,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +22,41 @@ from simulations.folders.run_directory import CONFIG, read_metrics
 ROUND_TIMEOUT, SLACK = 300.0, 30.0  # seconds; Flower looks for replies every few
 
 
-@contextmanager
-def deployed(case: Case, private: Path) -> Iterator[tuple[Deployment, Callable[[Path], SubmittedRun]]]:
-    """A federation, and what runs the case's experiment on it until the run has ended, however that is."""
-    config = case.config
-    with Deployment(config.clients, private, case.folder / "logs") as federation:
+class CaseDeployment(Deployment):
+    """A federation for the runs of a case."""
 
-        def run(out: Path) -> SubmittedRun:
-            resume = (out / CONFIG).exists()
-            id = federation.control.start(deployed_run_config(config, out, resume))
-            return watch(federation, id, lambda text: None)
+    def __init__(self, case: Case) -> None:
+        super().__init__(case.config.clients, case.folder / "private", case.folder / "logs")
+        self.config = case.config
 
-        yield federation, run
+    def run(self, out: Path, strike: Callable[[threading.Event], None] = lambda over: None) -> SubmittedRun:
+        """A run until it has ended, however that is; ``strike`` is called meanwhile, and told when it is over."""
+        over = threading.Event()
+        thread = threading.Thread(target=strike, args=(over,))
+        thread.start()
+        id = self.control.start(deployed_run_config(self.config, out, (out / CONFIG).exists()))
+        ended = watch(self, id, lambda text: None)
+        over.set()
+        thread.join()
+        return ended
 
 
 def kill_deployed(
     folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Deployment], bool]
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
-    case, private = Case(folder, 3), folder / "private"
-    with deployed(case, private) as (federation, run):
+    case = Case(folder, 3)
+    with CaseDeployment(case) as federation:
         start = time.monotonic()
-        run(folder / "timed")
+        federation.run(folder / "timed")
         seconds = time.monotonic() - start
         case.check(folder / "timed", f"deployed run left alone for {seconds:.0f} s")
         for kill in range(kills):
             out, moment = folder / f"run-{kill}", moments.uniform(0.0, 0.9) * seconds
-            ended, reached, another = _struck(federation, run, out, moment, kill_one)
+            ended, reached, another = _struck(federation, out, moment, kill_one)
             while not reached and moment > 1.0:  # the run was quicker than the first: strike the next sooner
                 out, moment = out.with_name(f"{out.name}-again"), moment / 2
-                ended, reached, another = _struck(federation, run, out, moment, kill_one)
+                ended, reached, another = _struck(federation, out, moment, kill_one)
             how, fits = "went on by itself", bool(reached)
             if ended.completed:
                 if kill_one is kill_serverapp:  # before it took the run, which is given to another one then
@@ -60,25 +65,21 @@ def kill_deployed(
                 saved = case.saved(out)
                 fits &= saved >= len(read_metrics(out)) - 1
                 how = f"resumed after round {saved}"
-                run(out)
+                federation.run(out)
             when = f"killed after {moment:.1f} s, in round {reached[0]}" if reached else "NOT KILLED"
             case.check(out, f"{victim} {when}, {how}", fits)
     return case.failures
 
 
 def _struck(
-    federation: Deployment,
-    run: Callable[[Path], SubmittedRun],
-    out: Path,
-    moment: float,
-    kill_one: Callable[[Deployment], bool],
+    federation: CaseDeployment, out: Path, moment: float, kill_one: Callable[[Deployment], bool]
 ) -> tuple[SubmittedRun, list[int], bool]:
     """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
     a ServerApp has been started since."""
-    over, reached, before, since = threading.Event(), list[int](), set[int](), set[int]()
+    reached, before, since = list[int](), set[int](), set[int]()
     kill_serverapp(federation)  # that of the run before may be on its way out, and would be hit instead
 
-    def strike() -> None:
+    def strike(over: threading.Event) -> None:
         over.wait(moment)
         while not over.is_set():
             now = serverapps(federation)
@@ -89,11 +90,7 @@ def _struck(
                 reached.append(len(read_metrics(out)) + 1)
             over.wait(0.05)
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    ended = run(out)
-    over.set()
-    thread.join()
+    ended = federation.run(out, strike)
     return ended, reached, bool(since)
 
 
@@ -122,11 +119,11 @@ def nodes(folder: Path, kills: int, moments: random.Random) -> int:
     """Kill half of the SuperNodes and their executors in a round; they are started again."""
     case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
     victims = range(case.config.clients // 2)
-    with deployed(case, folder / "private") as (federation, run):
+    with CaseDeployment(case) as federation:
         for kill in range(kills):
-            out, over, struck = folder / f"run-{kill}", threading.Event(), list[int]()
+            out, struck = folder / f"run-{kill}", list[int]()
 
-            def strike(out: Path = out, over: threading.Event = over, struck: list[int] = struck) -> None:
+            def strike(over: threading.Event, out: Path = out, struck: list[int] = struck) -> None:
                 while not read_metrics(out) and not over.wait(0.1):
                     pass
                 over.wait(moments.uniform(0.0, 10.0))
@@ -135,11 +132,7 @@ def nodes(folder: Path, kills: int, moments: random.Random) -> int:
                         os.killpg(federation.processes.pid(name), signal.SIGKILL)
                     struck.append(client)
 
-            thread = threading.Thread(target=strike)
-            thread.start()
-            ended = run(out)
-            over.set()
-            thread.join()
+            ended = federation.run(out, strike)
             fits, what = survived(read_metrics(out), victims, case.config.rounds)
             what = f"half of the SuperNodes killed: {what}"
             case.tell(what, ended.status, fits and ended.completed and struck == list(victims))
