@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from typing import TypeVar
+
+Way = TypeVar("Way")
 
 
 def tell(row: Mapping[str, object]) -> None:
@@ -32,9 +35,9 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(ways: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def in_turn(ways: Mapping[Way, Callable[[], object]], repeats: int) -> dict[Way, list[float]]:
     """Seconds of ``repeats`` calls of each way, after one to warm up; nobody always comes first."""
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    found: dict[Way, list[float]] = {way: [] for way in ways}
     order = deque(ways)
     for _ in range(1 + repeats):
         for way in order:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.checks.crash_case import Case
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.executor import children
+from simulations.config.load import ExperimentConfig
 from simulations.deployment.up import Deployment, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CONFIG, read_metrics
@@ -22,23 +23,26 @@ from simulations.folders.run_directory import CONFIG, read_metrics
 ROUND_TIMEOUT, SLACK = 300.0, 30.0  # seconds; Flower looks for replies every few
 
 
-class CaseDeployment(Deployment):
-    """A federation for the runs of a case."""
+class CheckedDeployment(Deployment):
+    """A federation for runs of an experiment."""
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case.config.clients, case.folder / "private", case.folder / "logs")
-        self.config = case.config
+    def __init__(self, config: ExperimentConfig, folder: Path) -> None:
+        super().__init__(config.clients, folder / "private", folder / "logs")
+        self.config = config
 
-    def run(self, out: Path, strike: Callable[[threading.Event], None] = lambda over: None) -> SubmittedRun:
-        """A run until it has ended, however that is; ``strike`` is called meanwhile, and told when it is over."""
+    def run(
+        self, out: Path, meanwhile: Callable[[threading.Event], None] = lambda over: None
+    ) -> SubmittedRun:
+        """A run until it has ended, however that is; ``meanwhile`` is told when it is over."""
         over = threading.Event()
-        thread = threading.Thread(target=strike, args=(over,))
+        thread = threading.Thread(target=meanwhile, args=(over,))
         thread.start()
-        id = self.control.start(deployed_run_config(self.config, out, (out / CONFIG).exists()))
-        ended = watch(self, id, lambda text: None)
-        over.set()
-        thread.join()
-        return ended
+        try:
+            id = self.control.start(deployed_run_config(self.config, out, (out / CONFIG).exists()))
+            return watch(self, id, lambda text: None)
+        finally:
+            over.set()
+            thread.join()
 
 
 def kill_deployed(
@@ -46,7 +50,7 @@ def kill_deployed(
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
     case = Case(folder, 3)
-    with CaseDeployment(case) as federation:
+    with CheckedDeployment(case.config, folder) as federation:
         start = time.monotonic()
         federation.run(folder / "timed")
         seconds = time.monotonic() - start
@@ -72,7 +76,7 @@ def kill_deployed(
 
 
 def _struck(
-    federation: CaseDeployment, out: Path, moment: float, kill_one: Callable[[Deployment], bool]
+    federation: CheckedDeployment, out: Path, moment: float, kill_one: Callable[[Deployment], bool]
 ) -> tuple[SubmittedRun, list[int], bool]:
     """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
     a ServerApp has been started since."""
@@ -119,7 +123,7 @@ def nodes(folder: Path, kills: int, moments: random.Random) -> int:
     """Kill half of the SuperNodes and their executors in a round; they are started again."""
     case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
     victims = range(case.config.clients // 2)
-    with CaseDeployment(case) as federation:
+    with CheckedDeployment(case.config, folder) as federation:
         for kill in range(kills):
             out, struck = folder / f"run-{kill}", list[int]()
 

@@ -20,17 +20,17 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchmarks.checks.aggregation_memory import QUIET
+from benchmarks.checks.crash_deployed import CheckedDeployment
 from benchmarks.memory import occupied
 from benchmarks.script import child, parser, start, tell, tell_versions
 from simulations.config.load import ExperimentConfig
-from simulations.deployment.up import Deployment, watch
-from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
 from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
@@ -97,32 +97,19 @@ def _name(pid: int) -> str:
 
 def run(engine: str, rounds: str, every: str) -> None:
     """In a process of its own."""
-    sampler = Sampler(int(every))
+    sampler, config = Sampler(int(every)), {**EXPERIMENT, "rounds": int(rounds)}
     with tempfile.TemporaryDirectory() as folder:
-        if engine == "deployed":
-            run_deployed(Path(folder), int(rounds), sampler)
-            return
-        workers = {"local": None, "workers": 2, "ray": 2}[engine]
-        kind = "ray" if engine == "ray" else "local"
-        config = {**EXPERIMENT, "rounds": int(rounds), "engine": kind, "workers": workers}
-        run_experiment(ExperimentConfig.from_dict(config), Path(folder) / "run", progress=sampler)
-
-
-def run_deployed(folder: Path, rounds: int, sampler: Sampler) -> None:
-    """On a federation of processes, each with half of the data."""
-    config = {**EXPERIMENT, "rounds": rounds, "clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
-    over, out = threading.Event(), folder / "run"
-    thread = threading.Thread(target=sampler.follow, args=(out, over))
-    with Deployment(NODES, folder / "private", folder / "logs") as federation:
-        start = deployed_run_config(ExperimentConfig.from_dict(config), out, False)
-        thread.start()
-        try:
-            ended = watch(federation, federation.control.start(start), lambda text: None)
-        finally:
-            over.set()
-            thread.join()
-    if not ended.completed:
-        raise SystemExit(f"The run has {ended.outcome}")
+        out = Path(folder) / "run"
+        if engine == "deployed":  # each node has half of the data
+            config |= {"clients": NODES, "cohort": NODES, "chunks": [0.5, 0.5]}
+            with CheckedDeployment(ExperimentConfig.from_dict(config), Path(folder)) as federation:
+                ended = federation.run(out, partial(sampler.follow, out))
+            if not ended.completed:
+                raise SystemExit(f"The run has {ended.outcome}")
+        else:
+            kind = "ray" if engine == "ray" else "local"
+            config |= {"engine": kind, "workers": None if engine == "local" else 2}
+            run_experiment(ExperimentConfig.from_dict(config), out, progress=sampler)
 
 
 def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
@@ -158,8 +145,7 @@ def judged(engine: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 def main() -> int:
     asked = parser(__doc__)
-    engines = ("local", "workers", "ray", "deployed")
-    asked.add_argument("--engines", nargs="+", choices=engines, default=["local", "ray"])
+    asked.add_argument("--engines", nargs="+", choices=LASTING, default=["local", "ray"])
     asked.add_argument("--rounds", type=int, default=1000)
     asked.add_argument("--every", type=int, default=100, help="rounds between samples")
     asked.add_argument("--warmup", type=int, default=200, help="rounds that are not looked at")

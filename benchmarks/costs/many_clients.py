@@ -14,25 +14,21 @@ import statistics
 import psutil
 import torch
 
+from benchmarks.rounds.workloads import Workload
 from benchmarks.script import child, in_turn, parser, start, tell, tell_versions
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.models import mnist_cnn
 
 
-class LazyClients:
-    """Random images, made when they are read."""
-
-    def __init__(self, clients: int, images: int) -> None:
-        self.clients, self.images = clients, images
+class LazyClients(Workload):
+    """Clients with random images, made when they are read."""
 
     def __len__(self) -> int:
         return self.clients
 
     def __getitem__(self, client: int) -> Dataset:
-        generator = torch.Generator().manual_seed(client)
-        inputs = torch.rand(self.images, 1, 28, 28, generator=generator)
-        return Dataset(inputs, torch.randint(10, (self.images,), generator=generator))
+        return Dataset(*self.shard(client))
 
 
 def engine_of(clients: int, cohort: int, images: int) -> LocalEngine:
@@ -40,18 +36,13 @@ def engine_of(clients: int, cohort: int, images: int) -> LocalEngine:
     torch.manual_seed(0)
     settings = FederationSettings(clients=clients, cohort=cohort, method="fedavg")
     protocol = Protocol(Task(mnist_cnn(), samples=1), settings)
-    return LocalEngine(Federation(protocol), LazyClients(clients, images))
+    return LocalEngine(Federation(protocol), LazyClients("lazy", clients=clients, examples=images))
 
 
 def run(*sizes: str) -> None:
     """In a process of its own: resident memory after three rounds, printed in bytes."""
     engine_of(*map(int, sizes)).run(3)
     print(psutil.Process().memory_info().rss)
-
-
-def resident(*sizes: int) -> int:
-    with child(__file__, *sizes) as process:
-        return int(process.communicate()[0])
 
 
 def main() -> None:
@@ -61,20 +52,24 @@ def main() -> None:
     asked.add_argument("--images", type=int, default=12, help="per client")
     asked.add_argument("--rounds", type=int, default=32, help="of each number of clients")
     given = asked.parse_args()
-    sizes = {clients: resident(clients, given.cohort, given.images) for clients in given.clients}
-    engines = {clients: engine_of(clients, given.cohort, given.images) for clients in given.clients}
-    times = in_turn({str(clients): engine.run_round for clients, engine in engines.items()}, given.rounds)
-    medians = {clients: statistics.median(times[str(clients)]) for clients in engines}
+    sizes, engines = {}, {}
+    for clients in given.clients:
+        engines[clients] = engine_of(clients, given.cohort, given.images)
+        with child(__file__, clients, given.cohort, given.images) as process:
+            sizes[clients] = int(process.communicate()[0])
+    times = in_turn({clients: engine.run_round for clients, engine in engines.items()}, given.rounds)
+    medians = {clients: statistics.median(found) for clients, found in times.items()}
     fewest = min(engines)
     for clients in engines:
-        row = {
-            "clients": clients,
-            "cohort": given.cohort,
-            "seconds_per_round": round(medians[clients], 5),
-            "ratio": round(medians[clients] / medians[fewest], 4),
-            "grown_mb": round((sizes[clients] - sizes[fewest]) / 2**20, 2),
-        }
-        tell(row)
+        tell(
+            {
+                "clients": clients,
+                "cohort": given.cohort,
+                "seconds_per_round": round(medians[clients], 5),
+                "ratio": round(medians[clients] / medians[fewest], 4),
+                "grown_mb": round((sizes[clients] - sizes[fewest]) / 2**20, 2),
+            }
+        )
     tell_versions(threads=1)
 
 

@@ -28,7 +28,7 @@ def measure(model: str, cohort: int, rounds: int) -> dict[str, float]:
     )
     settings = FederationSettings(clients=2 * cohort, cohort=cohort, chunks=(0.7, 0.2, 0.1), seed=0)
     federation = Federation(Protocol(task, settings))
-    engine = LocalEngine(federation, LazyClients(2 * cohort, images=4))
+    engine = LocalEngine(federation, LazyClients("lazy", clients=2 * cohort, examples=4))
     engine.run_round()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reports = []
