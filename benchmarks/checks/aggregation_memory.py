@@ -1,9 +1,8 @@
 """How much more memory a large cohort takes than a small one, in models, on each engine.
 
-A wide network, FedAvg, two images per client. Every run is a process tree of its own; what counts is the
-largest sum of proportional set sizes that is seen while it runs: shared pages, such as those of Ray's object
-store, are divided among the processes that share them; those of files (PyTorch's libraries) are left out, for
-they come and go, and the allocator is told to give back what is freed. All runs train equally many clients.
+A wide network, FedAvg, two images per client. Every run is a process tree of its own; what counts is its
+peak, see :class:`.PeakMemory`. The allocator is told to give back what is freed. All runs train equally many
+clients.
 
     python benchmarks/checks/aggregation_memory.py --engines local workers ray
 """
@@ -11,7 +10,6 @@ they come and go, and the allocator is told to give back what is freed. All runs
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -46,13 +44,13 @@ def run(engine: str, cohort: str, *hidden: str) -> None:
     experiment = build(config)
     federation = experiment.start()
     tell({"model_mb": len(federation.w) * federation.w.element_size() / 2**20})
-    made: AbstractContextManager[Any]
+    workers = 1 if engine == "local" else 2
     if engine == "ray":
         from simulations.ray.engine import RayEngine
 
-        made = RayEngine(experiment, federation, workers=2)
+        made: Any = RayEngine(experiment, federation, workers=workers)
     else:
-        made = LocalEngine(federation, experiment.shards, workers=2 if engine == "workers" else 1)
+        made = LocalEngine(federation, experiment.shards, workers=workers)
     with made as running:
         running.run(UPDATES // int(cohort))
 
@@ -74,8 +72,7 @@ def main() -> None:
     asked.add_argument("--hidden", type=int, nargs="+", default=[2000, 2000], help="units per layer")
     given = asked.parse_args()
     for engine in given.engines:
-        found = [measure(engine, cohort, given.hidden) for cohort in given.cohorts]
-        model, small, large = found[0][0], found[0][1], found[1][1]
+        (model, small), (_, large) = [measure(engine, cohort, given.hidden) for cohort in given.cohorts]
         row = {
             "engine": engine,
             "cohorts": given.cohorts,

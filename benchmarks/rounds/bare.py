@@ -10,6 +10,7 @@ of the time, one of the ResNet-9 the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -156,30 +157,23 @@ class TimedBareLoop(TimedEngine):
 
     def run(self, rounds: int) -> dict[str, Any]:
         cohorts = self.cohorts[self.done : self.done + rounds]
-        return {
-            **super().run(rounds),
-            "flops": [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts],
-        }
+        flops = [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts]
+        return {**super().run(rounds), "flops": flops}
 
     def passes(self) -> Callable[[], object]:
         jobs = self.loop.jobs(self.cohorts[self.done - 1])
         return lambda: self.work.passes(jobs)
 
 
-def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
-    memory_format = torch.contiguous_format if asked.parse_args().contiguous else torch.channels_last
-
-    def start(arguments: Mapping[str, Any]) -> TimedBareLoop:
-        torch.set_num_threads(1)
-        workload = Workload.from_dict(arguments["workload"])
-        shards = [workload.shard(client) for client in range(workload.clients)]
-        work = LocalWork(build(workload, memory_format), shards, workload)
-        return TimedBareLoop(work, arguments["cohorts"])
-
-    serve(start)
+def _start(contiguous: bool, arguments: Mapping[str, Any]) -> TimedBareLoop:
+    memory_format = torch.contiguous_format if contiguous else torch.channels_last
+    torch.set_num_threads(1)
+    workload = Workload.from_dict(arguments["workload"])
+    shards = [workload.shard(client) for client in range(workload.clients)]
+    return TimedBareLoop(LocalWork(build(workload, memory_format), shards, workload), arguments["cohorts"])
 
 
 if __name__ == "__main__":
-    main()
+    asked = parser(__doc__)
+    asked.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
+    serve(partial(_start, asked.parse_args().contiguous))

@@ -93,13 +93,12 @@ class LocalWork:
 
     def flops(self, jobs: Sequence[ClientJob]) -> int:
         """Floating-point operations of these passes: convolutions and matrix products."""
-        kinds = [job[1] is None for job in jobs]
-        for job, kind in zip(jobs, kinds, strict=True):
-            if kind not in self._flops:
+        for job in jobs:
+            if (kind := job[1] is None) not in self._flops:
                 with FlopCounterMode(display=False) as counter:
                     self.passes([job])
                 self._flops[kind] = counter.get_total_flops()
-        return sum(self._flops[kind] for kind in kinds)
+        return sum(self._flops[job[1] is None] for job in jobs)
 
     def _learn(self, *, weights: bool) -> None:
         """Take gradients of the weights, or of psi."""

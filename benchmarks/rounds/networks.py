@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -26,6 +25,10 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         keep = self.uniform(x.detach()).logit_().add_(self.logit).mul_(-10).sigmoid_()
         return x * (keep * (1 + self.logit.exp()))
+
+
+def dropout(rate: float | None) -> list[nn.Module]:
+    return [] if rate is None else [Dropout(rate)]
 
 
 def affine(images: Tensor, range: Tensor, uniform: Uniform) -> Tensor:
@@ -61,11 +64,8 @@ class Model(nn.Module):
         memory_format: torch.memory_format = torch.channels_last,
     ) -> None:
         super().__init__()
-        self.network, self.samples, self.format = (
-            network.to(memory_format=memory_format),
-            samples,
-            memory_format,
-        )
+        self.network = network.to(memory_format=memory_format)
+        self.samples, self.format = samples, memory_format
         self.range = None
         if half_width is not None:
             identity = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
@@ -73,7 +73,7 @@ class Model(nn.Module):
         self.dropouts = [layer for layer in network.modules() if isinstance(layer, Dropout)]
         logits = [layer.logit for layer in self.dropouts]
         self.psi = ([] if self.range is None else [self.range]) + logits
-        self.weights = [p for p in network.parameters() if not any(p is logit for logit in logits)]
+        self.weights = [value for name, value in network.named_parameters() if not name.endswith("logit")]
 
     def loss(self, x: Tensor, y: Tensor, uniform: Uniform = torch.rand_like) -> Tensor:
         """Mean cross-entropy of ``x [B, C, H, W]`` and ``y [B]``."""
@@ -91,20 +91,15 @@ def cnn(
     channels: Sequence[int], hidden: Sequence[int], classes: int, shape: Sequence[int], rate: float | None
 ) -> nn.Sequential:
     depth, height, width = shape
-    dropout = [] if rate is None else [Dropout(rate)]
     layers: list[nn.Module] = []
     for outputs in channels:
-        layers += [
-            nn.Conv2d(depth, outputs, 5, padding=2),
-            nn.MaxPool2d(2),
-            nn.ReLU(),  # of a quarter of the numbers
-            *copy.deepcopy(dropout),
-        ]
+        layers += [nn.Conv2d(depth, outputs, 5, padding=2), nn.MaxPool2d(2)]
+        layers += [nn.ReLU(), *dropout(rate)]  # of a quarter of the numbers
         depth, height, width = outputs, height // 2, width // 2
     layers.append(nn.Flatten())
     features = depth * height * width
     for outputs in hidden:
-        layers += [nn.Linear(features, outputs), nn.ReLU(), *copy.deepcopy(dropout)]
+        layers += [nn.Linear(features, outputs), nn.ReLU(), *dropout(rate)]
         features = outputs
     return nn.Sequential(*layers, nn.Linear(features, classes))
 
@@ -127,8 +122,7 @@ def resnet9(
         return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, *pool, nn.ReLU()]
 
     def residual(channels: int) -> BareResidual:
-        middle = [] if rate is None else [Dropout(rate)]
-        return BareResidual(*conv(channels, channels), *middle, *conv(channels, channels))
+        return BareResidual(*conv(channels, channels), *dropout(rate), *conv(channels, channels))
 
     return nn.Sequential(
         *conv(shape[0], width),

@@ -31,11 +31,8 @@ class TimedEngine:
         return {"seconds": [seconds(self.round) for _ in range(rounds)]}
 
     def passes(self) -> Callable[[], object] | None:
-        """The model's own forward and backward passes over the last round's batches, alone, to be timed.
-
-        None if this process does not know.
-        """
-        return None
+        """The model's own passes over the last round's batches, alone, to be timed; None if not known."""
+        raise NotImplementedError
 
 
 def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> None:
@@ -47,9 +44,7 @@ def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> Non
     ``{"passes": true}`` with ``{"seconds": ...}``.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # what libraries print must not come between the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries must not print between the answers
 
     def answer(data: Mapping[str, Any]) -> None:
         answers.write(json.dumps(data) + "\n")

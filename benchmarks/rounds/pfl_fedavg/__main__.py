@@ -7,38 +7,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
 from benchmarks.script import parser
 
 
-def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--kernels", choices=("stock", "ours"), default="stock")
-    given = asked.parse_args()
+def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
+    try:
+        import torch
 
-    def start(arguments: Mapping[str, Any]) -> TimedEngine:
-        try:
-            import torch
-
-            from benchmarks.rounds.pfl_fedavg.timed import TimedPfl
-            from benchmarks.rounds.workloads import Workload
-        except ImportError as error:
-            raise Unavailable(
-                f"{sys.executable} cannot run it ({error}); make pfl's environment as "
-                "docs/guides/benchmarks.md says."
-            ) from error
-        torch.set_num_threads(1)
-        ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
-        if ours != theirs:
-            raise Unavailable(
-                f"pfl's environment has torch {theirs}, this one {ours}: install the same there."
-            )
-        return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=given.kernels == "ours")
-
-    serve(start, "pfl")
+        from benchmarks.rounds.pfl_fedavg.timed import TimedPfl
+        from benchmarks.rounds.workloads import Workload
+    except ImportError as error:
+        raise Unavailable(
+            f"{sys.executable} cannot run it ({error}); make pfl's environment as "
+            "docs/guides/benchmarks.md says."
+        ) from error
+    torch.set_num_threads(1)
+    ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
+    if ours != theirs:
+        raise Unavailable(f"pfl's environment has torch {theirs}, this one {ours}: install the same there.")
+    return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=kernels == "ours")
 
 
 if __name__ == "__main__":
-    main()
+    asked = parser(__doc__)
+    asked.add_argument("--kernels", choices=("stock", "ours"), default="stock")
+    serve(partial(_start, asked.parse_args().kernels), "pfl")
