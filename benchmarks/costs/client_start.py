@@ -60,10 +60,9 @@ def measure(config: str, overrides: list[str], data: str, repeats: int) -> dict[
     found = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as home:
+            environment = {"FLWR_HOME": home, "OMP_NUM_THREADS": "1"}
             for _ in range(2 if data == "file" else 1):
-                with child(
-                    __file__, data, config, *overrides, FLWR_HOME=home, OMP_NUM_THREADS="1"
-                ) as process:
+                with child(__file__, data, config, *overrides, **environment) as process:
                     said, _ = process.communicate()
             if (data == "built") != (not list(Path(home).rglob("*.safetensors"))):
                 raise SystemExit(f"{config}: the shard has {'' if data == 'built' else 'not '}been kept.")

@@ -19,15 +19,7 @@ from torch import Tensor
 import fedpart
 from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
 from benchmarks.rounds.workloads import Workload
-from fedpart import (
-    AdamSettings,
-    AffineAugmentation,
-    Batch,
-    Dataset,
-    Federation,
-    FederationSettings,
-    LocalSettings,
-)
+from fedpart import AdamSettings, AffineAugmentation, Batch, Dataset, Federation
 from fedpart.engines import LocalEngine
 from fedpart.models import MODELS
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -55,16 +47,14 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
         samples=workload.samples,
         **{"channels_last": True, **task},
     )
-    local = LocalSettings(
-        workload.learning_rate, workload.batch_size, psi_batch=workload.psi_batch or "shard"
-    )
-    settings = FederationSettings(
+    psi_batch = workload.psi_batch or "shard"
+    settings = fedpart.FederationSettings(
         clients=workload.clients,
         cohort=workload.cohort,
         chunks=workload.chunks,
         method="partitioned" if workload.partitioned else "fedavg",
         method_options={} if workload.partitioned else {"augment": True},
-        local=local,
+        local=fedpart.LocalSettings(workload.learning_rate, workload.batch_size, psi_batch=psi_batch),
         server=AdamSettings(workload.server_learning_rate),
         server_psi=AdamSettings(workload.psi_learning_rate),
         seed=workload.seed,
@@ -80,29 +70,27 @@ def make_shards(workload: Workload) -> list[Dataset]:
 class TimedFedpart(TimedEngine):
     """Rounds of one of this project's engines."""
 
-    def __init__(
-        self, name: str, federation: Federation, engine: LocalEngine | FlowerRounds, shards: Sequence[Dataset]
-    ) -> None:
-        self.name, self.federation, self.engine, self.shards = name, federation, engine, shards
+    def __init__(self, name: str, engine: LocalEngine | FlowerRounds, shards: Sequence[Dataset]) -> None:
+        self.name, self.federation, self.engine, self.shards = name, engine.federation, engine, shards
 
-    def round(self) -> object:
-        return self.engine.run_round()
+    def round(self) -> None:
+        self.engine.run_round()
 
     def passes(self) -> Callable[[], object] | None:
         """Forward and backward of every job of the last round, one by one, at the server's values."""
         if self.name == "local-fused":
             return None  # its batches are others: the cohort's, pooled
         federation, protocol = self.federation, self.federation.protocol
-        points = [
-            {name: tensor.detach().clone() for name, tensor in federation.tensors(k + 1).items()}
-            for k in range(protocol.partition.chunks)
-        ]
+        points = {
+            k: {name: tensor.detach().clone() for name, tensor in federation.tensors(k).items()}
+            for k in range(1, protocol.partition.chunks + 1)
+        }
         cohort = protocol.cohort(federation.round)
         plans = [(client, job) for client in cohort for job in protocol.plan(client, federation.round)]
 
         def alone() -> None:
             for client, job in plans:
-                self._pass(job, points[job.subnetwork - 1], self.shards[client])
+                self._pass(job, points[job.subnetwork], self.shards[client])
 
         return alone
 
@@ -161,12 +149,11 @@ def _start(arguments: Mapping[str, Any]) -> TimedFedpart:
         from simulations.ray.grid import RayGrid
 
         grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
-        return TimedFedpart(name, federation, FlowerRounds(federation, grid), shards)
+        return TimedFedpart(name, FlowerRounds(federation, grid), shards)
     try:
-        engine = LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {}))
+        return TimedFedpart(name, LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {})), shards)
     except ValueError as error:
         raise Unavailable(str(error)) from error
-    return TimedFedpart(name, federation, engine, shards)
 
 
 if __name__ == "__main__":

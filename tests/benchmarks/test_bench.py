@@ -235,7 +235,7 @@ def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
 def test_the_passes_alone_change_nothing():
     federation = Federation(ours.make_protocol(TINY))
     shards = ours.make_shards(TINY)
-    steps = ours.TimedFedpart("local", federation, LocalEngine(federation, shards), shards)
+    steps = ours.TimedFedpart("local", LocalEngine(federation, shards), shards)
     assert len(steps.run(2)["seconds"]) == 2
     w, psi = federation.w.clone(), federation.psi.clone()
     steps.passes()()
