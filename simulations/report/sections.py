@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from simulations.config.load import ExperimentConfig
-from simulations.pictures.bands import MANY
 from simulations.pictures.comparison_figures import (
     AVERAGED,
     METRICS,
@@ -21,7 +20,7 @@ from simulations.pictures.comparison_figures import (
     psi_groups,
     spread,
 )
-from simulations.pictures.figures import Chart, svg
+from simulations.pictures.figures import MANY, Chart, svg
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
