@@ -110,8 +110,8 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Fig
     colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(runs)}
     figure, axes = canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
     last = max(len(run.metrics) for own in runs.values() for run in own)
-    names = {name for group in found for name in group.names}
-    learners = [method for method, bands in methods.items() if names & bands.keys()]
+    shown = {name for group in found for name in group.names}
+    learners = [method for method, bands in methods.items() if shown & bands.keys()]
     handles: list[Any] = [Line2D([], [], color=colours[method], lw=3) for method in learners]
     labels = list(learners)
     for ax, group in zip(axes, found, strict=True):
@@ -122,8 +122,8 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Fig
             if len(group.lines) > MANY:
                 draw_many(ax, group, bands, colour)
                 continue
-            for line, dash in zip(group.lines, DASHES, strict=False):  # a dash for each component
-                for name in line.names:
+            for names, dash in zip(group.lines.values(), DASHES, strict=False):  # a dash for each component
+                for name in names:
                     if name in bands:
                         draw_band(ax, bands[name], colour, ls=dash)
         dashes, components = _keys(group)
@@ -148,4 +148,4 @@ def _keys(group: Group) -> Keys:
         return [], []
     dashes = DASHES[: len(group.lines)]
     handles = [Line2D([], [], color=_GREY, ls=dash, lw=1.8) for dash in dashes]
-    return handles, [line.label for line in group.lines]
+    return handles, list(group.lines)

@@ -106,12 +106,11 @@ def mask_figure(run: Run) -> Figure:
 
 def _draw_lines(ax: Axes, group: Group, bands: Mapping[str, Band]) -> None:
     """A colour for each component, a shade between the ends of a range."""
-    for i, line in enumerate(group.lines):
-        colour = COLOURS[i % len(COLOURS)]
-        ends = [bands[name] for name in line.names]
+    for i, (label, names) in enumerate(group.lines.items()):
+        colour, ends = COLOURS[i % len(COLOURS)], [bands[name] for name in names]
         for end in ends:
-            label = line.label if end is ends[0] else None
-            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=label)
+            own = label if end is ends[0] else None
+            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=own)
         if len(ends) == 2:
             ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
 

@@ -19,7 +19,6 @@ from simulations.pictures.figures import (
     save_png,
 )
 from simulations.results.curves import Band
-from simulations.results.estimate import Estimate
 from simulations.results.selection import Column, Selection, ValueScores
 
 if TYPE_CHECKING:
@@ -79,7 +78,10 @@ def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, 
         colour = COLOURS[2] if name == "lml" else COLOURS[1 - i]
         style = {"ls": "--"} if name.startswith("train") else {}
         label = name.partition("_")[0] if len(names) > 1 else None
-        draw_band(ax, _band(x, scores, factor), colour, label=label, **style, **marks(i, len(x)))
+        errors = [score.error for score in scores]
+        error = None if None in errors else np.array(errors, dtype=float)
+        band = Band(x, np.array([score.mean for score in scores]), error).scaled(1, factor)
+        draw_band(ax, band, colour, label=label, **style, **marks(i, len(x)))
     best = x[[row.value for row in rows].index(column.best)]
     label = f"best: {_text(column.best)}" if names == ("lml",) else None
     ax.axvline(best, color="0.4", lw=1.2, ls=":", label=label)
@@ -112,9 +114,3 @@ def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
         ax.tick_params(axis="x", labelrotation=20)
         for text in ax.get_xticklabels():
             text.set_horizontalalignment("right")
-
-
-def _band(x: np.ndarray, scores: list[Estimate], factor: float) -> Band:
-    errors = [score.error for score in scores]
-    error = None if any(e is None for e in errors) else factor * np.array(errors, dtype=float)
-    return Band(x, factor * np.array([score.mean for score in scores]), error)

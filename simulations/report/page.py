@@ -20,8 +20,6 @@ from simulations.report.sections import (
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, without
 
-FILE = "report.html"
-
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write the page about the comparison or the run in a folder; its path.
@@ -36,22 +34,10 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         ConfigError: there are no federated runs in the folder; one sentence.
         OSError: the file cannot be written.
     """
-    folder = Path(folder)
-    page = make_page(folder.resolve().name, find(folder))
-    path = folder / FILE if out is None else Path(out)
-    path.write_text(page, encoding="utf-8")
-    return path
-
-
-def make_page(name: str, comparisons: Sequence[Found]) -> str:
-    """The page about comparisons, as HTML.
-
-    Args:
-        name: of the folder that they lie in.
-        comparisons: at least one.
-    """
     from jinja2 import Environment, FileSystemLoader
 
+    folder = Path(folder)
+    comparisons = find(folder)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -73,20 +59,22 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
         (without(COSTS, head, head), [(name, without(COSTS, head, row)) for name, row in rows])
         for head, rows in overview.tables()  # the table of costs has what is left out
     ]
-    rate = 2**20
-    return environment.get_template("page.html").render(
-        name=name,
+    page = environment.get_template("page.html").render(
+        name=folder.resolve().name,
         prefix=PREFIX,
         experiments=experiments,
         tables=[_named(head, rows, several) for head, rows in tables],
         caption=overview.caption,
         columns=COLUMNS,
         cost=_named(COST_HEAD, costs, several),
-        up=f"{UP / rate:g} MiB/s",
-        down=f"{DOWN / rate:g} MiB/s",
+        up=f"{UP / 2**20:g} MiB/s",
+        down=f"{DOWN / 2**20:g} MiB/s",
         runs=runs_table(comparisons),
         versions=versions(comparisons),
     )
+    path = folder / "report.html" if out is None else Path(out)
+    path.write_text(page, encoding="utf-8")
+    return path
 
 
 def _sections(found: Found, data: Data | str) -> list[PageSection]:

@@ -86,7 +86,8 @@ def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
     """Hyperparameters over rounds of the runs by method, a chart per kind."""
     charts = []
     for group in psi_groups(runs):
-        note = "Two lines of a kind are the ends of a range. " if len(group.lines[0].names) > 1 else ""
+        pairs = len(next(iter(group.lines.values()))) > 1
+        note = "Two lines of a kind are the ends of a range. " if pairs else ""
         if len(group.lines) > MANY:
             note = f"Median of {len(group.lines)}, and where the middle 80% lie. "
         charts.append(

@@ -193,8 +193,7 @@ def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
         rounds, values = run.curve(key)
         ys.append(moving_average(values)[np.isin(rounds, common)])
         place = run.counts() if against == "rounds" else run.traffic(against)
-        places = dict(zip(run.counts(), place, strict=True))
-        xs.append(np.array([places[r] for r in common], dtype=float))
+        xs.append(place[np.isin(run.counts(), common)])
     return band(xs, ys)
 
 

@@ -50,18 +50,11 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
-    lines: list[RenderableType] = [
-        Text(what.get(summary["method"], f"Method {summary['method']}.")),
-        Text(""),
-        table,
-    ]
-    tips = own_tips(summary, out, config_file)
-    if tips:
-        lines += [
-            Text(""),
-            Text("Try next", style="bold"),
-            *[Text(f"  {tip}", overflow="fold") for tip in tips],
-        ]
+    said = Text(what.get(summary["method"], f"Method {summary['method']}."))
+    lines: list[RenderableType] = [said, Text(""), table]
+    if tips := own_tips(summary, out, config_file):
+        lines += [Text(""), Text("Try next", style="bold")]
+        lines += [Text(f"  {tip}", overflow="fold") for tip in tips]
     title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
     return Panel(Group(*lines), title=title, border_style="green")
 
@@ -81,9 +74,8 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
         where += f", {precision}"
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
     if summary.get("skipped_clients"):
-        rows.append(
-            ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
-        )
+        skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
+        rows.append(("skipped", skipped))
     if summary.get("rounds_without_step"):
         rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
     if "epsilon" in summary:
@@ -150,7 +142,9 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     others = []
     for names in parts.ranges:
         low, high = sorted(psi[name] for name in names)
-        others.append(f"{_name(names[0])} {low:.2f}..{high:.2f}{_unit(names[0])}")
+        key, _, unit = names[0].partition(" [")
+        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
+        others.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
     if others:
         found.append(", ".join(others))
     if parts.rates:
@@ -162,21 +156,12 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     return found
 
 
-def _name(key: str) -> str:
-    return key.partition(" [")[0].removeprefix("affine.").removesuffix("_min").replace("_", " ")
-
-
-def _unit(key: str) -> str:
-    return "%" if key.endswith("[%]") else ""
-
-
 def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
     if config_file is not None:
         if summary["method"] == "partitioned":
-            tips.append(
-                f"fedpart run {config_file} --set method=fedavg   (the same without learned augmentation)"
-            )
+            plain = "--set method=fedavg"
+            tips.append(f"fedpart run {config_file} {plain}   (the same without learned augmentation)")
         tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
     engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
     tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
