@@ -15,7 +15,6 @@ from torch import Tensor
 from fedpart import Task
 from fedpart.data import Splits
 from fedpart.randomness.noise import Noise, NoiseKey
-from simulations.building.data import load_data
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
 from simulations.pictures.figures import DPI, short
@@ -26,20 +25,6 @@ if TYPE_CHECKING:
 
 IMAGES, SAMPLES = 5, 6
 Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
-
-
-def run_transforms_figure(folder: str | Path, *, download: bool = True) -> Figure | None:
-    """:func:`run_blocks` of a finished run as a figure; None if there are none.
-
-    The data are read again, as the run's configuration says.
-
-    Args:
-        folder: of the run.
-        download: whether data that are not here may be fetched.
-    """
-    splits = load_data(saved_config(folder), download=download)
-    blocks = run_blocks(folder, splits)
-    return transforms_figure(blocks, examples(splits)[1]) if blocks else None
 
 
 def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:

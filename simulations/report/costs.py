@@ -23,12 +23,7 @@ UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO
 
 
 def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
-    """The rows of a comparison in the table of costs: a method's texts, as COST_HEAD names them.
-
-    Args:
-        found: the comparison; a method need not have finished runs.
-        data: what its runs are on, or a sentence on why they are missing.
-    """
+    """Methods in the table of costs, as COST_HEAD names the texts; ``data``: see :func:`.read_data`."""
     rows = []
     for row in found.comparison.rows:
         runs = found.finished[row.method]
@@ -100,11 +95,7 @@ def count_steps(
 ) -> tuple[int, int]:
     """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
 
-    Args:
-        config: of the run.
-        lines: of its metrics.jsonl.
-        shards: the clients' data.
-        num_classes: of the data.
+    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data.
     """
     task = build_task(config, num_classes, tuple(shards[0].inputs.shape[1:]))
     protocol = Protocol(task, config.settings(), identity=config.identity())

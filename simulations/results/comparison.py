@@ -186,9 +186,10 @@ class Comparison:
         return [self._flat(row) for row in self.rows]
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
+        paper = {} if self.published is None else {"paper": self.theirs(row.method)}
         scores = {
             f"{self.metric}_last10": row.validation,
-            **({"paper": self.theirs(row.method)} if self.published is not None else {}),
+            **paper,
             f"{self.metric}_last10 at equal upload": row.equal_upload,
             self.metric.replace("val_", "test_"): row.test,
             "held_out_share": row.held_out,
@@ -199,7 +200,7 @@ class Comparison:
             **row.psi,
         }
         flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
-        if self.published is not None:
+        if paper:
             difference = self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
         chosen = {key: "; ".join(_single(values)) for key, values in row.chosen.items()}

@@ -153,13 +153,9 @@ def kept(physical: Mapping[str, float]) -> list[int]:
 
 
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
-    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
+    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others, up to ``limit`` entries.
 
     Where there are drop rates, a distribution that they are chosen by is left out.
-
-    Args:
-        physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
-        limit: most entries.
     """
     names = PsiParts.of(physical)
     parts = []

@@ -98,24 +98,19 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
-    share = summary.get("held_out_share")
+    sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
         *_several("accuracy", accuracy),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
-        (
-            "upload",
-            f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "
-            f"{byte_text(summary['upload_bytes'])} in all",
-        ),
+        ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
 
 
 def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     key, show = ("accuracy", "{:.1%}") if summary["train_accuracy"] is not None else ("nll", "{:.3f} nats")
-    found = {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
     names = {"test": "test", "val": "validation", "train": "training"}
-    found = {names[part]: value for part, value in found.items() if value is not None}
-    texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
+    found = {name: summary[f"{part}_{key}"] for part, name in names.items()}
+    texts = [f"{show.format(value)} on {name} data" for name, value in found.items() if value is not None]
     rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
     if summary["lml"] is not None:
         name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
