@@ -99,10 +99,7 @@ def psi_groups(runs: Runs) -> list[Group]:
 def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Figure:
     """Learned hyperparameters of every method over rounds, in physical units: a panel per kind.
 
-    Args:
-        runs: by method.
-        found: the kinds; on a page, one.
-        page: see :func:`.canvas`.
+    A ``page`` (see :func:`.canvas`) has room for one.
     """
     from matplotlib.lines import Line2D
 

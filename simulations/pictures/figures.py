@@ -59,11 +59,7 @@ class Chart:
 def canvas(title: str, panels: int = 1, columns: int = 1, *, page: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, in reading order.
 
-    Args:
-        title: above the figure.
-        panels: axes.
-        columns: axes side by side.
-        page: the figure is for a page, which has little room and its own headings: it has no title.
+    One for a ``page``, which has little room and its own headings, has no title.
     """
     from matplotlib.figure import Figure
 

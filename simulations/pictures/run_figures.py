@@ -40,7 +40,7 @@ def run_figure(run: Run) -> Figure:
         dress(axes[0], "validation accuracy [%]", limits=limits)
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
     if len(lml[0]):
-        dress(axes[-2], f"{EVIDENCE[run.evidence]} [nats]", limits=limits)
+        dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])
         if best < lml[0][-1]:

@@ -30,9 +30,7 @@ Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns
 def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
 
-    Args:
-        folder: of the run.
-        splits: its data; none is shown if they are no images, or no transforms change them.
+    There are none if its data, ``splits``, are no images, or no transforms change them.
     """
     config = saved_config(folder)
     shape = tuple(splits.train.inputs.shape[1:])
@@ -73,12 +71,7 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
 
 
 def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
-    """Blocks side by side, a row for each image.
-
-    Args:
-        blocks: of the same images.
-        names: of the images, on their left; may be empty.
-    """
+    """Blocks of the same images side by side, a row for each image; the names, if any, on their left."""
     from matplotlib.figure import Figure
 
     columns = [block.shape[1] for _, block in blocks]

@@ -7,16 +7,10 @@ from pathlib import Path
 
 from simulations.pictures.figures import PREFIX
 from simulations.report.costs import COST_HEAD, DOWN, UP, cost_rows
-from simulations.report.data import Data, read_data
+from simulations.report.data import read_data
 from simulations.report.folder import Found, find
 from simulations.report.runs import Table, about, runs_table, settings_text, versions
-from simulations.report.sections import (
-    PageSection,
-    clients_section,
-    curves_section,
-    images_section,
-    psi_section,
-)
+from simulations.report.sections import clients_section, curves_section, images_section, psi_section
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, without
 
@@ -44,12 +38,19 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     several, experiments, costs = len(comparisons) > 1, [], []
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
+        configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
+        most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
                 "name": found.name,
                 "about": about(found.config),
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
-                "sections": _sections(found, data),
+                "sections": [
+                    curves_section(found.shown),
+                    psi_section(found.shown),
+                    images_section(found.runs, data),
+                    clients_section(most, data),
+                ],
                 "settings": settings_text(found),
             }
         )
@@ -75,18 +76,6 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     path = folder / "report.html" if out is None else Path(out)
     path.write_text(page, encoding="utf-8")
     return path
-
-
-def _sections(found: Found, data: Data | str) -> list[PageSection]:
-    # the chunks of the method that has most of them
-    configs = [run.config for run in found.runs]
-    most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
-    return [
-        curves_section(found.shown),
-        psi_section(found.shown),
-        images_section(found.runs, data),
-        clients_section(most, data),
-    ]
 
 
 def _unfinished(found: Found) -> list[str]:

@@ -54,11 +54,9 @@ class MethodScores:
         fedavg: Sequence[Run],
         least: Mapping[int, float],
     ) -> MethodScores:
-        """Summarise a method's finished runs.
+        """Summarise a method's finished runs, one per seed.
 
         Args:
-            method: its name.
-            runs: one per seed.
             metric: ``val_accuracy`` or ``val_nll``.
             fedavg: FedAvg's runs, to compare the upload with.
             least: see :func:`least_upload`.

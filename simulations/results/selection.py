@@ -60,7 +60,6 @@ class Column:
     Attributes:
         name: of the method, or ``laplace``: plain networks.
         evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCE_NAMES`.
-        rows: one per value.
         best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
         rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
