@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulations.pictures.bands import MANY, MIDDLE, draw_band, draw_many, zoom
+import numpy as np
+
 from simulations.pictures.figures import (
     COLOURS,
     DASHES,
+    MANY,
+    MIDDLE,
     Keys,
     canvas,
+    draw_band,
+    draw_many,
     dress,
     legend_above,
     legend_below,
@@ -68,9 +73,21 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
         if method in bands:
             band = bands[method] = bands[method].scaled(1 / scale, factor)
             draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
-    zoom(ax, bands.values())
+    _zoom(ax, bands.values())
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
+
+
+def _zoom(ax: Axes, bands: Iterable[Band]) -> None:
+    """Fit the y axis to bands without the first tenth of their points, which lie far from the rest."""
+    late = []
+    for band in bands:
+        error = 0.0 if band.error is None else band.error
+        late += [(band.mean + side * error)[len(band.x) // 10 :] for side in (-1, 1)]
+    values = np.concatenate(late)
+    low, high = values.min(), values.max()
+    if low < high:
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
 
 def psi_groups(runs: Runs) -> list[Group]:
@@ -82,10 +99,7 @@ def psi_groups(runs: Runs) -> list[Group]:
 def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Figure:
     """Learned hyperparameters of every method over rounds, in physical units: a panel per kind.
 
-    Args:
-        runs: by method.
-        found: the kinds; on a page, one.
-        page: see :func:`.canvas`.
+    A ``page`` (see :func:`.canvas`) has room for one.
     """
     from matplotlib.lines import Line2D
 
@@ -93,34 +107,30 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Fig
     colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(runs)}
     figure, axes = canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
     last = max(len(run.metrics) for own in runs.values() for run in own)
-    names = {name for group in found for name in group.names}
-    learners = [method for method, bands in methods.items() if names & bands.keys()]
+    shown = {name for group in found for name in group.names}
+    learners = [method for method, bands in methods.items() if shown & bands.keys()]
     handles: list[Any] = [Line2D([], [], color=colours[method], lw=3) for method in learners]
     labels = list(learners)
     for ax, group in zip(axes, found, strict=True):
         title = "" if page else group.title
         dress(ax, group.axis, "round" if ax is axes[-1] else "", title, limits=(1, last))
         for method in learners:
-            _draw_group(ax, group, methods[method], colours[method])
+            bands, colour = methods[method], colours[method]
+            if len(group.lines) > MANY:
+                draw_many(ax, group, bands, colour)
+                continue
+            for names, dash in zip(group.lines.values(), DASHES, strict=False):  # a dash for each component
+                for name in names:
+                    if name in bands:
+                        draw_band(ax, bands[name], colour, ls=dash)
         dashes, components = _keys(group)
         if page:
             handles += dashes
             labels += components
         elif components:
-            legend_above(ax, dashes, components)
+            legend_above(ax, (dashes, components))
     legend_below(figure, handles, labels)
     return figure
-
-
-def _draw_group(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
-    """A kind of psi of one method: a dash for each of its components."""
-    if len(group.lines) > MANY:
-        draw_many(ax, group, bands, colour)
-        return
-    for line, dash in zip(group.lines, DASHES, strict=False):
-        for name in line.names:
-            if name in bands:
-                draw_band(ax, bands[name], colour, ls=dash)
 
 
 def _keys(group: Group) -> Keys:
@@ -133,7 +143,6 @@ def _keys(group: Group) -> Keys:
         return [median, Patch(color=_GREY, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", MIDDLE]
     if len(group.lines) == 1:
         return [], []
-    dashes = zip(group.lines, DASHES, strict=False)
-    return [Line2D([], [], color=_GREY, ls=dash, lw=1.8) for _, dash in dashes], [
-        line.label for line in group.lines
-    ]
+    dashes = DASHES[: len(group.lines)]
+    handles = [Line2D([], [], color=_GREY, ls=dash, lw=1.8) for dash in dashes]
+    return handles, list(group.lines)

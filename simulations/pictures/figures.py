@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from simulations.config.load import EVIDENCE_NAMES
+from simulations.results.curves import Band
+from simulations.results.psi_parts import Group
 
 if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -23,15 +26,11 @@ if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (5, 1, 1, 1, 1, 1)),
-    (0, (1, 1)),
-    (0, (8, 2)),
-    (0, (3, 3)),
+    *("-", "--", "-.", ":"),
+    *((0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 3))),
 )
+MANY = len(DASHES)  # more components of one kind of psi cannot be told apart
+MIDDLE = "10th to 90th percentile"
 DPI = 125  # 8 inches across: 1000 pixels
 PAGE_WIDTH = 4.7  # inches: letters are still read where the page is a telephone
 PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
@@ -60,11 +59,7 @@ class Chart:
 def canvas(title: str, panels: int = 1, columns: int = 1, *, page: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, in reading order.
 
-    Args:
-        title: above the figure.
-        panels: axes.
-        columns: axes side by side.
-        page: the figure is for a page, which has little room and its own headings: it has no title.
+    One for a ``page``, which has little room and its own headings, has no title.
     """
     from matplotlib.figure import Figure
 
@@ -121,13 +116,31 @@ def marks(i: int, points: int) -> dict[str, Any]:
     return {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markevery": place}
 
 
-def legend_above(ax: Axes, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
-    """A legend on the title's line, right of it: never over the curves."""
+def draw_band(ax: Axes, band: Band, colour: str, **style: Any) -> None:
+    """The mean as a line, the standard error as a shade around it."""
+    ax.plot(band.x, band.mean, color=colour, **{"lw": 2, **style})
+    if band.error is not None:
+        low, high = band.mean - band.error, band.mean + band.error
+        ax.fill_between(band.x, low, high, color=colour, alpha=0.16, lw=0)
+
+
+def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
+    """Too many components for a line each: their median, and where the middle 80% lie."""
+    shown = [bands[name] for name in group.names if name in bands]
+    if shown:
+        low, middle, high = np.percentile(np.stack([band.mean for band in shown]), [10, 50, 90], axis=0)
+        ax.plot(shown[0].x, middle, color=colour, lw=2, label=f"median of {len(shown)}")
+        ax.fill_between(shown[0].x, low, high, color=colour, alpha=0.2, lw=0, label=MIDDLE)
+
+
+def legend_above(ax: Axes, keys: Keys | None = None, columns: int = 4) -> None:
+    """A legend on the title's line, right of it: never over the curves; of what is labelled, if not given."""
+    handles, labels = keys or ax.get_legend_handles_labels()
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "borderpad": 0}
     ax.legend(handles, labels, ncols=columns, **place, **LEGEND)
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below all axes, in as many columns, up to three, as there is room for."""
     widest = 0.5 + 0.076 * max(map(len, labels), default=0)  # inches: a handle, and so much a letter
     columns = min(3, max(1, int(figure.get_figwidth() / widest)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from simulations.building.data import load_data
 from simulations.folders.run_directory import STATE
 from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import save_png
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
-from simulations.pictures.transform_figures import run_transforms_figure
+from simulations.pictures.transform_figures import examples, run_blocks, transforms_figure
 from simulations.results.curves import Run, metric
 from simulations.results.psi_parts import PsiParts
 
@@ -43,9 +44,9 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
         figures["mask"] = mask_figure(run)
     files = save_png(figures, run.folder)
     if (run.folder / STATE).is_file():
-        transforms = run_transforms_figure(run.folder, download=download)
-        if transforms is not None:
-            files += save_png({"transforms": transforms}, run.folder)
+        splits = load_data(run.config, download=download)
+        if blocks := run_blocks(run.folder, splits):
+            files += save_png({"transforms": transforms_figure(blocks, examples(splits)[1])}, run.folder)
     return files
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulations.pictures.bands import MANY, draw_many
 from simulations.pictures.figures import (
     COLOURS,
     DASHES,
     EVIDENCE,
+    MANY,
     canvas,
+    draw_many,
     dress,
     dress_bar,
     legend_above,
@@ -39,12 +40,12 @@ def run_figure(run: Run) -> Figure:
         dress(axes[0], "validation accuracy [%]", limits=limits)
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
     if len(lml[0]):
-        dress(axes[-2], f"{EVIDENCE[run.evidence]} [nats]", limits=limits)
+        dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])
         if best < lml[0][-1]:
             axes[-2].axvline(best, color="0.5", lw=1.2, ls="--", label="kept")
-            legend_above(axes[-2], *axes[-2].get_legend_handles_labels())
+            legend_above(axes[-2])
     dress(axes[-1], "loss [nats per example]", run.clock, limits=limits)
     alone = marks(1, 1) if len(training[0]) == 1 else {}
     axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training", **alone)
@@ -54,7 +55,7 @@ def run_figure(run: Run) -> Figure:
         if "stage" in line:
             for ax in axes:
                 ax.axvline(line[run.clock], color="0.5", lw=1.2, ls=":", label=line["stage"])
-    legend_above(axes[-1], *axes[-1].get_legend_handles_labels())
+    legend_above(axes[-1])
     return figure
 
 
@@ -71,19 +72,14 @@ def run_psi_figure(run: Run) -> Figure:
         else:
             _draw_lines(ax, group, bands)
         if len(group.lines) > 1:
-            legend_above(ax, *ax.get_legend_handles_labels(), columns=4 // columns)
+            legend_above(ax, columns=4 // columns)
     return figure
 
 
 def mask_figure(run: Run) -> Figure:
-    """Probabilities to keep each input: over the run as colours, and those that it ended with as bars.
-
-    Args:
-        run: one that learned a mask.
-    """
+    """Probabilities of a learned mask to keep inputs: over the run as colours, the last ones as bars."""
     physical = run.physical()
     keep = np.stack([physical[name] for name in PsiParts.of(physical).keeps])  # [inputs, reports], percent
-    inputs = np.arange(len(keep))  # from 0, as psi's names have them
     figure, (over_time, last) = canvas(_title("Learned mask", run), panels=2)
     x = run.counts()
     dress(over_time, "input", run.clock, "Probability to keep an input")
@@ -100,7 +96,7 @@ def mask_figure(run: Run) -> Figure:
     count = f"{np.sum(final > 50)} of {len(keep)} kept"
     dress(last, "probability [%]", "input", f"At {run.clock} {kept:,.0f}: {count}")
     colours = [COLOURS[0] if p > 50 else COLOURS[1] for p in final]
-    last.bar(inputs, final, color=colours, width=0.75)
+    last.bar(np.arange(len(keep)), final, color=colours, width=0.75)  # from 0, as psi's names have them
     last.set_axisbelow(True)
     last.axhline(50, color="0.3", lw=1.2, ls="--")
     last.set_ylim(0, 100)
@@ -110,12 +106,11 @@ def mask_figure(run: Run) -> Figure:
 
 def _draw_lines(ax: Axes, group: Group, bands: Mapping[str, Band]) -> None:
     """A colour for each component, a shade between the ends of a range."""
-    for i, line in enumerate(group.lines):
-        colour = COLOURS[i % len(COLOURS)]
-        ends = [bands[name] for name in line.names]
+    for i, (label, names) in enumerate(group.lines.items()):
+        colour, ends = COLOURS[i % len(COLOURS)], [bands[name] for name in names]
         for end in ends:
-            label = line.label if end is ends[0] else None
-            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=label)
+            own = label if end is ends[0] else None
+            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=own)
         if len(ends) == 2:
             ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
 

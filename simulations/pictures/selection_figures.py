@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.pictures.bands import draw_band
 from simulations.pictures.figures import (
     COLOURS,
     EVIDENCE,
     canvas,
+    draw_band,
     dress,
     legend_above,
     marks,
@@ -19,7 +19,6 @@ from simulations.pictures.figures import (
     save_png,
 )
 from simulations.results.curves import Band
-from simulations.results.estimate import Estimate
 from simulations.results.selection import Column, Selection, ValueScores
 
 if TYPE_CHECKING:
@@ -70,7 +69,8 @@ def selection_figure(selection: Selection) -> Figure:
 
 
 def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, ...], factor: float) -> None:
-    x = _places(rows)
+    # numbers stand where they are on the x axis, other values side by side
+    x = np.array([row.value for row in rows] if _numbers(rows) else range(len(rows)), dtype=float)
     for i, name in enumerate(names):
         scores = [getattr(row, name) for row in rows]
         if any(score is None for score in scores):
@@ -78,18 +78,15 @@ def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, 
         colour = COLOURS[2] if name == "lml" else COLOURS[1 - i]
         style = {"ls": "--"} if name.startswith("train") else {}
         label = name.partition("_")[0] if len(names) > 1 else None
-        draw_band(ax, _band(x, scores, factor), colour, label=label, **style, **marks(i, len(x)))
+        errors = [score.error for score in scores]
+        error = None if None in errors else np.array(errors, dtype=float)
+        band = Band(x, np.array([score.mean for score in scores]), error).scaled(1, factor)
+        draw_band(ax, band, colour, label=label, **style, **marks(i, len(x)))
     best = x[[row.value for row in rows].index(column.best)]
-    ax.axvline(
-        best, color="0.4", lw=1.2, ls=":", label=f"best: {_text(column.best)}" if names == ("lml",) else None
-    )
-    legend_above(ax, *ax.get_legend_handles_labels())
+    label = f"best: {_text(column.best)}" if names == ("lml",) else None
+    ax.axvline(best, color="0.4", lw=1.2, ls=":", label=label)
+    legend_above(ax)
     _ticks(ax, x, rows)
-
-
-def _places(rows: list[ValueScores]) -> np.ndarray:
-    """Where values stand on the x axis: numbers where they are, others side by side."""
-    return np.array([row.value for row in rows] if _numbers(rows) else range(len(rows)), dtype=float)
 
 
 def _numbers(rows: list[ValueScores]) -> bool:
@@ -117,9 +114,3 @@ def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
         ax.tick_params(axis="x", labelrotation=20)
         for text in ax.get_xticklabels():
             text.set_horizontalalignment("right")
-
-
-def _band(x: np.ndarray, scores: list[Estimate], factor: float) -> Band:
-    errors = [score.error for score in scores]
-    error = None if any(e is None for e in errors) else factor * np.array(errors, dtype=float)
-    return Band(x, factor * np.array([score.mean for score in scores]), error)

@@ -15,7 +15,6 @@ from torch import Tensor
 from fedpart import Task
 from fedpart.data import Splits
 from fedpart.randomness.noise import Noise, NoiseKey
-from simulations.building.data import load_data
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
 from simulations.pictures.figures import DPI, short
@@ -28,26 +27,10 @@ IMAGES, SAMPLES = 5, 6
 Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
 
 
-def run_transforms_figure(folder: str | Path, *, download: bool = True) -> Figure | None:
-    """:func:`run_blocks` of a finished run as a figure; None if there are none.
-
-    The data are read again, as the run's configuration says.
-
-    Args:
-        folder: of the run.
-        download: whether data that are not here may be fetched.
-    """
-    splits = load_data(saved_config(folder), download=download)
-    blocks = run_blocks(folder, splits)
-    return transforms_figure(blocks, examples(splits)[1]) if blocks else None
-
-
 def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
 
-    Args:
-        folder: of the run.
-        splits: its data; none is shown if they are no images, or no transforms change them.
+    There are none if its data, ``splits``, are no images, or no transforms change them.
     """
     config = saved_config(folder)
     shape = tuple(splits.train.inputs.shape[1:])
@@ -88,12 +71,7 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
 
 
 def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
-    """Blocks side by side, a row for each image.
-
-    Args:
-        blocks: of the same images.
-        names: of the images, on their left; may be empty.
-    """
+    """Blocks of the same images side by side, a row for each image; the names, if any, on their left."""
     from matplotlib.figure import Figure
 
     columns = [block.shape[1] for _, block in blocks]

@@ -39,13 +39,7 @@ class Clients:
 
     @classmethod
     def of(cls, config: ExperimentConfig, shards: Sequence[Dataset], num_classes: int) -> Clients:
-        """Count the clients' examples.
-
-        Args:
-            config: of a run; its method and seed decide the chunks.
-            shards: client i holds ``shards[i]``.
-            num_classes: K.
-        """
+        """Count the K classes' examples, client i's in ``shards[i]``; method and seed decide the chunks."""
         proportions = config.build_method().proportions(config.chunks)
         assignment = ChunkAssignment(proportions, config.clients, config.seed)
         chunks = np.array([assignment[client] for client in range(config.clients)])
@@ -66,12 +60,7 @@ def _counts(groups: Sequence[Counts], number: int) -> Counts:
 
 
 def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[Chart]:
-    """Clients against labels and against rotation bins, with the clients' chunks below.
-
-    Args:
-        clients: who has what.
-        classes: names of the labels; none: their numbers.
-    """
+    """Clients against labels (``classes`` are their names, if any) and rotation bins, their chunks below."""
     charts = []
     if clients.labels is not None:
         number, ticks = len(clients.labels), {}
@@ -104,20 +93,10 @@ def _heat_map(
     figure = Figure(figsize=(PAGE_WIDTH, 4.0), layout="constrained")
     ax, strip = figure.subplots(2, 1, height_ratios=(12, 1), sharex=True)
     style: dict[str, Any] = {"vmin": 1, "aspect": "auto", "interpolation": "none", "origin": "lower"}
-    image = ax.imshow(
-        np.ma.masked_equal(counts, 0),
-        cmap=colours,
-        vmax=max(2, counts.max()),
-        extent=(-0.5, number - 0.5, *ends),
-        **style,
-    )
-    strip.imshow(
-        clients.chunks[None],
-        cmap=ListedColormap(palette),
-        vmax=max(2, chunks),
-        extent=(-0.5, number - 0.5, 0, 1),
-        **style,
-    )
+    place, shades = (-0.5, number - 0.5), {"cmap": colours, "vmax": max(2, counts.max())}
+    image = ax.imshow(np.ma.masked_equal(counts, 0), extent=(*place, *ends), **shades, **style)
+    shades = {"cmap": ListedColormap(palette), "vmax": max(2, chunks)}
+    strip.imshow(clients.chunks[None], extent=(*place, 0, 1), **shades, **style)
     dress(ax, axis)
     dress(strip, "", "clients, sorted by chunk")
     ax.grid(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -15,90 +14,47 @@ from simulations.report.data import Data
 from simulations.report.folder import Found
 from simulations.results.curves import Run
 from simulations.results.estimate import Estimate
-from simulations.results.tables import HELD_OUT
-from simulations.results.words import DASH, byte_text, duration
+from simulations.results.tables import HELD_OUT, shown
+from simulations.results.words import byte_text, duration, percent
 
 COST_HEAD = ["method", HELD_OUT, "measured time", "upload", "of it\npsi", "download", "local steps"]
 COST_HEAD += ["psi batches", "c [s]", "estimated time"]
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of a method's whole run, over its finished seeds; None where it is not known.
-
-    Attributes:
-        client_seconds: of one client in one round, see :func:`client_seconds`.
-        upload_psi: bytes of the upload that psi's numbers take.
-        steps: local SGD steps of all clients.
-        psi_batches: batches whose psi gradient was taken by itself.
-        estimate: seconds by FedHPO-B's model, see :func:`estimated_seconds`.
-    """
-
-    client_seconds: Estimate | None
-    upload_psi: Estimate | None
-    steps: Estimate | None
-    psi_batches: Estimate | None
-    estimate: Estimate | None
-
-    @classmethod
-    def of(cls, runs: Sequence[Run], steps: Sequence[tuple[int, int]] | None) -> Cost:
-        """Summarise the runs of a method.
-
-        Args:
-            runs: one per seed, finished; there may be none.
-            steps: of each run, see :func:`count_steps`; None if they are not known.
-        """
-        each = [client_seconds(run) for run in runs]
-        timed = zip(runs, each, strict=True)
-        estimates = [None if c is None else estimated_seconds(run.metrics, c) for run, c in timed]
-        return cls(
-            client_seconds=Estimate.of(each),
-            upload_psi=Estimate.of(run.summary.get("upload_bytes_psi") for run in runs),
-            steps=None if steps is None else Estimate.of(trained for trained, _ in steps),
-            psi_batches=None if steps is None else Estimate.of(psi for _, psi in steps),
-            estimate=Estimate.of(estimates),
-        )
-
-
 def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
-    """The rows of a comparison in the table of costs: a method's texts, as COST_HEAD names them.
-
-    Args:
-        found: the comparison; a method need not have finished runs.
-        data: what its runs are on, or a sentence on why they are missing.
-    """
+    """Methods in the table of costs, as COST_HEAD names the texts; ``data``: see :func:`.read_data`."""
     rows = []
     for row in found.comparison.rows:
         runs = found.finished[row.method]
-        cost = Cost.of(runs, _steps(runs, data))
-        known = (
-            (row.held_out, lambda share: f"{100 * share:.1f}"),
-            (row.seconds, duration),
-            (row.upload_bytes, byte_text),
-            (cost.upload_psi, byte_text),
-            (row.download_bytes, byte_text),
-            (cost.steps, "{:,.0f}".format),
-            (cost.psi_batches, "{:,.0f}".format),
-            (cost.client_seconds, "{:.3g}".format),
-            (cost.estimate, duration),
+        clients, steps = [client_seconds(run) for run in runs], _steps(runs, data)
+        texts = (
+            shown(row.held_out, percent),
+            shown(row.seconds, duration),
+            shown(row.upload_bytes, byte_text),
+            shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs), byte_text),
+            shown(row.download_bytes, byte_text),
+            *(shown(Estimate.of(run[i] for run in steps), "{:,.0f}".format) for i in (0, 1)),
+            shown(Estimate.of(clients), "{:.3g}".format),
+            shown(Estimate.of(map(estimated_seconds, (run.metrics for run in runs), clients)), duration),
         )
-        rows.append([row.method, *(DASH if mean is None else text(mean.mean) for mean, text in known)])
+        rows.append([row.method, *texts])
     return rows
 
 
-def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int]] | None:
+def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int] | tuple[None, None]]:
     """:func:`count_steps` of each run; None if data or model cannot be had here."""
+    unknown = [(None, None)] * len(runs)
     if isinstance(data, str):
-        return None
+        return unknown
     classes = data.splits.num_classes
     try:
         return [count_steps(run.config, run.metrics, data.shards, classes) for run in runs]
     except (ValueError, TypeError, OSError, ImportError):
-        return None
+        return unknown
 
 
-def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:
+def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> float | None:
     """FedHPO-B's estimate (Wang et al. 2023, cross-device) of how long the rounds take on real devices.
 
     A round of M clients takes S_up / B_up + S_down / B_down + c H_M: the M clients' times are exponential
@@ -107,8 +63,10 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float) -> float:
 
     Args:
         lines: of metrics.jsonl.
-        client: c, seconds.
+        client: c, seconds, see :func:`client_seconds`; None if it is not known, as then the estimate.
     """
+    if client is None:
+        return None
     total = 0.0
     for line in lines:
         clients = max(1, len(line["cohort"]))
@@ -137,11 +95,7 @@ def count_steps(
 ) -> tuple[int, int]:
     """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
 
-    Args:
-        config: of the run.
-        lines: of its metrics.jsonl.
-        shards: the clients' data.
-        num_classes: of the data.
+    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data.
     """
     task = build_task(config, num_classes, tuple(shards[0].inputs.shape[1:]))
     protocol = Protocol(task, config.settings(), identity=config.identity())

@@ -17,8 +17,7 @@ from simulations.folders.data_images import changed_images, in_short, listed_ima
 class Data:
     """What the runs of a comparison have in common: their data, and who holds which.
 
-    A report reads them again instead of having every run save its counts: configuration and data decide them,
-    pictures need the images anyway, and runs made before this version are reported like all others.
+    No run saves its counts: configuration and data decide them, and pictures need the images anyway.
     """
 
     splits: Splits
@@ -28,9 +27,7 @@ class Data:
 def read_data(config: ExperimentConfig, folders: Sequence[Path]) -> Data | str:
     """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
 
-    Args:
-        config: of the runs.
-        folders: of the runs, which know what images they are made of.
+    The runs' ``folders`` know what images they are made of.
     """
     if config.data_dir is not None and not Path(config.data_dir).exists():
         return f"The data cannot be read here (there is no {config.data_dir})."

@@ -7,20 +7,12 @@ from pathlib import Path
 
 from simulations.pictures.figures import PREFIX
 from simulations.report.costs import COST_HEAD, DOWN, UP, cost_rows
-from simulations.report.data import Data, read_data
+from simulations.report.data import read_data
 from simulations.report.folder import Found, find
 from simulations.report.runs import Table, about, runs_table, settings_text, versions
-from simulations.report.sections import (
-    PageSection,
-    clients_section,
-    curves_section,
-    images_section,
-    psi_section,
-)
+from simulations.report.sections import clients_section, curves_section, images_section, psi_section
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, without
-
-FILE = "report.html"
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -36,34 +28,29 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         ConfigError: there are no federated runs in the folder; one sentence.
         OSError: the file cannot be written.
     """
-    folder = Path(folder)
-    page = make_page(folder.resolve().name, find(folder))
-    path = folder / FILE if out is None else Path(out)
-    path.write_text(page, encoding="utf-8")
-    return path
-
-
-def make_page(name: str, comparisons: Sequence[Found]) -> str:
-    """The page about comparisons, as HTML.
-
-    Args:
-        name: of the folder that they lie in.
-        comparisons: at least one.
-    """
     from jinja2 import Environment, FileSystemLoader
 
+    folder = Path(folder)
+    comparisons = find(folder)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     several, experiments, costs = len(comparisons) > 1, [], []
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
+        configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
+        most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
                 "name": found.name,
                 "about": about(found.config),
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
-                "sections": _sections(found, data),
+                "sections": [
+                    curves_section(found.shown),
+                    psi_section(found.shown),
+                    images_section(found.runs, data),
+                    clients_section(most, data),
+                ],
                 "settings": settings_text(found),
             }
         )
@@ -73,32 +60,22 @@ def make_page(name: str, comparisons: Sequence[Found]) -> str:
         (without(COSTS, head, head), [(name, without(COSTS, head, row)) for name, row in rows])
         for head, rows in overview.tables()  # the table of costs has what is left out
     ]
-    rate = 2**20
-    return environment.get_template("page.html").render(
-        name=name,
+    page = environment.get_template("page.html").render(
+        name=folder.resolve().name,
         prefix=PREFIX,
         experiments=experiments,
         tables=[_named(head, rows, several) for head, rows in tables],
         caption=overview.caption,
         columns=COLUMNS,
         cost=_named(COST_HEAD, costs, several),
-        up=f"{UP / rate:g} MiB/s",
-        down=f"{DOWN / rate:g} MiB/s",
+        up=f"{UP / 2**20:g} MiB/s",
+        down=f"{DOWN / 2**20:g} MiB/s",
         runs=runs_table(comparisons),
         versions=versions(comparisons),
     )
-
-
-def _sections(found: Found, data: Data | str) -> list[PageSection]:
-    # the chunks of the method that has most of them
-    configs = [run.config for run in found.runs]
-    most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
-    return [
-        curves_section(found.shown),
-        psi_section(found.shown),
-        images_section(found.runs, data),
-        clients_section(most, data),
-    ]
+    path = folder / "report.html" if out is None else Path(out)
+    path.write_text(page, encoding="utf-8")
+    return path
 
 
 def _unfinished(found: Found) -> list[str]:

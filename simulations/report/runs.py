@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import yaml
 
@@ -47,8 +46,12 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
         state = counted(config.rounds, "round")
         if not run.finished:
             state = f"round {len(run.metrics):,} of {config.rounds:,}"
+        workers = run.summary.get("workers", config.processes)
+        engine = [run.summary.get("engine", config.engine)]
+        engine += [f"{workers} workers"] if workers and workers > 1 else []
+        engine += [config.execution] if config.execution != "loop" else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
-        rows.append([name, state, _engine(run.summary, config), precision, config.hash()])
+        rows.append([name, state, ", ".join(engine), precision, config.hash()])
     return head, rows
 
 
@@ -74,10 +77,3 @@ def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
         for found in comparisons
         for run in found.runs
     ]
-
-
-def _engine(summary: dict[str, Any], config: ExperimentConfig) -> str:
-    workers = summary.get("workers", config.processes)
-    parts = [summary.get("engine", config.engine), f"{workers} workers" if workers and workers > 1 else ""]
-    parts.append(config.execution if config.execution != "loop" else "")
-    return ", ".join(part for part in parts if part)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from simulations.config.load import ExperimentConfig
-from simulations.pictures.bands import MANY
 from simulations.pictures.comparison_figures import (
     AVERAGED,
     METRICS,
@@ -21,7 +20,7 @@ from simulations.pictures.comparison_figures import (
     psi_groups,
     spread,
 )
-from simulations.pictures.figures import Chart, svg
+from simulations.pictures.figures import MANY, Chart, svg
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
@@ -87,7 +86,8 @@ def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
     """Hyperparameters over rounds of the runs by method, a chart per kind."""
     charts = []
     for group in psi_groups(runs):
-        note = "Two lines of a kind are the ends of a range. " if len(group.lines[0].names) > 1 else ""
+        pairs = len(next(iter(group.lines.values()))) > 1
+        note = "Two lines of a kind are the ends of a range. " if pairs else ""
         if len(group.lines) > MANY:
             note = f"Median of {len(group.lines)}, and where the middle 80% lie. "
         charts.append(
@@ -100,9 +100,7 @@ def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
 def images_section(found: Sequence[Run], data: Data | str) -> PageSection:
     """What the augmentation of each method that has learned one does, drawn for its first finished seed.
 
-    Args:
-        found: sorted by method and seed.
-        data: what the images are from, or a sentence on why they are missing.
+    ``data`` are what the images are from, or a sentence on why they are missing; ``found`` is sorted by seed.
     """
     heading = "Learned augmentation"
     if isinstance(data, str):
@@ -135,22 +133,14 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection:
 
 
 def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection:
-    """Who holds which examples.
-
-    Args:
-        config: of a run whose chunks are shown.
-        data: the clients' data, or a sentence on why they are missing.
-    """
+    """Who holds which examples, and the chunks of a run; or, from ``data``, why that is missing."""
     heading = "Clients"
     if isinstance(data, str):
         return PageSection(heading, text=data)
     clients = Clients.of(config, data.shards, data.splits.num_classes)
     charts = client_charts(clients, data.splits.classes)
-    sentences = []
-    if clients.chunks.max() > 1:
-        sentences.append(f"Chunks are those of {config.method} with seed {config.seed}.")
-    else:
-        sentences.append(f"{config.method} has no chunks.")
+    chunks = f"Chunks are those of {config.method} with seed {config.seed}."
+    sentences = [chunks if clients.chunks.max() > 1 else f"{config.method} has no chunks."]
     if clients.labels is None:
         sentences.append("The targets are not labels.")
     if clients.angles is None:

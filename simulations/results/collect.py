@@ -17,14 +17,7 @@ def collect(
     runs: Mapping[str, Sequence[Run]],
     failures: Sequence[Failure] = (),
 ) -> Comparison:
-    """The comparison of a configuration's runs.
-
-    Args:
-        config: what the runs have in common.
-        seeds: of all that there are to be.
-        runs: those that are finished, by method, seeds ascending.
-        failures: cells without a result.
-    """
+    """The comparison of a configuration's runs: the finished ones by method, ``seeds`` those of all."""
     measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(
         rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],

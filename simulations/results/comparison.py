@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from simulations.results.tables import (
     shown,
     terminal_row,
     terminal_table,
+    with_error,
     write_csv,
     write_json,
 )
-from simulations.results.words import DASH, byte_text, counted
+from simulations.results.words import DASH, byte_text, counted, percent
 
 DEGREES = "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
@@ -102,42 +103,30 @@ class Comparison:
         Args:
             paper: with the columns for the paper's numbers even if there are none.
         """
-        accuracy = self.metric == "val_accuracy"
-        what, unit = ("accuracy", "[%]") if accuracy else ("loss", "[nats]")
+        rows = [self._texts(row, paper or self.published is not None) for row in self.rows]
+        return list(rows[0]), [list(row.values()) for row in rows]
 
-        def score(found: Estimate | None) -> str:
-            return shown(found, lambda known: known.text(100, 2) if accuracy else known.text(1, 4))
-
-        def percent(found: Estimate | None) -> str:
-            return shown(found, lambda known: f"{100 * known.mean:.1f}")
-
-        def size(found: Estimate | None) -> str:
-            return shown(found, lambda known: byte_text(known.mean))
-
-        columns: dict[str, Callable[[MethodScores], str]] = {
-            "method": self._name,
-            f"validation\n{what} {unit}": lambda row: score(row.validation),
+    def _texts(self, row: MethodScores, paper: bool) -> dict[str, str]:
+        accuracy, missing = self.metric == "val_accuracy", len(row.seeds) < len(self.seeds)
+        what, unit, factor, digits = ("accuracy", "[%]", 100, 2) if accuracy else ("loss", "[nats]", 1, 4)
+        texts = {
+            "method": f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
+            f"validation\n{what} {unit}": with_error(row.validation, factor, digits),
         }
-        if paper or self.published is not None:
-            columns |= {
-                f"paper\n{what} {unit}": lambda row: shown(self.theirs(row.method), lambda s: s.text(100, 1)),
-                DIFFERENCE: lambda row: DASH if (d := self.difference(row)) is None else f"{d:+.1f}",
-            }
-        columns |= {
-            EQUAL_UPLOAD[unit]: lambda row: score(row.equal_upload),
-            f"test\n{what} {unit}": lambda row: score(row.test),
-            HELD_OUT: lambda row: percent(row.held_out),
-            "upload [%\nof FedAvg]": lambda row: percent(row.upload_ratio),
-            "upload": lambda row: size(row.upload_bytes),
-            "download": lambda row: size(row.download_bytes),
-            "seconds": lambda row: shown(row.seconds, lambda known: f"{known.mean:.1f}"),
-            "learned": lambda row: "\n".join(_learned(row)) or DASH,
+        if paper:
+            difference = self.difference(row)
+            texts[f"paper\n{what} {unit}"] = with_error(self.theirs(row.method), 100, 1)
+            texts[DIFFERENCE] = DASH if difference is None else f"{difference:+.1f}"
+        return texts | {
+            EQUAL_UPLOAD[unit]: with_error(row.equal_upload, factor, digits),
+            f"test\n{what} {unit}": with_error(row.test, factor, digits),
+            HELD_OUT: shown(row.held_out, percent),
+            "upload [%\nof FedAvg]": shown(row.upload_ratio, percent),
+            "upload": shown(row.upload_bytes, byte_text),
+            "download": shown(row.download_bytes, byte_text),
+            "seconds": shown(row.seconds, "{:.1f}".format),
+            "learned": "\n".join(_learned(row)) or DASH,
         }
-        return list(columns), [[text(row) for text in columns.values()] for row in self.rows]
-
-    def _name(self, row: MethodScores) -> str:
-        missing = len(row.seeds) < len(self.seeds)
-        return f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method
 
     def theirs(self, method: str) -> Estimate | None:
         """What the paper reports for a method, a fraction."""
@@ -197,9 +186,10 @@ class Comparison:
         return [self._flat(row) for row in self.rows]
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
+        paper = {} if self.published is None else {"paper": self.theirs(row.method)}
         scores = {
             f"{self.metric}_last10": row.validation,
-            **({"paper": self.theirs(row.method)} if self.published is not None else {}),
+            **paper,
             f"{self.metric}_last10 at equal upload": row.equal_upload,
             self.metric.replace("val_", "test_"): row.test,
             "held_out_share": row.held_out,
@@ -210,7 +200,7 @@ class Comparison:
             **row.psi,
         }
         flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
-        if self.published is not None:
+        if paper:
             difference = self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
         chosen = {key: "; ".join(_single(values)) for key, values in row.chosen.items()}

@@ -76,14 +76,9 @@ class Run:
         """What the run counts: ``round`` or ``iteration``."""
         return "iteration" if self.metrics and "iteration" in self.metrics[0] else "round"
 
-    @property
-    def evidence(self) -> str:
-        """Which estimate of the evidence its ``lml`` is: a key of :data:`.NAMES`."""
-        return str(getattr(self.config, "evidence", "lml"))
-
-    def counts(self, length: int | None = None) -> Array:
-        """The clock at the lines of the metrics, or the first ``length`` of them."""
-        return np.array([line[self.clock] for line in self.metrics[:length]], dtype=float)
+    def counts(self) -> Array:
+        """The clock at the lines of the metrics."""
+        return np.array([line[self.clock] for line in self.metrics], dtype=float)
 
     def curve(self, key: str) -> tuple[Array, Array]:
         """Clock ``[n]`` and values ``[n]`` of a metric, where it was recorded."""
@@ -91,7 +86,7 @@ class Run:
         counts, values = zip(*points, strict=True) if points else ((), ())
         return np.array(counts, dtype=float), np.array(values, dtype=float)
 
-    def traffic(self, kind: str = "bytes") -> Array:
+    def traffic(self, kind: str) -> Array:
         """Cumulative bytes of the cohorts after each round, ``[rounds]``; kinds are those of TRAFFIC."""
         return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
 
@@ -120,7 +115,7 @@ class Run:
         counts, values = self.curve(key)
         if upload is not None:
             lines = self.alike()
-            values = values[np.isin(counts, self.counts(lines)[self.traffic("upload")[:lines] <= upload])]
+            values = values[np.isin(counts, self.counts()[:lines][self.traffic("upload")[:lines] <= upload])]
         return float(moving_average(values)[-1]) if len(values) else None
 
     def physical(self) -> dict[str, Array]:
@@ -182,10 +177,7 @@ def metric(runs: Mapping[str, Sequence[Run]]) -> str:
 def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
     """The moving average of a metric over seeds, at the rounds that all runs evaluated.
 
-    Args:
-        runs: one per seed, each averaged along its own evaluations.
-        key: the metric.
-        against: ``rounds``, or a kind of TRAFFIC.
+    Each run is averaged along its own evaluations; x is ``against``: ``rounds``, or a kind of TRAFFIC.
     """
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
     xs, ys = [], []
@@ -193,8 +185,7 @@ def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
         rounds, values = run.curve(key)
         ys.append(moving_average(values)[np.isin(rounds, common)])
         place = run.counts() if against == "rounds" else run.traffic(against)
-        places = dict(zip(run.counts(), place, strict=True))
-        xs.append(np.array([places[r] for r in common], dtype=float))
+        xs.append(place[np.isin(run.counts(), common)])
     return band(xs, ys)
 
 
@@ -203,6 +194,6 @@ def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
     physical = [run.physical() for run in runs]
     learned = {name for run in runs for name in run.learned()}
     length = min(len(run.metrics) for run in runs)
-    counts = [run.counts(length) for run in runs]
+    counts = [run.counts()[:length] for run in runs]
     names = [name for name in physical[0] if name in learned]
     return {name: band(counts, [values[name][:length] for values in physical]) for name in names}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -54,13 +56,11 @@ class Overview:
         shown, title = [], f"{len(self.comparisons)} comparisons"
         for head, rows in self.tables():
             table = terminal_table(terminal_row(head, head), title, self.caption)
-            before = None
-            for name, row in rows:
-                if name != before:
-                    table.add_section()
-                    table.add_row(Text(name, style="bold"))
-                before = name
-                table.add_row(*map(Text, terminal_row(head, row)))
+            for name, own in groupby(rows, key=itemgetter(0)):
+                table.add_section()
+                table.add_row(Text(name, style="bold"))
+                for _, row in own:
+                    table.add_row(*map(Text, terminal_row(head, row)))
             shown.append(table)
         return Group(*shown)
 

@@ -42,7 +42,7 @@ class Quantity:
 class PsiParts:
     """psi's keys by what is said of them.
 
-    Ranges ``(min, max)`` of rotation, other ranges, drop rates, probabilities to keep an input.
+    Ranges ``(min, max)`` of rotation, other ranges, drop rates, probabilities to keep an input, others.
     """
 
     angles: list[tuple[str, str]]
@@ -73,33 +73,22 @@ class PsiParts:
         return [name for name in self.rest if Quantity.parse(name).kind == "probability"]
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """Drop rates that were chosen from a grid: those beside a distribution over it, as FedEx's."""
-    parts = PsiParts.of(names)
-    return parts.rates if parts.probabilities else []
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """One component of a :class:`Group`: a value, or the two ends of a range, as keys of metrics.jsonl."""
-
-    label: str
-    names: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Components of psi that share an axis, e.g. all dropout rates in percent."""
+    """Components of psi that share an axis, e.g. all dropout rates in percent.
+
+    ``lines`` has them by label: the key in metrics.jsonl, or those of a range's ends, the lower one first.
+    """
 
     kind: str
     module: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: dict[str, tuple[str, ...]]
 
     @property
     def names(self) -> list[str]:
         """The keys of all its components."""
-        return [name for line in self.lines for name in line.names]
+        return [name for names in self.lines.values() for name in names]
 
     @property
     def title(self) -> str:
@@ -136,21 +125,19 @@ _AXES = {
 def groups(names: Iterable[str]) -> list[Group]:
     """psi's keys, sorted into groups that share an axis, in the order of their first key."""
     found: dict[tuple[str, str, str], dict[str, list[Quantity]]] = {}
-    quantities = [Quantity.parse(name) for name in names]
-    for q in quantities:
+    for q in map(Quantity.parse, names):
         shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
         key = (q.kind, "" if shared else q.module, q.unit)
-        label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]") or q.component
+        label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]")
         found.setdefault(key, {}).setdefault(label or q.component, []).append(q)
     return [
-        Group(kind, module, unit, tuple(Line(label, _ends(parts)) for label, parts in lines.items()))
-        for (kind, module, unit), lines in found.items()
+        Group(*key, {x: tuple(q.name for q in sorted(own, key=_upper)) for x, own in lines.items()})
+        for key, lines in found.items()
     ]
 
 
-def _ends(parts: Sequence[Quantity]) -> tuple[str, ...]:
-    """Names of one line, the lower end first."""
-    return tuple(q.name for q in sorted(parts, key=lambda q: q.bound != "min"))
+def _upper(q: Quantity) -> bool:
+    return q.bound != "min"
 
 
 def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, str]:
@@ -166,13 +153,9 @@ def kept(physical: Mapping[str, float]) -> list[int]:
 
 
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
-    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others as far as there is room.
+    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others, up to ``limit`` entries.
 
     Where there are drop rates, a distribution that they are chosen by is left out.
-
-    Args:
-        physical: from ``Task.physical``, e.g. ``{"affine.angle_max [deg]": 14.0, "dropout1.rate [%]": 9.8}``.
-        limit: most entries.
     """
     names = PsiParts.of(physical)
     parts = []

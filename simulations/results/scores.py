@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulations.results.curves import Run
 from simulations.results.estimate import Estimate
-from simulations.results.psi_parts import chosen
+from simulations.results.psi_parts import PsiParts
 
 SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
 
@@ -51,14 +51,12 @@ class MethodScores:
         method: str,
         runs: Sequence[Run],
         metric: str,
-        fedavg: Sequence[Run] = (),
-        least: Mapping[int, float] | None = None,
+        fedavg: Sequence[Run],
+        least: Mapping[int, float],
     ) -> MethodScores:
-        """Summarise a method's finished runs.
+        """Summarise a method's finished runs, one per seed.
 
         Args:
-            method: its name.
-            runs: one per seed.
             metric: ``val_accuracy`` or ``val_nll``.
             fedavg: FedAvg's runs, to compare the upload with.
             least: see :func:`least_upload`.
@@ -70,18 +68,19 @@ class MethodScores:
             else run.summary["upload_ratio"]
             for run in runs
         ]
-        test = metric.replace("val_", "test_")
         final = [{name: values[-1] for name, values in run.physical().items()} for run in runs]
         learned = {name for run in runs for name in run.learned()}
-        grid = chosen(final[0] if final else ())
-        names = [name for name in (final[0] if final else ()) if name in learned and name not in grid]
+        names = list(final[0]) if final else []
+        parts = PsiParts.of(names)
+        grid = parts.rates if parts.probabilities else []  # a distribution over it stands beside, as FedEx's
+        names = [name for name in names if name in learned and name not in grid]
         psi = {name: Estimate.of(values[name] for values in final) for name in names}
         return cls(
             method=method,
             seeds=[run.summary["seed"] for run in runs],
             validation=Estimate.of(run.last10(metric) for run in runs),
-            equal_upload=Estimate.of(_within(run, metric, least or {}) for run in runs),
-            test=Estimate.of(run.summary.get(test) for run in runs),
+            equal_upload=Estimate.of(_within(run, metric, least) for run in runs),
+            test=Estimate.of(run.summary.get(metric.replace("val_", "test_")) for run in runs),
             held_out=Estimate.of(run.summary.get("held_out_share") for run in runs),
             upload_ratio=Estimate.of(ratios),
             upload_bytes=Estimate.of(run.total("upload_bytes") for run in runs),

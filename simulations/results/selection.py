@@ -16,7 +16,8 @@ from simulations.folders.metrics import finite
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
 from simulations.results.estimate import Estimate
-from simulations.results.tables import LF, number_columns, shown, terminal_table, write_csv, write_json
+from simulations.results.tables import LF, number_columns, terminal_table, with_error, write_csv, write_json
+from simulations.results.words import counted
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {
@@ -59,7 +60,6 @@ class Column:
     Attributes:
         name: of the method, or ``laplace``: plain networks.
         evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCE_NAMES`.
-        rows: one per value.
         best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
         rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
@@ -81,13 +81,7 @@ class Column:
         config: TrainingConfig,
         runs: Mapping[str, Sequence[dict[str, Any]]],
     ) -> Column:
-        """Summarise finished runs.
-
-        Args:
-            name, evidence: of the column.
-            config: whose ``select`` section has the values.
-            runs: summaries by value, in the order of the values.
-        """
+        """Summarise finished runs: ``runs`` are summaries by value, in the order of ``config.select``."""
         assert config.select is not None
         found = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
         shared = set.intersection(*(set(own) for own in found if own)) if any(found) else set()
@@ -111,13 +105,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Selection:
-    """What ``fedpart select`` found.
+    """What ``fedpart select`` found about a key of a configuration with a ``select`` section.
 
     Attributes:
-        key: of the configuration.
         columns: networks of the configuration, and the plain ones if Laplace was asked for.
         failures: names of runs without a result, with the reason.
-        config: with its ``select`` section.
     """
 
     key: str
@@ -132,10 +124,9 @@ class Selection:
     def _table(self, column: Column) -> RenderableType:
         what = EVIDENCE_NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
-        title, caption = f"{column.name}: {self.key}", CAPTION if spread else None
         head = ["value", what.replace(" ", LF) + "\n[nats]", "train\nacc. [%]", "test\nacc. [%]"]
         head += ["train log-\nlik. [nats]", "test log-\nlik. [nats]"]
-        table = terminal_table(head, title, caption, padding=1)
+        table = terminal_table(head, f"{column.name}: {self.key}", CAPTION if spread else None, padding=1)
         for row in column.rows:
             best = row.value == column.best
             cells = [
@@ -154,29 +145,27 @@ class Selection:
             agree = sum(value == column.best for value in column.best_per_seed.values())
             lines[0] += f", and on {agree} of {len(column.best_per_seed)} seeds"
         if any(len(row.lml_per_seed) > len(row.seeds) for row in column.rows):
-            seeds = max(len(row.seeds) for row in column.rows)
-            lines.append(
-                f"all numbers are of the {seeds} seed{'s' * (seeds > 1)} that every value with a result has"
-            )
-        found = {
-            key.replace("_", " ").replace("log ", "log-"): value
+            seeds = counted(max(len(row.seeds) for row in column.rows), "seed")
+            lines.append(f"all numbers are of the {seeds} that every value with a result has")
+        ranks = [
+            f"{value:.2f} with {key.replace('_', ' ').replace('log ', 'log-')}"
             for key, value in column.rank_correlation.items()
-        }
-        ranks = [f"{value:.2f} with {key}" for key, value in found.items() if value is not None]
+            if value is not None
+        ]
         if ranks:
             lines.append(f"rank correlation of {what} over values: {', '.join(ranks)}")
         return Group(table, *map(Text, lines), Text(""))
 
     def summary(self) -> dict[str, Any]:
         """What ``summary.json`` holds: ``best_k`` and the rest of the first column at the top."""
-        first, *others = map(_plain, self.columns)
+        first, *others = self.columns
         assert self.config.select is not None
         return {
             "key": self.key,
             "values": self.config.select.values,
             "seeds": list(range(self.config.seed, self.config.seed + self.config.select.seeds)),
-            **first,
-            **{column.name: plain for column, plain in zip(self.columns[1:], others, strict=True)},
+            **_plain(first),
+            **{column.name: _plain(column) for column in others},
             "failures": [{"run": name, "error": error} for name, error in self.failures],
             "config": self.config.resolved(),
             "config_hash": self.config.hash(),
@@ -223,12 +212,9 @@ def _plain(column: Column) -> dict[str, Any]:
     return {
         "evidence": column.evidence,
         "best_k": column.best,
-        "best_per_seed": {str(seed): value for seed, value in column.best_per_seed.items()},
+        "best_per_seed": column.best_per_seed,
         "rank_correlation": column.rank_correlation,
-        "rows": [
-            asdict(row) | {"lml_per_seed": {str(seed): lml for seed, lml in row.lml_per_seed.items()}}
-            for row in column.rows
-        ],
+        "rows": [asdict(row) for row in column.rows],
     }
 
 
@@ -236,4 +222,4 @@ def _text(score: Estimate | None, factor: float, digits: int) -> str:
     """With one seed the mean alone, which leaves the terminal room for six columns."""
     if score is not None and score.error is None:
         return f"{factor * score.mean:.{digits}f}"
-    return shown(score, lambda known: known.text(factor, digits))
+    return with_error(score, factor, digits)

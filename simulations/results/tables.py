@@ -55,9 +55,14 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return lines
 
 
-def shown(estimate: Estimate | None, text: Callable[[Estimate], str]) -> str:
-    """The text of an estimate, or a dash."""
-    return DASH if estimate is None else text(estimate)
+def shown(estimate: Estimate | None, text: Callable[[float], str]) -> str:
+    """The text of a mean, or a dash."""
+    return DASH if estimate is None else text(estimate.mean)
+
+
+def with_error(estimate: Estimate | None, factor: float, digits: int) -> str:
+    """:meth:`.Estimate.text`, or a dash."""
+    return DASH if estimate is None else estimate.text(factor, digits)
 
 
 def number_columns(estimates: Mapping[str, Estimate | None]) -> dict[str, Any]:

@@ -20,6 +20,11 @@ def byte_text(count: float) -> str:
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
 
 
+def percent(share: float) -> str:
+    """A fraction in percent: ``76.9``."""
+    return f"{100 * share:.1f}"
+
+
 def counted(number: int, noun: str) -> str:
     """``1 round``, ``2,000 rounds``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

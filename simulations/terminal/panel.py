@@ -50,18 +50,11 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
-    lines: list[RenderableType] = [
-        Text(what.get(summary["method"], f"Method {summary['method']}.")),
-        Text(""),
-        table,
-    ]
-    tips = own_tips(summary, out, config_file)
-    if tips:
-        lines += [
-            Text(""),
-            Text("Try next", style="bold"),
-            *[Text(f"  {tip}", overflow="fold") for tip in tips],
-        ]
+    said = Text(what.get(summary["method"], f"Method {summary['method']}."))
+    lines: list[RenderableType] = [said, Text(""), table]
+    if tips := own_tips(summary, out, config_file):
+        lines += [Text(""), Text("Try next", style="bold")]
+        lines += [Text(f"  {tip}", overflow="fold") for tip in tips]
     title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
     return Panel(Group(*lines), title=title, border_style="green")
 
@@ -81,9 +74,8 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
         where += f", {precision}"
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
     if summary.get("skipped_clients"):
-        rows.append(
-            ("skipped", f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl")
-        )
+        skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
+        rows.append(("skipped", skipped))
     if summary.get("rounds_without_step"):
         rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
     if "epsilon" in summary:
@@ -106,24 +98,19 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
-    share = summary.get("held_out_share")
+    sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
         *_several("accuracy", accuracy),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
-        (
-            "upload",
-            f"{ratio:.1%} of what FedAvg's clients send (expected {expected:.1%}); "
-            f"{byte_text(summary['upload_bytes'])} in all",
-        ),
+        ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
 
 
 def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     key, show = ("accuracy", "{:.1%}") if summary["train_accuracy"] is not None else ("nll", "{:.3f} nats")
-    found = {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
     names = {"test": "test", "val": "validation", "train": "training"}
-    found = {names[part]: value for part, value in found.items() if value is not None}
-    texts = [f"{show.format(value)} on {part} data" for part, value in found.items()]
+    found = {name: summary[f"{part}_{key}"] for part, name in names.items()}
+    texts = [f"{show.format(value)} on {name} data" for name, value in found.items() if value is not None]
     rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
     if summary["lml"] is not None:
         name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
@@ -150,7 +137,9 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     others = []
     for names in parts.ranges:
         low, high = sorted(psi[name] for name in names)
-        others.append(f"{_name(names[0])} {low:.2f}..{high:.2f}{_unit(names[0])}")
+        key, _, unit = names[0].partition(" [")
+        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
+        others.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
     if others:
         found.append(", ".join(others))
     if parts.rates:
@@ -162,21 +151,12 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     return found
 
 
-def _name(key: str) -> str:
-    return key.partition(" [")[0].removeprefix("affine.").removesuffix("_min").replace("_", " ")
-
-
-def _unit(key: str) -> str:
-    return "%" if key.endswith("[%]") else ""
-
-
 def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
     if config_file is not None:
         if summary["method"] == "partitioned":
-            tips.append(
-                f"fedpart run {config_file} --set method=fedavg   (the same without learned augmentation)"
-            )
+            plain = "--set method=fedavg"
+            tips.append(f"fedpart run {config_file} {plain}   (the same without learned augmentation)")
         tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
     engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
     tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")

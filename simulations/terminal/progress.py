@@ -30,7 +30,6 @@ class Progress:
         self.quiet, self.title = quiet, title
         self._bar: bars.Progress | None = None
         self._live: Live | None = None
-        self._line = Text()
         self._clock, self._total = "", 0
         self._accuracy, self._evidence = "", ""
 
@@ -57,8 +56,8 @@ class Progress:
             console=self.console,
         )
         self._bar.add_task(self.title or config.method, total=total, completed=completed)
-        self._line = Text("  starting", style="dim")
-        with Live(Group(self._bar, self._line), console=self.console, refresh_per_second=4) as self._live:
+        line = Text("  starting", style="dim")
+        with Live(Group(self._bar, line), console=self.console, refresh_per_second=4) as self._live:
             yield
         self._live = self._bar = None
 
@@ -82,8 +81,8 @@ class Progress:
         ]
         parts = [part for part in parts if part]
         if self._live is not None and self._bar is not None:
-            self._line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
-            self._live.update(Group(self._bar, self._line))
+            line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
+            self._live.update(Group(self._bar, line))
         elif report.val_nll is not None or lml is not None:
             count = getattr(report, self._clock)
             self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")

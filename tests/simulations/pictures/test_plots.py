@@ -262,17 +262,14 @@ def test_names_of_psi_are_taken_apart():
     assert Quantity.parse("gain") == Quantity("gain", "", "gain", "", "")
     arm = Quantity.parse("arms.probability[2.5%] [%]")
     assert arm == Quantity("arms.probability[2.5%] [%]", "arms", "probability[2.5%]", "", "%")
-    assert [line.label for line in groups([arm.name, "arms.probability[10%] [%]"])[0].lines] == [
-        "2.5%",
-        "10%",
-    ]
+    assert list(groups([arm.name, "arms.probability[10%] [%]"])[0].lines) == ["2.5%", "10%"]
     found = groups(["a.angle_max [deg]", "a.angle_min [deg]", "d1.rate [%]", "d2.rate [%]", "s.w.norm"])
-    assert [(g.kind, [line.label for line in g.lines]) for g in found] == [
+    assert [(g.kind, list(g.lines)) for g in found] == [
         ("angle", ["angle"]),
         ("rate", ["d1", "d2"]),
         ("norm", ["s.w"]),
     ]
-    assert found[0].lines[0].names == ("a.angle_min [deg]", "a.angle_max [deg]")  # the lower end first
+    assert found[0].lines["angle"] == ("a.angle_min [deg]", "a.angle_max [deg]")  # the lower end first
 
 
 def test_bytes_are_read_in_decimal_units():

@@ -21,7 +21,7 @@ from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.report.clients import Clients, client_charts
-from simulations.report.costs import Cost, client_seconds, count_steps, estimated_seconds
+from simulations.report.costs import client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
 from simulations.report.page import write_report
 from simulations.report.runs import versions
@@ -372,7 +372,7 @@ def test_a_clients_time_is_that_of_the_processes_that_a_cohort_occupies(tmp_path
     for workers, wanted in ((1, 0.25), (2, 0.5), (8, 0.5), (None, None)):  # cohorts of two, 0.5 s a round
         write_run(tmp_path / str(workers), small_config(engine="ray"), [0.5] * 12, workers=workers)
         assert client_seconds(Run.load(tmp_path / str(workers))) == wanted
-    assert Cost.of([Run.load(tmp_path / "None")], None).estimate is None
+    assert estimated_seconds(Run.load(tmp_path / "None").metrics, None) is None
 
 
 def test_fedhpo_bs_estimate():
