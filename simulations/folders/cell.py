@@ -33,7 +33,7 @@ class Cell:
         if not holds_run(self.folder):
             return "new"
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
-        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
+        differing += changed_images(self.folder, (KnownImages() if known is None else known).of(self.config))
         if differing:
             raise ConfigError(
                 f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
