@@ -24,16 +24,13 @@ class Recorder:
         lines: those of ``metrics.jsonl`` until now; continued.
         progress: the screen.
         state: what is trained.
-
-    Attributes:
-        stopped: the numbers of the signals that came.
     """
 
     def __init__(
         self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
-        self.stopped: list[int] = []
+        self.stopped: list[int] = []  # the signals that came
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
 

@@ -98,9 +98,8 @@ def run_experiment(
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
-            recorder = Recorder(run, lines, progress, state)
+            recorder, workers = Recorder(run, lines, progress, state), None
             total = state.total if isinstance(state, Training) else config.length
-            workers = None
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
                     _iterations(experiment, state, recorder)
@@ -169,11 +168,8 @@ def _iterations(experiment: TrainingExperiment, training: Training, recorder: Re
         recorder.record(report, **more)
 
     with recorder.signals():
-        training.run(
-            experiment.config.evaluate_every,
-            on_report,
-            lambda done: recorder.completed(done >= training.total),
-        )
+        every = experiment.config.evaluate_every
+        training.run(every, on_report, lambda done: recorder.completed(done >= training.total))
 
 
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
@@ -182,7 +178,4 @@ def _engine(experiment: Experiment, federation: Federation) -> AbstractContextMa
         return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
     from simulations.ray.engine import RayEngine
 
-    engine: AbstractContextManager[RoundEngine] = RayEngine(
-        experiment, federation, workers=config.workers, address=config.ray_address
-    )
-    return engine
+    return RayEngine(experiment, federation, workers=config.workers, address=config.ray_address)
