@@ -44,6 +44,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
+        self.checkpoint = path / CHECKPOINT
         self._lock = _lock(path)
 
     @classmethod
@@ -74,13 +75,8 @@ class RunDirectory:
         return cls(Path(path), config)
 
     @property
-    def checkpoint(self) -> Path:
-        """File of the checkpoint."""
-        return self.path / CHECKPOINT
-
-    @property
     def has_checkpoint(self) -> bool:
-        """Whether there is one, or the one before it."""
+        """Whether there is a checkpoint, or the one before it."""
         return bool(kept(self.checkpoint))
 
     def rewind(self, until: int) -> list[dict[str, Any]]:

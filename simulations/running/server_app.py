@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from logging import INFO, getLogger
 from pathlib import Path
@@ -55,7 +55,9 @@ def main(grid: Grid, context: Context) -> None:
     out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
     if resume and not out:
         raise ValueError("resume continues the run in a folder; give its absolute path as out.")
-    with _folder(out) as folder:
+    if out and not Path(out).is_absolute():
+        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
+    with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:
         if resume:
             config = continued_config(folder, config)
         summary: dict[str, Any] = run_experiment(
@@ -68,12 +70,3 @@ def main(grid: Grid, context: Context) -> None:
     log(INFO, "Summary:")
     for name, value in summary.items():
         log(INFO, "\t%s: %s", name, value)
-
-
-def _folder(out: str) -> AbstractContextManager[str]:
-    """The folder of results: the one that was asked for, or one that is thrown away."""
-    if not out:
-        return tempfile.TemporaryDirectory()
-    if not Path(out).is_absolute():
-        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
-    return nullcontext(out)
