@@ -23,13 +23,7 @@ from simulations.sweeps.select import run_selection
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
-_CONFIGS = "simulations/configs/"
-_EXAMPLES = {
-    "run": "quickstart.yaml",
-    "compare": "quickstart.yaml",
-    "train": "input_mask.yaml",
-    "select": "input_selection.yaml",
-}
+_EXAMPLES = {"train": "input_mask", "select": "input_selection"}
 
 
 def run(
@@ -129,7 +123,7 @@ def _show(config: Config, folder: Path, file: str | None = None, resume: bool = 
 
 def _named(file: str | None, command: str) -> str:
     if file is None:
-        example = _CONFIGS + _EXAMPLES[command]
+        example = f"simulations/configs/{_EXAMPLES.get(command, 'quickstart')}.yaml"
         raise ConfigError(f"Name a configuration, for instance fedpart {command} {example}.")
     return file
 

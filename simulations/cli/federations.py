@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from fedpart.flower.nodes import node_name
 from fedpart.flower.workarounds.control import SubmittedRun
@@ -32,13 +34,13 @@ from simulations.pictures.plots import plot_run
 from simulations.running.resume import continued_config, resumed_config
 from simulations.terminal.panel import panel
 
+_show = partial(typer.echo, nl=False)
+
 
 def up(
     file: str | None, overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
 ) -> None:
     """Run one experiment on processes of this machine, or continue one."""
-    from rich.console import Console
-
     if nodes is not None:
         overrides = [*overrides, f"clients={nodes}"]
     config = _config(file, overrides, resume)
@@ -200,7 +202,3 @@ def _is_earlier(copy: Path, source: Path) -> bool:
     except ConfigError:
         return False
     return read_summary(copy) is None or read_summary(source) is not None
-
-
-def _show(text: str) -> None:
-    typer.echo(text, nl=False)
