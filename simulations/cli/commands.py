@@ -66,7 +66,9 @@ def compare(
     twice = [stem for stem in stems if stems.count(stem) > 1]
     if twice:
         raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
-    folder = out or Path("runs") / "-".join(("compare", *(stems if len(stems) == 1 else _shared(files))))
+    places = {Path(file).resolve().parent for file in files}
+    called = stems if len(stems) == 1 else [place.name for place in places if len(places) == 1]
+    folder = out or Path("runs") / "-".join(("compare", *called))
     loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
     configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
     progress = Progress()
@@ -79,12 +81,6 @@ def report(folder: Path, out: Path | None) -> None:
     """Write the page about a comparison or a run."""
     path = write_report(folder, out)
     Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _shared(files: list[str]) -> list[str]:
-    """The name of the folder that all files lie in, if there is one."""
-    folders = {Path(file).resolve().parent for file in files}
-    return [folders.pop().name] if len(folders) == 1 else []
 
 
 def select(

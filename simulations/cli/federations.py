@@ -91,7 +91,12 @@ def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
     run = control.follow(id, _show)
-    failure = "" if run.completed else f"Run {run.id} has {run.outcome.rstrip('.')}; {_remedy(run)}."
+    failure, source = "", Path(run.out)
+    if not run.completed:
+        remedy = f"continue it with fedpart submit --resume {source}"
+        if _readable(source) and not kept(source / CHECKPOINT):
+            remedy = "it has no checkpoint: submit it anew, with another --out"
+        failure = f"Run {run.id} has {run.outcome.rstrip('.')}; {remedy}."
     if to is not None:
         try:
             copy = _fetch(run, to)
@@ -150,14 +155,6 @@ def _readable(folder: Path) -> bool:
         return holds_run(folder)
     except OSError:
         return False
-
-
-def _remedy(run: SubmittedRun) -> str:
-    """What to do about a run that has failed."""
-    source = Path(run.out)
-    if _readable(source) and not kept(source / CHECKPOINT):
-        return "it has no checkpoint: submit it anew, with another --out"
-    return f"continue it with fedpart submit --resume {source}"
 
 
 def _fetch(run: SubmittedRun, to: Path) -> Path:
