@@ -22,10 +22,7 @@ class Cell:
     folder: Path
 
     def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
-        """What its folder holds.
-
-        Args:
-            known: images that have been listed for other cells.
+        """What its folder holds; ``known`` images have been listed for other cells.
 
         Raises:
             ConfigError: a run with another configuration, or on other images; the message names what differs.

@@ -81,13 +81,8 @@ def changed_images(folder: Path, now: Images | None) -> list[str]:
 
 
 def refuse_changed_images(folder: str | Path, now: Images | None) -> None:
-    """Refuse to continue the run in ``folder`` on other images than it started with.
-
-    Raises:
-        ConfigError: they are others; the message names the classes.
-    """
-    found = changed_images(Path(folder), now)
-    if found:
+    """Refuse to continue a run on other images than it started with: a ConfigError that names the classes."""
+    if found := changed_images(Path(folder), now):
         raise ConfigError(
             f"The images are not those that the run in {folder} started with ({in_short(found)}); bring them "
             f"back, or start a new run with --out."

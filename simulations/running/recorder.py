@@ -17,14 +17,7 @@ from simulations.terminal.progress import Progress
 
 
 class Recorder:
-    """What happens between the steps of a run.
-
-    Args:
-        run: the folder.
-        lines: those of ``metrics.jsonl`` until now; continued.
-        progress: the screen.
-        state: what is trained.
-    """
+    """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues."""
 
     def __init__(
         self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState

@@ -51,8 +51,7 @@ def run_experiment(
     goes with a line; checkpoints and the final test are not in them.
 
     Args:
-        config: what to run, federated or centralised.
-        out: the run's folder.
+        config, out: what to run, and the run's folder.
         resume: continue the run that is in ``out``, from its last checkpoint (or from the start, if it was
             stopped before the first); the final weights are bit-identical to an undisturbed run's. A finished
             run with nothing left to do is not touched.

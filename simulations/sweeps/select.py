@@ -76,11 +76,6 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
     started ones continued.
 
-    Args:
-        config: with its ``select`` section; see :func:`plan`.
-        out: the selection's folder.
-        runner: how cells are run and shown; one after another if not given.
-
     Raises:
         SweepIncomplete: some runs failed, and ``found`` is the selection among the others; raised at the end,
             when everything else is written.
