@@ -76,12 +76,10 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
     split = config.split
     if split.by == "angle" and train.groups is not None:
         groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
-    elif split.recipe == "iid" or not train.targets.is_floating_point():
-        groups = (
-            train.targets
-            if not train.targets.is_floating_point()
-            else torch.zeros(len(train), dtype=torch.int64)
-        )
+    elif not train.targets.is_floating_point():
+        groups = train.targets
+    elif split.recipe == "iid":
+        groups = torch.zeros(len(train), dtype=torch.int64)
     else:
         raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
     shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)

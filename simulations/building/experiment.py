@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
-from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
-from fedpart.centralised.fit import Training, TrainingSettings, check_psi
+from fedpart import Dataset, Federation, Protocol, Task
+from fedpart.centralised.fit import Training, check_psi
 from fedpart.data import random_subset
 from fedpart.evidence.laplace import check_laplace, laplace_evidence
 from simulations.building.data import load_data, split_among_clients
@@ -22,7 +22,7 @@ class Experiment:
 
     Attributes:
         config: where it comes from.
-        task, settings, protocol: as server and clients share them.
+        task, protocol: as server and clients share them.
         shards: client i holds ``shards[i]``.
         validation, test: held-out data; ``validation`` is complete if the last rounds need that.
         num_classes: K.
@@ -30,7 +30,6 @@ class Experiment:
 
     config: ExperimentConfig
     task: Task
-    settings: FederationSettings
     protocol: Protocol
     shards: Sequence[Dataset]
     validation: Dataset
@@ -59,7 +58,7 @@ class TrainingExperiment:
 
     Attributes:
         config: where it comes from.
-        task, settings: in the library's terms.
+        task: in the library's terms.
         train: all training data, in the order in which chunks are drawn from them.
         validation, test: held-out data.
         num_classes: K.
@@ -67,7 +66,6 @@ class TrainingExperiment:
 
     config: TrainingConfig
     task: Task
-    settings: TrainingSettings
     train: Dataset
     validation: Dataset
     test: Dataset
@@ -82,7 +80,8 @@ class TrainingExperiment:
             ImportError: laplace-torch is wanted and not installed.
         """
         evidence = laplace_evidence if self.config.evidence == "laplace" else None
-        training = Training(self.task, self.train, self.settings, self.config.identity(), evidence)
+        settings = self.config.settings()
+        training = Training(self.task, self.train, settings, self.config.identity(), evidence)
         if evidence is not None:
             check_laplace(training)
         check_psi(training)
@@ -106,11 +105,11 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     splits = load_data(config)
     task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
     held_out = {"validation": splits.validation, "test": splits.test, "num_classes": splits.num_classes}
-    settings = config.settings()
     if isinstance(config, TrainingConfig):
-        return TrainingExperiment(config, task, settings, splits.train, **held_out)
+        return TrainingExperiment(config, task, splits.train, **held_out)
+    settings = config.settings()
     shards = split_among_clients(config, splits.train)
     if config.max_examples is None:
         settings = replace(settings, max_examples=max(map(len, shards)))
     protocol = Protocol(task, settings, identity=config.identity())
-    return Experiment(config, task, settings, protocol, shards, **held_out)
+    return Experiment(config, task, protocol, shards, **held_out)

@@ -18,7 +18,7 @@ from fedpart.hyperparameters import ConcreteMask, FixedMask
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
-from fedpart.task.likelihood import LIKELIHOODS, Likelihood
+from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.task.psi_names import named_transforms
 from simulations.config.load import Config
 from simulations.config.messages import check_options
@@ -26,7 +26,6 @@ from simulations.config.sections import HyperparameterSection, MaskSection
 from simulations.folders.run_directory import STATE
 
 _TRANSFORMS: Registry[Any] = Registry("transform")
-_LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")
 
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
@@ -46,7 +45,7 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
         module,
         transforms=transforms,
         hyperparameters=config.hyperparameters.names,
-        likelihood=likelihood if likelihood in LIKELIHOODS else _LIKELIHOODS.resolve(likelihood),
+        likelihood=likelihood if likelihood in LIKELIHOODS else Registry("likelihood").resolve(likelihood),
         samples=config.samples,
         average=config.average,
         share_dropout_mask=config.share_dropout_mask,
@@ -60,11 +59,9 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
     builder = MODELS.resolve(config.model)
     given = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
-    wanted = (
-        {"dropout": None}
-        if dropout is None
-        else {"dropout": dropout.rate, "temperature": dropout.temperature}
-    )
+    wanted = {"dropout": None if dropout is None else dropout.rate}
+    if dropout is not None:
+        wanted["temperature"] = dropout.temperature
     parameters = inspect.signature(builder).parameters
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
@@ -146,18 +143,14 @@ def saved_psi(folder: str | Path, task: Task) -> Tensor:
     psi = task.psi_space.initial()
     wanted = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
     for name in dict.fromkeys((*wanted, *found)):
-        here, there = (list(part[name].shape) if name in part else None for part in (wanted, found))
+        here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, found))
         if here != there:
             raise ValueError(
-                f"The psi of the run in {folder} does not fit: {name} is {_shape(there)} there and "
-                f"{_shape(here)} here; give both the same hyperparameters and model."
+                f"The psi of the run in {folder} does not fit: {name} is {there} there and {here} here; give "
+                f"both the same hyperparameters and model."
             )
         wanted[name].copy_(found[name])
     return psi
-
-
-def _shape(shape: list[int] | None) -> str:
-    return "missing" if shape is None else str(shape)
 
 
 def check_device(device: str) -> None:

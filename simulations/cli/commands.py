@@ -23,13 +23,7 @@ from simulations.sweeps.select import run_selection
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
-_CONFIGS = "simulations/configs/"
-_EXAMPLES = {
-    "run": "quickstart.yaml",
-    "compare": "quickstart.yaml",
-    "train": "input_mask.yaml",
-    "select": "input_selection.yaml",
-}
+_EXAMPLES = {"train": "input_mask", "select": "input_selection"}
 
 
 def run(
@@ -72,7 +66,9 @@ def compare(
     twice = [stem for stem in stems if stems.count(stem) > 1]
     if twice:
         raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
-    folder = out or Path("runs") / "-".join(("compare", *(stems if len(stems) == 1 else _shared(files))))
+    places = {Path(file).resolve().parent for file in files}
+    called = stems if len(stems) == 1 else [place.name for place in places if len(places) == 1]
+    folder = out or Path("runs") / "-".join(("compare", *called))
     loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
     configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
     progress = Progress()
@@ -85,12 +81,6 @@ def report(folder: Path, out: Path | None) -> None:
     """Write the page about a comparison or a run."""
     path = write_report(folder, out)
     Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _shared(files: list[str]) -> list[str]:
-    """The name of the folder that all files lie in, if there is one."""
-    folders = {Path(file).resolve().parent for file in files}
-    return [folders.pop().name] if len(folders) == 1 else []
 
 
 def select(
@@ -129,7 +119,7 @@ def _show(config: Config, folder: Path, file: str | None = None, resume: bool = 
 
 def _named(file: str | None, command: str) -> str:
     if file is None:
-        example = _CONFIGS + _EXAMPLES[command]
+        example = f"simulations/configs/{_EXAMPLES.get(command, 'quickstart')}.yaml"
         raise ConfigError(f"Name a configuration, for instance fedpart {command} {example}.")
     return file
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from fedpart.flower.nodes import node_name
 from fedpart.flower.workarounds.control import SubmittedRun
@@ -32,13 +34,13 @@ from simulations.pictures.plots import plot_run
 from simulations.running.resume import continued_config, resumed_config
 from simulations.terminal.panel import panel
 
+_show = partial(typer.echo, nl=False)
+
 
 def up(
     file: str | None, overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
 ) -> None:
     """Run one experiment on processes of this machine, or continue one."""
-    from rich.console import Console
-
     if nodes is not None:
         overrides = [*overrides, f"clients={nodes}"]
     config = _config(file, overrides, resume)
@@ -89,7 +91,12 @@ def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
     run = control.follow(id, _show)
-    failure = "" if run.completed else f"Run {run.id} has {run.outcome.rstrip('.')}; {_remedy(run)}."
+    failure, source = "", Path(run.out)
+    if not run.completed:
+        remedy = f"continue it with fedpart submit --resume {source}"
+        if _readable(source) and not kept(source / CHECKPOINT):
+            remedy = "it has no checkpoint: submit it anew, with another --out"
+        failure = f"Run {run.id} has {run.outcome.rstrip('.')}; {remedy}."
     if to is not None:
         try:
             copy = _fetch(run, to)
@@ -150,14 +157,6 @@ def _readable(folder: Path) -> bool:
         return False
 
 
-def _remedy(run: SubmittedRun) -> str:
-    """What to do about a run that has failed."""
-    source = Path(run.out)
-    if _readable(source) and not kept(source / CHECKPOINT):
-        return "it has no checkpoint: submit it anew, with another --out"
-    return f"continue it with fedpart submit --resume {source}"
-
-
 def _fetch(run: SubmittedRun, to: Path) -> Path:
     """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
 
@@ -200,7 +199,3 @@ def _is_earlier(copy: Path, source: Path) -> bool:
     except ConfigError:
         return False
     return read_summary(copy) is None or read_summary(source) is not None
-
-
-def _show(text: str) -> None:
-    typer.echo(text, nl=False)

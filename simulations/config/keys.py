@@ -37,11 +37,6 @@ class Section(BaseModel):
         }
 
 
-def is_section(kind: type) -> bool:
-    """Whether it is a :class:`Section`, or settings of the library."""
-    return issubclass(kind, (Section, Settings))
-
-
 def keys_of(section: type) -> dict[str, FieldInfo]:
     """The keys of a :class:`Section`, or of settings of the library, by name."""
     if issubclass(section, BaseModel):

@@ -24,7 +24,6 @@ __all__ = [
 ]
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
-_PATHS = ("data_dir", "psi_from")
 
 
 def load_config(
@@ -33,12 +32,7 @@ def load_config(
     """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
 
     The values of settings are YAML. A relative ``data_dir`` or ``psi_from`` is taken from the current folder
-    and made absolute.
-
-    Args:
-        path: of the file.
-        overrides: ``key=value`` settings.
-        kind: what the file must describe: :class:`ExperimentConfig` or :class:`TrainingConfig`.
+    and made absolute. ``kind`` is what the file must describe.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
@@ -59,7 +53,7 @@ def with_overrides(
     for override in overrides:
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
-    for key in _PATHS:
+    for key in ("data_dir", "psi_from"):
         if isinstance(data.get(key), str):
             data[key] = str(Path(data[key]).expanduser().absolute())
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")

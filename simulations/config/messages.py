@@ -11,7 +11,8 @@ from pydantic import AfterValidator, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedpart.registry import Registry, nearest
-from simulations.config.keys import is_section, keys_of
+from fedpart.training.settings import Settings
+from simulations.config.keys import Section, keys_of
 
 
 def named(known: Mapping[str, Any], kind: str = "name") -> Any:
@@ -120,4 +121,5 @@ def _sections(annotation: Any) -> list[type]:
     """The sections among the types of a key."""
     if get_origin(annotation) in (Union, types.UnionType, list, tuple):
         return [found for argument in get_args(annotation) for found in _sections(argument)]
-    return [annotation] if isinstance(annotation, type) and is_section(annotation) else []
+    known = isinstance(annotation, type) and issubclass(annotation, (Section, Settings))
+    return [annotation] if known else []

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from simulations.config.yaml_files import read_yaml
-
-_FILE = Path(__file__).with_name("published.yaml")
 
 
 @dataclass(frozen=True)
@@ -33,15 +29,9 @@ class Published:
         Raises:
             ValueError: there is none; the message names all.
         """
-        cells = _cells()
+        cells = read_yaml(Path(__file__).with_name("published.yaml"))
         if name not in cells:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
-        found = dict(cells[name])
-        rounds = found.pop("rounds")
+        rounds, found = cells[name].pop("rounds"), cells[name]
         accuracy = {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in found.items()}
         return cls(name, rounds, accuracy)
-
-
-@cache
-def _cells() -> dict[str, dict[str, Any]]:
-    return read_yaml(_FILE)

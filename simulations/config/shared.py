@@ -46,11 +46,7 @@ class Clock(NamedTuple):
 
 
 class Config(section_of(RunSettings)):
-    """What decides a run, checked. Subclasses are the kinds of experiments.
-
-    Attributes:
-        clock: what a run of this kind counts.
-    """
+    """What decides a run, checked. Subclasses are the kinds of experiments, each with its own ``clock``."""
 
     clock: ClassVar[Clock]
     kinds: ClassVar[list[type[Config]]] = []
@@ -174,11 +170,9 @@ class Config(section_of(RunSettings)):
         return build_method(self.method, self.method_options.get(self.method, {}))
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
-        """The run in the library's terms: each of its settings is the key of that name.
+        """The run in the library's terms: each setting is the key of that name; null is its default there.
 
-        Args:
-            kind: the library's dataclass of settings; what is null here has its default there.
-            **changes: settings that are no such keys.
+        ``changes`` are settings that are no such keys.
         """
         given = {name: getattr(self, name) for name in type(self).model_fields}
         given |= {"method_options": self.method_options.get(self.method, {})} | changes
@@ -191,11 +185,7 @@ class Config(section_of(RunSettings)):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], source: str = "the configuration") -> Self:
-        """Check plain data.
-
-        Args:
-            data: keys and values; what is not given keeps its default.
-            source: where they come from, for the message.
+        """Check plain data that ``source`` names in messages; what is not given keeps its default.
 
         Raises:
             ConfigError: one sentence that names the key and what would fit, or the command that the

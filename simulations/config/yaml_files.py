@@ -58,9 +58,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
-EXTENDS = "extends"
-
-
 def read_extended(path: Path) -> tuple[dict[str, Any], str]:
     """The mapping in a YAML file over that of the file which its key ``extends`` names, and so on.
 
@@ -74,10 +71,10 @@ def read_extended(path: Path) -> tuple[dict[str, Any], str]:
         ConfigError: see :func:`read_yaml`; or files that extend each other in a circle.
     """
     paths, data = [path], read_yaml(path)
-    while (name := data.pop(EXTENDS, None)) is not None:
+    while (name := data.pop("extends", None)) is not None:
         last = paths[-1]
         if not isinstance(name, str):
-            raise ConfigError(f"{last}: {EXTENDS} cannot be {name!r}; it should be the name of a YAML file.")
+            raise ConfigError(f"{last}: extends cannot be {name!r}; it should be the name of a YAML file.")
         paths.append(last.parent / name)
         names = " extends ".join(map(str, paths))
         if paths[-1].resolve() in [earlier.resolve() for earlier in paths[:-1]]:

@@ -22,10 +22,7 @@ class Cell:
     folder: Path
 
     def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
-        """What its folder holds.
-
-        Args:
-            known: images that have been listed for other cells.
+        """What its folder holds; ``known`` images have been listed for other cells.
 
         Raises:
             ConfigError: a run with another configuration, or on other images; the message names what differs.
@@ -33,7 +30,7 @@ class Cell:
         if not holds_run(self.folder):
             return "new"
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
-        differing += changed_images(self.folder, (known or KnownImages()).of(self.config))
+        differing += changed_images(self.folder, (KnownImages() if known is None else known).of(self.config))
         if differing:
             raise ConfigError(
                 f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,17 @@ def listed_images(config: Config) -> Images | None:
     }
 
 
-class KnownImages:
+class KnownImages(dict[tuple[str, str | None], Images | None]):
     """What several configurations are made of, each folder listed once; None where it cannot be listed."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str | None], Images | None] = {}
 
     def of(self, config: Config) -> Images | None:
         """As :func:`listed_images`, for runs that are done and need their data no more."""
         key = config.data, config.data_dir
-        if key not in self._found:
-            try:
-                self._found[key] = listed_images(config)
-            except (OSError, ValueError):
-                self._found[key] = None
-        return self._found[key]
+        if key not in self:
+            self[key] = None
+            with suppress(OSError, ValueError):
+                self[key] = listed_images(config)
+        return self[key]
 
 
 def write_images(folder: Path, images: Images | None) -> None:
@@ -67,11 +64,12 @@ def changed_images(folder: Path, now: Images | None) -> list[str]:
     if now is None or not file.is_file():
         return []
     try:
-        then: Images = json.loads(file.read_text(encoding="utf-8"))
-        before = {label: (entry["images"], entry["digest"]) for label, entry in then.items()}
+        before, after = (
+            {label: (entry["images"], entry["digest"]) for label, entry in images.items()}
+            for images in (json.loads(file.read_text(encoding="utf-8")), now)
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} cannot be read; delete {folder} and run it anew.") from error
-    after = {label: (entry["images"], entry["digest"]) for label, entry in now.items()}
     found = []
     for label in sorted(before.keys() | after.keys()):
         (there, old), (here, new) = (images.get(label, (0, "")) for images in (before, after))
@@ -83,13 +81,8 @@ def changed_images(folder: Path, now: Images | None) -> list[str]:
 
 
 def refuse_changed_images(folder: str | Path, now: Images | None) -> None:
-    """Refuse to continue the run in ``folder`` on other images than it started with.
-
-    Raises:
-        ConfigError: they are others; the message names the classes.
-    """
-    found = changed_images(Path(folder), now)
-    if found:
+    """Refuse to continue a run on other images than it started with: a ConfigError that names the classes."""
+    if found := changed_images(Path(folder), now):
         raise ConfigError(
             f"The images are not those that the run in {folder} started with ({in_short(found)}); bring them "
             f"back, or start a new run with --out."

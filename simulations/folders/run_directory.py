@@ -7,9 +7,9 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -23,21 +23,15 @@ from simulations.errors import ConfigError, DiskFull
 from simulations.folders.data_images import Images, write_images
 from simulations.folders.metrics import Report, finite, metrics_line
 
-CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT = (
-    "config.yaml",
-    "metrics.jsonl",
-    "summary.json",
-    "state.safetensors",
-    "checkpoint.pt",
-)
+CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+STATE, CHECKPOINT = "state.safetensors", "checkpoint.pt"
 
 
 class RunDirectory:
     """The files of one run.
 
     - ``config.yaml``: the resolved configuration; ``images.json``: which images of the user's it is made of;
-    - ``metrics.jsonl``: a line per round, or per report of centralised training, see
-      :func:`.metrics_line`;
+    - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
     - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
       as ``checkpoint.previous.pt``;
     - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
@@ -50,8 +44,8 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
+        self.checkpoint = path / CHECKPOINT
         self._lock = _lock(path)
-        self._metrics: IO[str] | None = None
 
     @classmethod
     def create(cls, path: str | Path, config: Config, images: Images | None = None) -> RunDirectory:
@@ -81,13 +75,8 @@ class RunDirectory:
         return cls(Path(path), config)
 
     @property
-    def checkpoint(self) -> Path:
-        """File of the checkpoint."""
-        return self.path / CHECKPOINT
-
-    @property
     def has_checkpoint(self) -> bool:
-        """Whether there is one, or the one before it."""
+        """Whether there is a checkpoint, or the one before it."""
         return bool(kept(self.checkpoint))
 
     def rewind(self, until: int) -> list[dict[str, Any]]:
@@ -111,7 +100,6 @@ class RunDirectory:
                 if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
                     line.pop("val_accuracy", None)
                     line.pop("val_nll", None)
-        self.close_metrics()
         content = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
         with self._room():
             _replace(self.path / METRICS, content.encode())
@@ -122,18 +110,14 @@ class RunDirectory:
     def record(self, report: Report, **more: Any) -> dict[str, Any]:
         """Append a report to ``metrics.jsonl``, and what else is known at it; what was written."""
         line = metrics_line(report) | finite(more)
-        with self._room():
-            if self._metrics is None:
-                self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
-            self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
-            self._metrics.flush()
+        with self._room(), (self.path / METRICS).open("a", encoding="utf-8") as metrics:
+            metrics.write(json.dumps(line, allow_nan=False) + "\n")
         return line
 
     def save(self, state: ModelState) -> None:
         """Write the checkpoint; the metrics of what is behind it are on the disk before it is."""
-        with self._room():
-            if self._metrics is not None:
-                os.fsync(self._metrics.fileno())
+        with self._room(), (self.path / METRICS).open("a") as metrics:
+            os.fsync(metrics.fileno())
             state.save(self.checkpoint)
 
     def finish(self, state: ModelState, summary: dict[str, Any]) -> None:
@@ -146,31 +130,20 @@ class RunDirectory:
             _replace(self.path / STATE, safetensors.torch.save(plain))
             _replace(self.path / SUMMARY, text.encode())
 
-    def close_metrics(self) -> None:
-        """Close ``metrics.jsonl``."""
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
-
     def close(self) -> None:
-        """Close the files and let other processes in."""
-        self.close_metrics()
+        """Let other processes in."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """A full disk becomes one sentence; a line that was not written is given up."""
+        """A full disk becomes one sentence."""
         try:
             yield
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            metrics, self._metrics = self._metrics, None
-            if metrics is not None:
-                with suppress(OSError):
-                    metrics.close()
             raise DiskFull(
                 f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
                 f"room, and continue the run with --resume {self.path}."

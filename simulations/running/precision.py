@@ -39,10 +39,7 @@ class Choice(NamedTuple):
 def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
     """``config`` with a choice in place of ``precision: auto``.
 
-    Args:
-        config: of one run or several.
-        folder: where they go; runs that are there already decide for those that are added.
-        progress: is told what was measured.
+    Runs that are in ``folder`` already decide for those that are added.
 
     Raises:
         ConfigError: the data or the model do not fit; one sentence.

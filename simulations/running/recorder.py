@@ -17,23 +17,13 @@ from simulations.terminal.progress import Progress
 
 
 class Recorder:
-    """What happens between the steps of a run.
-
-    Args:
-        run: the folder.
-        lines: those of ``metrics.jsonl`` until now; continued.
-        progress: the screen.
-        state: what is trained.
-
-    Attributes:
-        stopped: the numbers of the signals that came.
-    """
+    """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues."""
 
     def __init__(
         self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
-        self.stopped: list[int] = []
+        self.stopped: list[int] = []  # the signals that came
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
 

@@ -15,13 +15,7 @@ from simulations.running.precision import choose_precision
 def resumed_config(
     folder: str | Path, file: str | None, overrides: list[str], kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """The configuration to continue the run in ``folder`` with.
-
-    Args:
-        folder: of the run.
-        file: a configuration given besides, or None: the run's own.
-        overrides: ``key=value`` settings.
-        kind: of the run, federated or centralised.
+    """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings.
 
     Raises:
         ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
@@ -37,13 +31,13 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
 
     Args:
         folder: of the run.
-        wanted: of the same kind, with a choice in place of ``precision: auto``.
+        wanted: with a choice in place of ``precision: auto``.
         given: keys that the user has named, which may change where they do not decide the numbers.
 
     Raises:
         ConfigError: as :func:`resumed_config`.
     """
-    saved, kind = _saved(folder, type(wanted)), type(wanted)
+    saved = _saved(folder, type(wanted))
     total, decisive = saved.clock.total, saved.deciding("numbers")
     changes: dict[str, Any] = {}
     for key, then, now in differences(saved.resolved(), wanted.resolved()):
@@ -58,7 +52,7 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
                 f"The run in {folder} has {key} = {then!r}, not {now!r}; resume it as it is {may}, or start "
                 f"a new run with --out."
             )
-    return kind.from_dict({**saved.resolved(), **changes})
+    return type(saved).from_dict({**saved.resolved(), **changes})
 
 
 def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:

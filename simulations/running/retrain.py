@@ -13,15 +13,11 @@ from fedpart.methods.plain import Plain
 from simulations.config.load import Config, ConfigError, TrainingConfig, with_overrides
 from simulations.folders.run_directory import STATE, saved_config
 
-_COUNTED = ("evaluate_every", "checkpoint_every")  # by another clock, where the run was federated
-
 
 def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     """The configuration that trains a plain network on a run's data with the run's final psi, fixed.
 
-    Args:
-        run: folder of a finished run; of a federated one, data, model and seeds are taken over.
-        overrides: ``key=value`` settings.
+    Of a federated run, data, model and seeds are taken over.
 
     Raises:
         ConfigError: the run is not there, not finished or has found no psi, or a setting does not fit.
@@ -41,7 +37,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     data: dict[str, Any] = saved.resolved()
     data["hyperparameters"]["affine"] = _affine(data["hyperparameters"]["affine"], method)
     if not isinstance(saved, TrainingConfig):
-        shared = Config.model_fields.keys() - set(_COUNTED)
+        shared = Config.model_fields.keys() - {"evaluate_every", "checkpoint_every"}  # of another clock
         data = {key: value for key, value in data.items() if key in shared}
     data |= {
         "method": "none",

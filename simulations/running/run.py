@@ -51,8 +51,7 @@ def run_experiment(
     goes with a line; checkpoints and the final test are not in them.
 
     Args:
-        config: what to run, federated or centralised.
-        out: the run's folder.
+        config, out: what to run, and the run's folder.
         resume: continue the run that is in ``out``, from its last checkpoint (or from the start, if it was
             stopped before the first); the final weights are bit-identical to an undisturbed run's. A finished
             run with nothing left to do is not touched.
@@ -98,9 +97,8 @@ def run_experiment(
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
-            recorder = Recorder(run, lines, progress, state)
+            recorder, workers = Recorder(run, lines, progress, state), None
             total = state.total if isinstance(state, Training) else config.length
-            workers = None
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
                     _iterations(experiment, state, recorder)
@@ -169,11 +167,8 @@ def _iterations(experiment: TrainingExperiment, training: Training, recorder: Re
         recorder.record(report, **more)
 
     with recorder.signals():
-        training.run(
-            experiment.config.evaluate_every,
-            on_report,
-            lambda done: recorder.completed(done >= training.total),
-        )
+        every = experiment.config.evaluate_every
+        training.run(every, on_report, lambda done: recorder.completed(done >= training.total))
 
 
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
@@ -182,7 +177,4 @@ def _engine(experiment: Experiment, federation: Federation) -> AbstractContextMa
         return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
     from simulations.ray.engine import RayEngine
 
-    engine: AbstractContextManager[RoundEngine] = RayEngine(
-        experiment, federation, workers=config.workers, address=config.ray_address
-    )
-    return engine
+    return RayEngine(experiment, federation, workers=config.workers, address=config.ray_address)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import dataclass
 from logging import INFO, getLogger
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,13 @@ app = ServerApp()
 log = getLogger("flwr").log
 
 
+@dataclass
 class GridEngine:
-    """Runs rounds over a grid.
+    """Runs rounds over the grid that Flower gives; how many processes are behind it is not known."""
 
-    Args:
-        federation: the state.
-        grid: that Flower gives to the ServerApp; how many processes are behind it is not known.
-    """
-
-    workers = None
-
-    def __init__(self, federation: Federation, grid: Grid) -> None:
-        self.federation, self.grid = federation, grid
+    federation: Federation
+    grid: Grid
+    workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete; :class:`.FedPart` says what it raises.
@@ -48,9 +44,7 @@ class GridEngine:
 def main(grid: Grid, context: Context) -> None:
     """A run as the run config says.
 
-    Its keys: ``config``, a YAML file, absolute or in the app; ``overrides``, ``key=value`` settings separated
-    by semicolons or spaces; or ``experiment``, all of it, see
-    :func:`.run_config_of`; ``out``, the absolute path of a folder for the results;
+    Its keys: those of :func:`.read_run_config`; ``out``, the absolute path of a folder for the results;
     empty: they are logged; ``resume``, whether to continue the run that is there.
 
     Raises:
@@ -61,7 +55,9 @@ def main(grid: Grid, context: Context) -> None:
     out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
     if resume and not out:
         raise ValueError("resume continues the run in a folder; give its absolute path as out.")
-    with _folder(out) as folder:
+    if out and not Path(out).is_absolute():
+        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
+    with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:
         if resume:
             config = continued_config(folder, config)
         summary: dict[str, Any] = run_experiment(
@@ -74,12 +70,3 @@ def main(grid: Grid, context: Context) -> None:
     log(INFO, "Summary:")
     for name, value in summary.items():
         log(INFO, "\t%s: %s", name, value)
-
-
-def _folder(out: str) -> AbstractContextManager[str]:
-    """The folder of results: the one that was asked for, or one that is thrown away."""
-    if not out:
-        return tempfile.TemporaryDirectory()
-    if not Path(out).is_absolute():
-        raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
-    return nullcontext(out)

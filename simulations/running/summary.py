@@ -13,8 +13,7 @@ from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST
 
-Lines = Sequence[dict[str, Any]]
-"""Those of a run's ``metrics.jsonl``."""
+Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
 
 def summarise(
@@ -27,8 +26,8 @@ def summarise(
 
     Args:
         experiment: what was run.
-        state: its final state; of centralised training with ``keep_best`` the one with the largest evidence.
-        lines: of every round or report.
+        state: its final one; of centralised training with ``keep_best`` the one with the largest evidence.
+        lines: of ``metrics.jsonl``, of every round or report.
         workers: processes that ran the clients of a federated run at last; None: not known.
 
     Returns:
@@ -78,6 +77,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     samples = config.evaluation_samples
     test = federation.evaluate(experiment.test, samples=samples) if len(experiment.test) else {}
     upload = sum(line["upload_bytes"] for line in lines)
+    sizes = [len(shard) for shard in experiment.shards]
+    refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
     return {
         "engine": config.engine,
@@ -95,9 +96,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "upload_bytes": upload,
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
-        "held_out_share": _held_out_share(experiment),
+        "held_out_share": sum(count_held_out(protocol.method.held_out, n) for n in sizes) / sum(sizes),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
-        "refused": _refused(lines),
+        "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
         **_privacy(federation),
     }
@@ -111,18 +112,6 @@ def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
         present = (client for client in line["cohort"] if client not in absent)
         count += sum(any(job.psi for job in protocol.plan(client, line["round"])) for client in present)
     return count * protocol.task.psi_space.size
-
-
-def _held_out_share(experiment: Experiment) -> float:
-    sizes = [len(shard) for shard in experiment.shards]
-    return sum(count_held_out(experiment.protocol.method.held_out, n) for n in sizes) / sum(sizes)
-
-
-def _refused(lines: Lines) -> dict[str, int]:
-    counts = Counter[str]()
-    for line in lines:
-        counts.update(line.get("refused", {}))
-    return dict(sorted(counts.items()))
 
 
 def _privacy(federation: Federation) -> dict[str, float]:

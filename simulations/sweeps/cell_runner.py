@@ -41,8 +41,7 @@ class CellRunner:
     def complete(self, cells: Sequence[Cell]) -> list[Failed]:
         """Run every cell that is not finished, in this order; those that failed.
 
-        On a terminal each run shows its progress; elsewhere, and with several processes, a line when it is
-        done.
+        Without a terminal, and with several processes, a run shows no progress but a line when it is done.
 
         Raises:
             ConfigError: see :meth:`.Cell.state`; or the first run of all could not be set up.

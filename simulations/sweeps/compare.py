@@ -55,7 +55,7 @@ def run_comparisons(
     out: str | Path,
     runner: CellRunner | None = None,
 ) -> dict[str, Comparison]:
-    """Run every cell that is not finished, then print and write the comparison of each configuration.
+    """Run every cell that is not finished, then print and write the comparisons, which are returned by name.
 
     All configurations of a seed come before the next seed. A comparison's folder gets ``<method>/seed<k>/``
     (run folders), ``comparison.md``, ``.csv``, ``.json``, and pictures (:func:`.plot_comparison`). Finished
@@ -70,15 +70,12 @@ def run_comparisons(
         out: the folder.
         runner: how cells are run and shown; one after another if not given.
 
-    Returns:
-        The comparisons by name.
-
     Raises:
         SweepIncomplete: some cells failed, and ``found`` has the comparisons of the others; raised at the
             end, when everything else is written.
         ConfigError: see :func:`plan` and :meth:`.CellRunner.complete`; or a finished run is damaged, or runs
             of other configurations are in the way.
-        Interrupted, OSError: the comparison stopped; finished cells stay, the same command continues it.
+        Interrupted, OSError: it stopped; the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)
@@ -97,11 +94,10 @@ def run_comparisons(
     comparisons = {}
     for name, config in configs.items():
         folder, own = out / name, plans[name]
-        folders = {cell.folder for cell in own}
         failures = [
             Failure(entry.cell.config.method, entry.cell.config.seed, entry.error, entry.traceback)
             for entry in failed
-            if entry.cell.folder in folders
+            if entry.cell.folder.parents[1] == folder
         ]
         runs = finished_runs(methods, own)
         comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
@@ -134,11 +130,8 @@ def _of_each(
 
 
 def _check_layout(out: Path, several: bool) -> None:
-    """Refuse to lay several comparisons over one that has the folder to itself, or one over several.
-
-    Its runs would not be found there, and be run again.
-    """
-    if several and next(out.glob(f"*/seed*/{CONFIG}"), None):
+    """Refuse one comparison over several or the reverse: runs would not be found, and be run again."""
+    if several and any(out.glob(f"*/seed*/{CONFIG}")):
         raise ConfigError(
             f"{out} is the folder of a comparison with one configuration; move what it holds into a folder "
             f"in it with that configuration's name, or choose another folder with --out."

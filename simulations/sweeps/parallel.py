@@ -24,12 +24,7 @@ WATCH = "watch over the main process"
 
 
 def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> None:
-    """Run unfinished cells, ``jobs`` at a time.
-
-    Args:
-        cells: what to run, in this order.
-        jobs: processes at a time.
-        tally: counts those that end, and says how it goes on.
+    """Run unfinished cells in this order, ``jobs`` at a time; ``tally`` counts them, and says how it goes on.
 
     Raises:
         Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
@@ -43,7 +38,6 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
     waiting, running = list(cells), {}
     stopped: list[int] = []
     ending: Exception | None = None
-
     with _forwarded_signals(stopped, running, tally.say):
         while running or (waiting and not stopped):
             while waiting and len(running) < jobs and not stopped:
@@ -104,21 +98,17 @@ def _portable(error: Exception) -> Exception:
 
 
 def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | None, str]:
-    try:
-        found: tuple[Exception | None, str] = receiver.recv()
-    except EOFError:  # stopped; or killed
-        process.join()
-        found = RunError(_death(process.exitcode or 0)), ""
-    receiver.close()
+    found: tuple[Exception | None, str] | None = None
+    with receiver, suppress(EOFError):  # stopped; or killed
+        found = receiver.recv()
     process.join()
-    return found
-
-
-def _death(status: int) -> str:
+    if found is not None:
+        return found
+    status = process.exitcode or 0
     if status >= 0:
-        return f"Its process ended with status {status}."
+        return RunError(f"Its process ended with status {status}."), ""
     why = ", perhaps for lack of memory" if status == -signal.SIGKILL else ""
-    return f"Its process was ended by {signal.Signals(-status).name}{why}."
+    return RunError(f"Its process was ended by {signal.Signals(-status).name}{why}."), ""
 
 
 def _send(number: int, running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:

@@ -76,11 +76,6 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
     started ones continued.
 
-    Args:
-        config: with its ``select`` section; see :func:`plan`.
-        out: the selection's folder.
-        runner: how cells are run and shown; one after another if not given.
-
     Raises:
         SweepIncomplete: some runs failed, and ``found`` is the selection among the others; raised at the end,
             when everything else is written.
@@ -91,16 +86,14 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     config = choose_precision(config, out, runner.progress)
     cells = plan(config, out)
     assert config.select is not None
-    twins = []
-    if config.select.laplace:
-        twins = [_laplace_twin(cell, config.select.laplace_every, out) for cell in cells]
-    for source, group in (("", cells), ("select.laplace: ", twins)):
-        todo: dict[Path, Cell] = {}  # the first of each value
-        for cell in group:
-            if not cell.finished():
-                todo.setdefault(cell.folder.parent, cell)
-        for cell in todo.values():
-            _check(cell, source or f"{cell.name}: ")
+    every = config.select.laplace_every
+    twins = [_laplace_twin(cell, every, out) for cell in cells] if config.select.laplace else []
+    todo: dict[Path, Cell] = {}  # the first of each value
+    for cell in [*cells, *twins]:
+        if not cell.finished():
+            todo.setdefault(cell.folder.parent, cell)
+    for cell in todo.values():
+        _check(cell, "select.laplace: " if cell in twins else f"{cell.name}: ")
     failed = runner.complete([*cells, *twins])
     columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
@@ -111,7 +104,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     selection.write(out)
     files = [out / "summary.json", out / "select.csv", plot_selection(selection, out)]
     runner.console.print(selection.table())
-    runner.say(f"Numbers and picture: {', '.join(str(file) for file in files if file is not None)}")
+    runner.say(f"Numbers and picture: {', '.join(map(str, filter(None, files)))}")
     if failures:
         sentences = [f"{name}: {error}" for name, error in failures]
         raise SweepIncomplete(selection, sentences, len(failures), len(cells) + len(twins))
@@ -119,13 +112,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
 
 
 def _laplace_twin(cell: Cell, every: int, out: Path) -> Cell:
-    """A cell's plain network (App. I.4): same model, data, seeds and optimiser, one partition on all data.
-
-    Args:
-        cell: of the selection.
-        every: iterations from one fit of the diagonal Laplace evidence to the next.
-        out: the selection's folder.
-    """
+    """A cell's plain network (App. I.4): same model, data, seeds and optimiser, one partition on all data."""
     config = cell.config.resolved() | {
         "method": "none",
         "method_options": {"none": {"augment": True}},
@@ -140,10 +127,8 @@ def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
     """Summaries of finished cells by the text of their value."""
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
-        own = found.setdefault(cell.folder.parent.name, [])
         summary = read_summary(cell.folder, cell.config)
-        if summary is not None:
-            own.append(summary)
+        found.setdefault(cell.folder.parent.name, []).extend([] if summary is None else [summary])
     return found
 
 

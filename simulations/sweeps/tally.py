@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedpart import ClientError, TrainingError
 from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
@@ -37,23 +37,23 @@ class Failed:
     traceback: str
 
 
+@dataclass
 class Tally:
     """Counts the runs that end.
 
-    Args:
+    Attributes:
         total: runs to do.
         before: runs of the sweep that were finished earlier.
         say: tells a person.
-
-    Attributes:
         done: runs that are finished.
         failures: those that failed.
     """
 
-    def __init__(self, total: int, before: int, say: Callable[[str], None]) -> None:
-        self.total, self.before, self.say = total, before, say
-        self.done = 0
-        self.failures: list[Failed] = []
+    total: int
+    before: int
+    say: Callable[[str], None]
+    done: int = 0
+    failures: list[Failed] = field(default_factory=list)
 
     def finished(self, cell: Cell, shown: bool = False) -> None:
         """Count a finished run, and say so unless it was ``shown``."""
