@@ -8,7 +8,7 @@ from fedpart.data.dataset import Splits
 from fedpart.data.loading import DATASETS
 from fedpart.data.sets.image_folder import load_image_folder
 from fedpart.data.sets.torchvision_sets import load_torchvision
-from fedpart.data.splitting import HoldOut
+from fedpart.data.splitting.hold_out import HoldOut
 
 VALIDATION = 5_000
 

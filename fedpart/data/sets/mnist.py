@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
-from fedpart.data.splitting import HoldOut, divide
+from fedpart.data.splitting.hold_out import HoldOut, divide
 
 VALIDATION = 10_000
 """Images of the original training file that form the validation set."""

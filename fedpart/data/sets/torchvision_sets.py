@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedpart.data.dataset import Splits
 from fedpart.data.download import download_files
-from fedpart.data.images import Colour, ImageDataset
+from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS, Loader
-from fedpart.data.splitting import HoldOut, divide
+from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
 NAMES = {
