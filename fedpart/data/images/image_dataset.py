@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +36,9 @@ class ImageDataset(Dataset):
     Asking for ``inputs`` raises ValueError: an image cannot be decoded, or sizes differ.
     """
 
+    _places: Tensor
+    _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str]]
+
     def __init__(
         self,
         read: Callable[[int], Any],
@@ -46,17 +50,10 @@ class ImageDataset(Dataset):
         name: Callable[[int], str] = "image {}".format,
     ) -> None:
         check_form(size, colour)
-        object.__setattr__(self, "targets", targets)
+        vars(self)["targets"] = targets
         self._check_labels()
-        object.__setattr__(self, "groups", None)
-        object.__setattr__(self, "_places", torch.arange(len(targets)) if places is None else places)
-        object.__setattr__(self, "_source", (read, size, colour, name))
-
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute != "inputs":
-            raise AttributeError(f"{type(self).__name__} has no attribute {attribute!r}.")
-        object.__setattr__(self, "inputs", self._decoded())
-        return self.inputs
+        places = torch.arange(len(targets)) if places is None else places
+        vars(self).update(groups=None, _places=places, _source=(read, size, colour, name))
 
     def __reduce__(self) -> Any:
         return Dataset, (self.inputs, self.targets)
@@ -71,7 +68,8 @@ class ImageDataset(Dataset):
             read, self.targets[index], self._places[index], size=size, colour=colour, name=name
         )
 
-    def _decoded(self) -> Tensor:
+    @cached_property
+    def inputs(self) -> Tensor:
         """All images, [n, c, h, w] float32 in [0, 1]."""
         places = self._places.tolist()
         if not places:
