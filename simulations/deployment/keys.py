@@ -51,12 +51,9 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
         authority.certify(node, [f"supernode-{client}", "localhost", "127.0.0.1"])
         _copy(app, CA, authority.pem)
         _copy(app, SECRET, _once(node / SECRET, secrets.token_bytes(32)))
-        public = (
-            _key(node / NODE_KEY, ssh=True)
-            .public_key()
-            .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        )
-        _copy(folder / "operator", f"node-{client}.pub", public)
+        public = _key(node / NODE_KEY, ssh=True).public_key()
+        text = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _copy(folder / "operator", f"node-{client}.pub", text)
     for place in (path for path in folder.iterdir() if path.is_dir()):
         if place.stat().st_mode & 0o777 != 0o700:  # a new volume is open to all; later it is another's
             place.chmod(0o700)
