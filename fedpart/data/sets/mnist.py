@@ -49,10 +49,7 @@ def load_mnist(
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
-        validation, hold_out: how many images of the training file form the validation set, and which; see
-            :func:`.divide`.
-        download: let torchvision fetch files that are missing.
-        data_seed: of ``hold_out: random``.
+        validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
