@@ -33,7 +33,9 @@ class ImageDataset(Dataset):
         colour: see :func:`pixels`.
         name: of an image by its number, for messages.
 
-    Asking for ``inputs`` raises ValueError: an image cannot be decoded, or sizes differ.
+    Raises:
+        ValueError: a size or colour that ``pixels`` does not know; later, when ``inputs`` are asked for: an
+            image cannot be decoded, or sizes differ.
     """
 
     _places: Tensor
@@ -49,7 +51,10 @@ class ImageDataset(Dataset):
         colour: Colour = "rgb",
         name: Callable[[int], str] = "image {}".format,
     ) -> None:
-        check_form(size, colour)
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
+        if colour not in _MODES:
+            raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")
         vars(self)["targets"] = targets
         self._check_labels()
         places = torch.arange(len(targets)) if places is None else places
@@ -138,11 +143,3 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     array = np.array(image, dtype=np.uint8)
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
-
-
-def check_form(size: int | None, colour: str) -> None:
-    """Refuse a size or colour that :func:`pixels` does not know, with a ValueError of one sentence."""
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
-    if colour not in _MODES:
-        raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")
