@@ -1,58 +1,32 @@
 """Data: data sets by name, images in files, rotation, and who gets which examples."""
 
-from fedpart.data.dataset import Dataset, Splits, check_labels
-from fedpart.data.images import ImageDataset, image_listing, listing_digest
-from fedpart.data.loading import DATASETS, Loader, load_splits
-from fedpart.data.rotation import rotate, rotated, rotated_splits
-from fedpart.data.sets.cifar10 import load_cifar10
-from fedpart.data.sets.digits import load_digits
-from fedpart.data.sets.image_folder import load_image_folder
-from fedpart.data.sets.input_selection import input_selection, load_input_selection
-from fedpart.data.sets.mnist import load_mnist
-from fedpart.data.sets.torchvision_sets import load_torchvision
-from fedpart.data.splitting import (
-    SPLITS,
-    Split,
-    angle_bins,
-    check_shards,
-    dirichlet_per_client,
-    dirichlet_per_client_total,
-    dirichlet_per_label,
-    divide,
-    iid,
-    random_places,
-    random_subset,
-)
-
-__all__ = [
-    "DATASETS",
-    "SPLITS",
-    "Dataset",
-    "ImageDataset",
-    "Loader",
-    "Split",
-    "Splits",
-    "angle_bins",
-    "check_labels",
-    "check_shards",
-    "dirichlet_per_client",
-    "dirichlet_per_client_total",
-    "dirichlet_per_label",
-    "divide",
-    "iid",
-    "image_listing",
-    "input_selection",
-    "listing_digest",
-    "load_cifar10",
-    "load_digits",
-    "load_image_folder",
-    "load_input_selection",
-    "load_mnist",
-    "load_splits",
-    "load_torchvision",
-    "random_places",
-    "random_subset",
-    "rotate",
-    "rotated",
-    "rotated_splits",
-]
+from fedpart.data.dataset import Dataset as Dataset
+from fedpart.data.dataset import Splits as Splits
+from fedpart.data.dataset import check_labels as check_labels
+from fedpart.data.images.image_dataset import ImageDataset as ImageDataset
+from fedpart.data.images.listing import image_listing as image_listing
+from fedpart.data.images.listing import listing_digest as listing_digest
+from fedpart.data.loading import DATASETS as DATASETS
+from fedpart.data.loading import Loader as Loader
+from fedpart.data.loading import load_splits as load_splits
+from fedpart.data.rotation import rotate as rotate
+from fedpart.data.rotation import rotated as rotated
+from fedpart.data.rotation import rotated_splits as rotated_splits
+from fedpart.data.sets.cifar10 import load_cifar10 as load_cifar10
+from fedpart.data.sets.digits import load_digits as load_digits
+from fedpart.data.sets.image_folder import load_image_folder as load_image_folder
+from fedpart.data.sets.input_selection import input_selection as input_selection
+from fedpart.data.sets.input_selection import load_input_selection as load_input_selection
+from fedpart.data.sets.mnist import load_mnist as load_mnist
+from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision
+from fedpart.data.splitting.hold_out import divide as divide
+from fedpart.data.splitting.recipes import SPLITS as SPLITS
+from fedpart.data.splitting.recipes import Split as Split
+from fedpart.data.splitting.recipes import angle_bins as angle_bins
+from fedpart.data.splitting.recipes import dirichlet_per_client as dirichlet_per_client
+from fedpart.data.splitting.recipes import dirichlet_per_client_total as dirichlet_per_client_total
+from fedpart.data.splitting.recipes import dirichlet_per_label as dirichlet_per_label
+from fedpart.data.splitting.recipes import iid as iid
+from fedpart.data.splitting.shards import check_shards as check_shards
+from fedpart.data.splitting.subset import random_places as random_places
+from fedpart.data.splitting.subset import random_subset as random_subset

@@ -103,9 +103,7 @@ class Dataset:
         ]
         if all(new is old for new, old in zip(moved, before, strict=True)):
             return self
-        inputs, targets, groups = moved
-        assert inputs is not None and targets is not None
-        return Dataset(inputs, targets, groups)
+        return Dataset(*moved)  # type: ignore[arg-type]  # None for groups at most
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,20 +18,15 @@ from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, e
 
 
 class ClientSide(typing.Protocol):
-    """What a client needs of an experiment.
-
-    Attributes:
-        protocol: the policies, equal to the server's.
-        shards: ``shards[client]`` is the client's data; anything with ``__getitem__``.
-    """
+    """What a client needs of an experiment."""
 
     @property
     def protocol(self) -> Protocol:
-        """The policies."""
+        """The policies, equal to the server's."""
 
     @property
     def shards(self) -> Sequence[Dataset]:
-        """The clients' data."""
+        """``shards[client]`` is the client's data; anything with ``__getitem__``."""
 
 
 Build = Callable[[Mapping[str, Any]], ClientSide]

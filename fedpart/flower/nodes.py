@@ -34,9 +34,6 @@ def node_name(client: int) -> str:
     return f"client-{client}"
 
 
-_NODE_NAME = re.compile(r"client-\d+")
-
-
 class _Question(NamedTuple):
     """To whom it went; the name its key is registered under; when it was asked."""
 
@@ -81,13 +78,17 @@ class Nodes:
         """
         names = {node.node_id: node.name for node in grid.get_nodes()}
         online = names.keys()
-        if not self._bound and any(map(_NODE_NAME.fullmatch, names.values())):
+        if not self._bound and any(re.fullmatch(r"client-\d+", name) for name in names.values()):
             self._bound = True
             self._client_of.clear()  # those that have been taken in have no such name
             self._node_of.clear()
         asked = {question.node for question in self._open.values()}
-        unknown = sorted(online - self._client_of.keys() - asked)
-        self._ask(grid, {node: names[node] for node in unknown})
+        if unknown := sorted(online - self._client_of.keys() - asked):
+            content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
+            questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
+            self._turn += 1
+            for id, node in zip(grid.push_messages(questions), unknown, strict=False):
+                self._open[id] = _Question(node, names[node], self._turn)
         self._listen(grid)
         if self._node_of.keys().isdisjoint(range(self.clients)):
             return {}
@@ -135,16 +136,6 @@ class Nodes:
             f"'num-supernodes={self.clients}', or SuperNodes with --node-config 'partition-id=0 "
             f"num-partitions={self.clients}' and so on; or set clients to the number of nodes."
         )
-
-    def _ask(self, grid: Grid, unknown: dict[int, str]) -> None:
-        """Ask nodes; by id, the names under which their keys are registered."""
-        if not unknown:
-            return
-        content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
-        questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
-        self._turn += 1
-        for id, (node, name) in zip(grid.push_messages(questions), unknown.items(), strict=False):
-            self._open[id] = _Question(node, name, self._turn)
 
     def _listen(self, grid: Grid) -> None:
         """Take in the answers that have come."""

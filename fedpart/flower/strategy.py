@@ -82,7 +82,9 @@ class FedPart(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
-        return super().start(guarded(grid, self._largest_reply()), *args, **options)
+        w, psi = self.federation.w, self.federation.psi
+        largest = w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
+        return super().start(guarded(grid, largest), *args, **options)
 
     def initial_arrays(self) -> ArrayRecord:
         """w and psi of the federation, for :meth:`start`."""
@@ -134,7 +136,11 @@ class FedPart(Strategy):
 
         total = aggregate(cohort, term, protocol.settings.trim)
         repeated = incoming.repeated()
-        self._refuse_repeated(repeated)
+        for client in repeated:  # whose first answers are in the sum, which is not used yet
+            if not self._skip:
+                again = Refusal("repeated", "it came more than once")
+                raise ClientError.refused(client, federation.round + 1, again)
+            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)
         self._state = None
@@ -148,7 +154,17 @@ class FedPart(Strategy):
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
         if self.on_round is not None:
             self.on_round(report)
-        return self.initial_arrays(), _metrics(report)
+        values: dict[str, Any] = {
+            "train-loss": report.train_loss,
+            "upload-bytes": report.upload_bytes,
+            "download-bytes": report.download_bytes,
+            "replies": report.replies,
+            "skipped": len(report.skipped),
+            "refused": sum(report.refused.values()),
+            "epsilon": report.epsilon,
+        }
+        metrics = MetricRecord({name: value for name, value in values.items() if value is not None})
+        return self.initial_arrays(), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -168,19 +184,6 @@ class FedPart(Strategy):
         log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
-    def _largest_reply(self) -> int:
-        """Bytes that a reply may have: w_1..w_C, psi, and whatever is said about them."""
-        w, psi = self.federation.w, self.federation.psi
-        return w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
-
-    def _refuse_repeated(self, clients: list[int]) -> None:
-        """Of clients that have answered again the first answers are in the sum, which is not used yet."""
-        for client in clients:
-            round = self.federation.round + 1
-            if not self._skip:
-                raise ClientError.refused(client, round, Refusal("repeated", "it came more than once"))
-            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
-
     def _term(self, client: int, answer: Message | None) -> Update:
         """The client's term of the sum, or a ClientError that names the client and the cause."""
         protocol, round = self.federation.protocol, self.federation.round + 1
@@ -198,16 +201,3 @@ class FedPart(Strategy):
             return protocol.term(read_reply(protocol, round, client, answer))
         except Refusal as error:
             raise ClientError.refused(client, round, error) from error
-
-
-def _metrics(report: RoundReport) -> MetricRecord:
-    values: dict[str, Any] = {
-        "train-loss": report.train_loss,
-        "upload-bytes": report.upload_bytes,
-        "download-bytes": report.download_bytes,
-        "replies": report.replies,
-        "skipped": len(report.skipped),
-        "refused": sum(report.refused.values()),
-        "epsilon": report.epsilon,
-    }
-    return MetricRecord({name: value for name, value in values.items() if value is not None})

@@ -11,9 +11,7 @@ from fedpart.registry import Registry
 
 ModelBuilder = Callable[..., nn.Module]
 MODELS: Registry[ModelBuilder] = Registry("model")
-MODELS.register("mnist_cnn")(mnist_cnn)
-MODELS.register("digits_cnn")(digits_cnn)
-MODELS.register("mlp")(mlp)
-MODELS.register("resnet9")(resnet9)
+for _build in (mnist_cnn, digits_cnn, mlp, resnet9):
+    MODELS.register(_build.__name__)(_build)
 
 __all__ = ["MODELS", "ModelBuilder", "digits_cnn", "mlp", "mnist_cnn", "resnet9"]

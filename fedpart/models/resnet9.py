@@ -12,11 +12,7 @@ from fedpart.layers import MaxPoolReLU
 
 
 class Scaled(nn.Module):
-    """Multiplies by a constant.
-
-    Args:
-        factor: the constant.
-    """
+    """Multiplies by the constant ``factor``."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -27,16 +23,11 @@ class Scaled(nn.Module):
         return x * self.factor
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
         return f"{self.factor}"
 
 
 class Residual(nn.Module):
-    """``x + block(x)``.
-
-    Args:
-        block: keeps the shape of its input.
-    """
+    """``x + block(x)``, for a block that keeps the shape of its input."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from fedpart.flower.workarounds.control import ControlCalls, SubmittedRun, publi
 from simulations.deployment.keys import CA, TOKEN
 from simulations.errors import RunError
 
+PATIENCE_SECONDS = 120.0  # that the SuperLink may be away
 PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
 _APP = """\
 [project]
@@ -97,13 +98,10 @@ class Control:
             (run,) = self._calls.runs(id)
             return run
 
-    def follow(self, id: int, show: Callable[[str], None], patience: float = 120.0) -> SubmittedRun:
-        """Hand over the run's log as it grows, until the run has ended; say so if it does not begin.
+    def follow(self, id: int, show: Callable[[str], None]) -> SubmittedRun:
+        """Hand ``show`` the run's log, lines with their ends, until the run has ended.
 
-        Args:
-            id: of the run.
-            show: receives text, lines with their ends.
-            patience: seconds that the SuperLink may be away, for it may be restarted.
+        It is said if the run does not begin. The SuperLink may be away for a while, for it may be restarted.
         """
         start = contact = time.monotonic()
         seen, told = 0.0, False
@@ -125,7 +123,7 @@ class Control:
                     if run.finished:
                         return run
             except Unreachable:
-                if time.monotonic() - contact > patience:
+                if time.monotonic() - contact > PATIENCE_SECONDS:
                     raise
             time.sleep(1)
 

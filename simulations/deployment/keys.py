@@ -51,13 +51,9 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
         authority.certify(node, [f"supernode-{client}", "localhost", "127.0.0.1"])
         _copy(app, CA, authority.pem)
         _copy(app, SECRET, _once(node / SECRET, secrets.token_bytes(32)))
-        private = serialization.load_ssh_private_key(
-            _once(node / NODE_KEY, _pem(ec.generate_private_key(ec.SECP384R1()), ssh=True)), None
-        )
-        public = private.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        _copy(folder / "operator", f"node-{client}.pub", public)
+        public = _key(node / NODE_KEY, ssh=True).public_key()
+        text = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _copy(folder / "operator", f"node-{client}.pub", text)
     for place in (path for path in folder.iterdir() if path.is_dir()):
         if place.stat().st_mode & 0o777 != 0o700:  # a new volume is open to all; later it is another's
             place.chmod(0o700)
@@ -70,9 +66,7 @@ class _Authority:
     """A certificate authority in a folder: its key and its certificate, made once."""
 
     def __init__(self, folder: Path) -> None:
-        fresh = ec.generate_private_key(ec.SECP384R1())
-        key = serialization.load_pem_private_key(_once(folder / "ca.key", _pem(fresh)), None)
-        self._key = cast(ec.EllipticCurvePrivateKey, key)
+        self._key = _key(folder / "ca.key")
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedpart federation")])
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -81,9 +75,7 @@ class _Authority:
 
     def certify(self, folder: Path, hosts: Sequence[str]) -> None:
         """Put a server's key and certificate into a folder, with the CA's certificate."""
-        fresh = ec.generate_private_key(ec.SECP384R1())
-        key = serialization.load_pem_private_key(_once(folder / CERTIFICATE_KEY, _pem(fresh)), None)
-        public = cast(ec.EllipticCurvePrivateKey, key).public_key()
+        public = _key(folder / CERTIFICATE_KEY).public_key()
         extensions: list[tuple[x509.ExtensionType, bool]] = [
             (x509.SubjectAlternativeName([_general(host) for host in dict.fromkeys(hosts)]), False),
             (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
@@ -117,9 +109,13 @@ def _general(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey, ssh: bool = False) -> bytes:
+def _key(path: Path, ssh: bool = False) -> ec.EllipticCurvePrivateKey:
+    """The private key in a file; a fresh one is put into it if it is not there."""
     form = serialization.PrivateFormat.OpenSSH if ssh else serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    read = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
+    fresh = ec.generate_private_key(ec.SECP384R1())
+    text = fresh.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return cast(ec.EllipticCurvePrivateKey, read(_once(path, text), None))
 
 
 def _once(path: Path, content: bytes) -> bytes:

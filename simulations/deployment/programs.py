@@ -9,13 +9,7 @@ from simulations.deployment.keys import CA, CERTIFICATE, CERTIFICATE_KEY, NODE_K
 
 
 def superlink(keys: Path, port: int, database: Path) -> list[str]:
-    """The command of the SuperLink.
-
-    Args:
-        keys: the folder of its keys.
-        port: of its three APIs.
-        database: file of its state.
-    """
+    """The command of the SuperLink, with its folder of keys, the port of its APIs, the file of its state."""
     return [
         *(tool("python"), "-m", "fedpart.flower.workarounds.superlink"),
         *("--operator-token-file", str(keys / TOKEN), "--isolation", "process", "--enable-supernode-auth"),
@@ -24,14 +18,9 @@ def superlink(keys: Path, port: int, database: Path) -> list[str]:
 
 
 def supernode(address: str, keys: Path, authority: Path, port: int, client: int, clients: int) -> list[str]:
-    """The command of a SuperNode.
+    """The command of a SuperNode that says it is ``client`` of ``clients``, with the folder of its keys.
 
-    Args:
-        address: of the SuperLink.
-        keys: the folder of the node's keys.
-        authority: the CA's certificate, by which it knows the SuperLink.
-        port: for its executor.
-        client, clients: which client it says that it is, of how many.
+    It knows the SuperLink at ``address`` by the ``authority``'s certificate; ``port`` is for its executor.
     """
     return [
         *(tool("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),

@@ -26,8 +26,6 @@ from simulations.running.signals import Interrupted, caught_signals
 POLL_SECONDS = 0.5
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
 ENVIRONMENT = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "MALLOC_ARENA_MAX": "1",  # for all threads: each of Flower's would keep what a message took
@@ -141,7 +139,6 @@ def run_deployed(
         Interrupted: SIGINT or SIGTERM came; a checkpoint is saved if a round was complete.
     """
     out = out.absolute()
-
     stopped: list[int] = []
 
     def unless_stopped() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,37 +33,30 @@ _CODE = (Path(fedpart.__file__).parent, Path(__file__).parents[1])
 _PACKAGES = ("numpy", "pillow", "scikit-learn", "torch", "torchvision")
 
 
-@dataclass(frozen=True, eq=False)
 class ClientExperiment:
-    """As much of an :class:`.Experiment` as a client has a use for.
+    """As much of an :class:`.Experiment` as one client has a use for, in a process for one message.
 
-    Attributes:
-        protocol: as server and clients share it.
-        shards: ``shards[i]`` is what client i holds.
-    """
-
-    protocol: Protocol
-    shards: KeptShards
-
-
-def build_client(config: ExperimentConfig, folder: Path) -> ClientExperiment:
-    """The experiment for a process that is one client for one message, as Flower starts them.
-
-    The same bits as :func:`.build` makes, which is called only if the shard that is
-    asked for is not in ``folder``, or what it was made from is not as it was: configuration, data files (by
-    size and time), code and versions. A damaged file is made anew. Nothing is kept of data that a loader or
-    a split of the user's own makes, for nobody can tell what these depend on.
+    The same bits as :func:`.build` makes, which is called only if the shard that is asked for is not in
+    ``folder``, or what it was made from is not as it was: configuration, data files (by size and time), code
+    and versions. A damaged file is made anew. Nothing is kept of data that a loader or a split of the user's
+    own makes, for nobody can tell what these depend on.
 
     Args:
         config: of the run.
         folder: of the client; its shard is kept there, for nobody else to read. Where that is not possible,
             data are built every time.
 
+    Attributes:
+        protocol: as server and clients share it.
+        shards: ``shards[i]`` is what client i holds.
+
     Raises:
         ValueError, TypeError, FileNotFoundError, ImportError: see :func:`.build`.
     """
-    shards = KeptShards(config, folder)
-    return ClientExperiment(shards.protocol, shards)
+
+    def __init__(self, config: ExperimentConfig, folder: Path) -> None:
+        self.shards = KeptShards(config, folder)
+        self.protocol = self.shards.protocol
 
 
 class KeptShards:

@@ -12,7 +12,7 @@ import torch
 
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
-from simulations.flower.client_data import ClientExperiment, build_client
+from simulations.flower.client_data import ClientExperiment
 
 APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
 
@@ -57,4 +57,4 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperi
     if not {"experiment", "out"} <= run_config.keys():
         return build(config)
     home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
-    return build_client(config, Path(home) / "fedpart")
+    return ClientExperiment(config, Path(home) / "fedpart")

@@ -44,10 +44,9 @@ class Actor:
         for message, own, slot in zip(messages, arrays, itertools.cycle(slots or [None])):
             if ray.get_runtime_context().is_canceled():
                 return
+            reply = self._answer(message, {name: records[one] for name, one in own.items()})
             with writing(slot) as writer:
-                packed = pack(
-                    self._answer(message, {name: records[one] for name, one in own.items()}), writer
-                )
+                packed = pack(reply, writer)
             yield packed
 
     def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
@@ -59,16 +58,15 @@ class Actor:
             state=RecordDict(),
             run_config=dict(self.run_config),
         )
-        own = {name: ArrayRecord(dict(record)) for name, record in arrays.items()}  # pack may empty them
-        message.content.update(own)
+        for name, record in arrays.items():
+            message.content[name] = ArrayRecord(dict(record))  # pack may empty it
         try:
             if self.app is None:
                 self.app = cloudpickle.loads(self.load)()
             return self.app(message, context)
         except Exception as error:
-            return error_reply(
-                message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(error).__name__}: {error}"
-            )
+            failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(error).__name__}: {error}")
+            return Message(failure, reply_to=message)
 
 
 def pack(message: Message, writer: Writer) -> Packed:
@@ -91,8 +89,3 @@ def unpack(packed: Packed, slot: Slot | None) -> Message:
 def _arrays(message: Message) -> list[Array]:
     records = message.content.values() if message.has_content() else ()
     return [array for one in records if isinstance(one, ArrayRecord) for array in one.values()]
-
-
-def error_reply(message: Message, code: int, reason: str) -> Message:
-    """The reply to a message that has failed."""
-    return Message(Error(code=code, reason=reason), reply_to=message)

@@ -18,15 +18,10 @@ def join(address: str | None, cores: int | None) -> None:
         OSError: there is no cluster at ``address``.
     """
     if address is not None:
-        _answers(address)
+        host, colon, port = address.rpartition(":")
+        if colon and "/" not in host:  # where nothing listens, Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), port), timeout=10.0).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     else:
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         ray.init(address="local", num_cpus=cores, **options)
-
-
-def _answers(address: str) -> None:
-    """Refuse ``host:port`` where nothing listens: Ray itself would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and "/" not in host:
-        socket.create_connection((host.strip("[]"), port), timeout=10.0).close()

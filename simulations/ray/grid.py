@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import cloudpickle
 import ray
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
-from simulations.ray.actor import FIRST_NODE, Actor, error_reply, unpack
+from simulations.ray.actor import FIRST_NODE, Actor, unpack
 from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
 
@@ -142,12 +142,10 @@ class RayGrid(Grid):
             ray.shutdown()
 
     def set_run(self, run: Run) -> None:
-        """Set the run."""
         self._run = run
 
     @property
     def run(self) -> Run:
-        """The run."""
         return self._run
 
     def create_message(
@@ -158,11 +156,9 @@ class RayGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """A new message."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
-        """Ids of all nodes."""
         return [FIRST_NODE + client for client in range(self._clients)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -234,7 +230,8 @@ class RayGrid(Grid):
         try:
             reply = actor.next()
         except ray.exceptions.RayTaskError as error:  # e.g. a reply that cannot be pickled; it ends the call
-            reply = error_reply(task.message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+            reply = Message(failed, reply_to=task.message)
             actor.replies = None
         except ray.exceptions.RayError as error:  # the actor is dead, or out of reach
             actor.replace()
@@ -244,7 +241,7 @@ class RayGrid(Grid):
                 actor.send()
                 return True
             why = f"its process died {DEATHS} times ({str(error).splitlines()[0]})"
-            reply = error_reply(task.message, ErrorCode.CLIENT_APP_CRASHED, why)
+            reply = Message(Error(ErrorCode.CLIENT_APP_CRASHED, why), reply_to=task.message)
         actor.pop()
         actor.send()
         identify(reply, str(uuid4()))

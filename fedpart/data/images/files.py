@@ -34,7 +34,9 @@ class ImageSource(ABC):
     def __init__(self, root: Path) -> None:
         self.root, self._above = root, ""
         files, folders = self._found()
-        self.images = sorted(name for name in files if _is_image(name))
+        self.images = sorted(
+            name for name in files if not _is_hidden(name) and name.lower().endswith(EXTENSIONS)
+        )
         self.folders = {folder for folder in folders if not _is_hidden(folder)}
         while (above := self._single()) is not None:
             self._above += above
@@ -52,17 +54,17 @@ class ImageSource(ABC):
         """Where an image or a folder lies, for people."""
         return f"{self.root}/{self._above}{path}"
 
+    @abstractmethod
     def read(self, path: str) -> bytes:
         """The content of an image.
 
         Raises:
             OSError, ValueError: it cannot be read.
         """
-        return self._read(self._above + path)
 
+    @abstractmethod
     def size(self, path: str) -> int:
         """Bytes of an image, as they are when it is not compressed."""
-        return self._size(self._above + path)
 
     @property
     def level(self) -> int:
@@ -115,14 +117,6 @@ class ImageSource(ABC):
     def _found(self) -> tuple[Iterable[str], Iterable[str]]:
         """Paths of all files and of all folders, from the root."""
 
-    @abstractmethod
-    def _read(self, name: str) -> bytes:
-        """The bytes of a file."""
-
-    @abstractmethod
-    def _size(self, name: str) -> int:
-        """How many these are."""
-
 
 class Folder(ImageSource):
     """Images below a folder."""
@@ -135,11 +129,11 @@ class Folder(ImageSource):
             folders += [(here / name).as_posix() for name in below]
         return files, folders
 
-    def _read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+    def read(self, path: str) -> bytes:
+        return Path(self.place(path)).read_bytes()
 
-    def _size(self, name: str) -> int:
-        return (self.root / name).stat().st_size
+    def size(self, path: str) -> int:
+        return Path(self.place(path)).stat().st_size
 
 
 class Zip(ImageSource):
@@ -156,16 +150,16 @@ class Zip(ImageSource):
         given = {name.rstrip("/") for name in names if name.endswith("/")}
         return files, given.union(*map(_above, files | given))
 
-    def _read(self, name: str) -> bytes:
+    def read(self, path: str) -> bytes:
         try:
-            return self._file().read(name)
+            return self._file().read(self._above + path)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ValueError(f"damaged in the zip file: {error}") from error
         except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
             raise ValueError(f"unpack the zip file: {error}") from error
 
-    def _size(self, name: str) -> int:
-        return self._file().getinfo(name).file_size
+    def size(self, path: str) -> int:
+        return self._file().getinfo(self._above + path).file_size
 
     def _file(self) -> zipfile.ZipFile:
         """Open in this process: a forked one must not share the place in the file."""
@@ -204,7 +198,3 @@ def _above(path: str) -> set[str]:
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
-
-
-def _is_image(name: str) -> bool:
-    return not _is_hidden(name) and name.lower().endswith(EXTENSIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -32,8 +33,13 @@ class ImageDataset(Dataset):
         colour: see :func:`pixels`.
         name: of an image by its number, for messages.
 
-    Asking for ``inputs`` raises ValueError: an image cannot be decoded, or sizes differ.
+    Raises:
+        ValueError: a size or colour that ``pixels`` does not know; later, when ``inputs`` are asked for: an
+            image cannot be decoded, or sizes differ.
     """
+
+    _places: Tensor
+    _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str]]
 
     def __init__(
         self,
@@ -45,18 +51,14 @@ class ImageDataset(Dataset):
         colour: Colour = "rgb",
         name: Callable[[int], str] = "image {}".format,
     ) -> None:
-        check_form(size, colour)
-        object.__setattr__(self, "targets", targets)
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
+        if colour not in _MODES:
+            raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")
+        vars(self)["targets"] = targets
         self._check_labels()
-        object.__setattr__(self, "groups", None)
-        object.__setattr__(self, "_places", torch.arange(len(targets)) if places is None else places)
-        object.__setattr__(self, "_source", (read, size, colour, name))
-
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute != "inputs":
-            raise AttributeError(f"{type(self).__name__} has no attribute {attribute!r}.")
-        object.__setattr__(self, "inputs", self._decoded())
-        return self.inputs
+        places = torch.arange(len(targets)) if places is None else places
+        vars(self).update(groups=None, _places=places, _source=(read, size, colour, name))
 
     def __reduce__(self) -> Any:
         return Dataset, (self.inputs, self.targets)
@@ -71,7 +73,8 @@ class ImageDataset(Dataset):
             read, self.targets[index], self._places[index], size=size, colour=colour, name=name
         )
 
-    def _decoded(self) -> Tensor:
+    @cached_property
+    def inputs(self) -> Tensor:
         """All images, [n, c, h, w] float32 in [0, 1]."""
         places = self._places.tolist()
         if not places:
@@ -140,11 +143,3 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     array = np.array(image, dtype=np.uint8)
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
-
-
-def check_form(size: int | None, colour: str) -> None:
-    """Refuse a size or colour that :func:`pixels` does not know, with a ValueError of one sentence."""
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
-    if colour not in _MODES:
-        raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")

@@ -8,7 +8,7 @@ from fedpart.data.dataset import Splits
 from fedpart.data.loading import DATASETS
 from fedpart.data.sets.image_folder import load_image_folder
 from fedpart.data.sets.torchvision_sets import load_torchvision
-from fedpart.data.splitting import HoldOut
+from fedpart.data.splitting.hold_out import HoldOut
 
 VALIDATION = 5_000
 
@@ -31,10 +31,7 @@ def load_cifar10(
         data_dir: torchvision's folder, with ``cifar-10-batches-py/`` in it (which is looked for first, and
             downloaded into it if nothing is there); or a folder or zip file with ``train/CLASS/`` and
             ``test/CLASS/``; or a folder that contains one of these, called ``cifar10...``.
-        validation, hold_out: how many of the training images form the validation set, and which; see
-            :func:`.divide`.
-        download: let torchvision fetch what is missing.
-        data_seed: of ``hold_out: random``.
+        validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
 
     Returns:
         Splits of inputs [n, 3, 32, 32] float32 in [0, 1] and labels [n] in 0..9, by the classes' alphabet.

@@ -34,9 +34,8 @@ def load_digits(data_dir: str | None = None) -> Splits:
     Raises:
         ImportError: scikit-learn is not installed.
     """
-    table = torch.as_tensor(
-        np.loadtxt(_file(), delimiter=",", dtype=np.int64)
-    )  # [1797, 64 values and a label]
+    # [1797, 64 values and a label]
+    table = torch.as_tensor(np.loadtxt(_file(), delimiter=",", dtype=np.int64))
     images = table[:, :64].to(torch.float32).reshape(-1, 1, 8, 8) / 16
     images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
     whole = Dataset(images, table[:, 64])

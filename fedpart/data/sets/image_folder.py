@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Splits
-from fedpart.data.images import LAYOUT, Colour, ImageDataset, ImageSource, open_source
+from fedpart.data.images.files import LAYOUT, ImageSource, open_source
+from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
-from fedpart.data.splitting import HoldOut, divide
+from fedpart.data.splitting.hold_out import HoldOut, divide
 
 
 @DATASETS.register("image_folder")

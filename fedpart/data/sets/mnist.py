@@ -6,7 +6,6 @@ import math
 import struct
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
-from fedpart.data.splitting import HoldOut, divide
+from fedpart.data.sets.torchvision_sets import torchvision_class
+from fedpart.data.splitting.hold_out import HoldOut, divide
 
 VALIDATION = 10_000
 """Images of the original training file that form the validation set."""
@@ -49,10 +49,7 @@ def load_mnist(
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
-        validation, hold_out: how many images of the training file form the validation set, and which; see
-            :func:`.divide`.
-        download: let torchvision fetch files that are missing.
-        data_seed: of ``hold_out: random``.
+        validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
@@ -67,45 +64,23 @@ def load_mnist(
             "MNIST needs data_dir: the folder that contains MNIST/raw/, or an empty one to download into."
         )
     root = Path(data_dir).expanduser()
-    missing = _missing(root)
-    if missing and download:
-        folders = (_raw(root), _raw(root).parent, root)
-        fetch = partial(_downloader(), str(root), download=True)
-        download_files(fetch, "MNIST", folders, _absence(root, missing), _REMEDY)
-    elif missing:
-        raise FileNotFoundError(f"{_absence(root, missing)}, and downloading is switched off; {_REMEDY}")
-    train, test = (_read(root, part) for part in ("train", "t10k"))
+    raw = root / "MNIST" / "raw"
+    missing = [name for name in _FILES if not (raw / name).is_file()]
+    if missing:
+        lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"
+        absence = f"MNIST is not there: {lack}"
+        if not download:
+            raise FileNotFoundError(f"{absence}, and downloading is switched off; {_REMEDY}")
+        fetch = partial(torchvision_class("MNIST"), str(root), download=True)
+        download_files(fetch, "MNIST", (raw, raw.parent, root), absence, _REMEDY)
+    train, test = (_read(raw, part) for part in ("train", "t10k"))
     if len(train) <= validation:
         raise ValueError(
-            f"The MNIST training file in {_raw(root)} holds {len(train)} images, of which {validation:g} are "
+            f"The MNIST training file in {raw} holds {len(train)} images, of which {validation:g} are "
             f"for validation; set data_dir to the original files (60,000 images)."
         )
     kept, out = divide(train.targets, validation, hold_out, data_seed)
     return Splits(train.subset(kept), train.subset(out), test, num_classes=10)
-
-
-def _downloader() -> Any:
-    try:
-        from torchvision.datasets import MNIST  # whose import takes longer than a client's round
-    except ImportError as error:
-        raise ImportError(
-            "The data set 'mnist' is downloaded with torchvision: pip install torchvision."
-        ) from error
-    return MNIST
-
-
-def _raw(root: Path) -> Path:
-    return root / "MNIST" / "raw"
-
-
-def _missing(root: Path) -> list[str]:
-    return [name for name in _FILES if not (_raw(root) / name).is_file()]
-
-
-def _absence(root: Path, missing: list[str]) -> str:
-    if not root.is_dir():
-        return f"MNIST is not there: the folder {root} does not exist"
-    return f"MNIST is not there: {_raw(root)} has no {', '.join(missing)}"
 
 
 def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
@@ -131,13 +106,13 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
     return content[length:].reshape(shape)
 
 
-def _read(root: Path, part: str) -> Dataset:
-    pixels, classes = (_idx(_raw(root) / name, magic) for name, magic in _FILES.items() if part in name)
+def _read(raw: Path, part: str) -> Dataset:
+    pixels, classes = (_idx(raw / name, magic) for name, magic in _FILES.items() if part in name)
     images = torch.from_numpy(pixels).unsqueeze(1).to(torch.float32).div_(255)
     targets = torch.from_numpy(classes).to(torch.int64)
     if len(images) != len(targets):
         raise ValueError(
-            f"MNIST in {_raw(root)} has {len(images)} images but {len(targets)} labels in the "
+            f"MNIST in {raw} has {len(images)} images but {len(targets)} labels in the "
             f"{'training' if part == 'train' else 'test'} files; set data_dir to a complete copy."
         )
     return Dataset(images, targets)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedpart.data.dataset import Splits
 from fedpart.data.download import download_files
-from fedpart.data.images import Colour, ImageDataset
+from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS, Loader
-from fedpart.data.splitting import HoldOut, divide
+from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
 NAMES = {
@@ -60,7 +60,7 @@ def load_torchvision(
         ValueError: an unknown name, or one of other data than labelled images in two parts.
         ImportError: torchvision is not installed.
     """
-    kind = _kind(name)
+    kind = torchvision_class(name)
     if data_dir is None:
         raise FileNotFoundError(
             f"{name} needs data_dir: the folder that contains torchvision's files, or an empty one to "
@@ -82,9 +82,15 @@ for _name, _class in NAMES.items():
     DATASETS.register(_name)(_load)
 
 
-def _kind(name: str) -> Any:
+def torchvision_class(name: str) -> Any:
+    """A data set of torchvision by its name.
+
+    Raises:
+        ImportError: torchvision is not installed.
+        ValueError: an unknown name.
+    """
     try:
-        from torchvision import datasets
+        from torchvision import datasets  # whose import takes longer than a client's round
     except ImportError as error:
         raise ImportError(
             f"{name or 'The data set'} is read with torchvision: pip install torchvision."
@@ -122,10 +128,7 @@ def _part(
         raise ValueError(f"torchvision's {name} does not hold labelled images.")
     if colour is None:
         colour = "grey" if source[0][0].mode == "L" else "rgb"
-
-    def label(place: int) -> str:
-        return f"{which} image {place} of {name}"
-
+    label = f"{which} image {{}} of {name}".format
     images = ImageDataset(
         lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label
     )

@@ -1,9 +1,4 @@
-"""Recipes that divide examples among clients.
-
-Every recipe is called as ``split(groups, clients, alpha, seed)`` and returns one sorted int64 array of
-example indices per client: together a partition of range(n), with at least one example each. ``groups`` are
-the labels, or for rotated data the angle bins.
-"""
+"""Recipes that divide examples among clients, each a :class:`.Split`."""
 
 from __future__ import annotations
 
@@ -23,7 +18,21 @@ Shards = list[Ints]
 
 
 class Split(Protocol):
-    """``(groups [n], clients, alpha, seed) -> shards``, one array of indices per client."""
+    """Divides n examples among clients.
+
+    Args:
+        groups: [n] integers: the labels, or for rotated data the angle bins.
+        clients: number of shards, at most n.
+        alpha: concentration of the Dirichlet; small is skewed.
+        seed: the data seed.
+
+    Returns:
+        One sorted int64 array of example indices per client: together a partition of range(n), with at least
+        one example each.
+
+    Raises:
+        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
+    """
 
     def __call__(self, groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards: ...
 
@@ -38,15 +47,6 @@ def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, 
     The recipe of Yurochkin et al. 2019 and of most later libraries. A label's n_l examples are dealt in
     counts within one of n_l p_i that equal it on average (systematic sampling: one random offset per label).
     A client that comes out empty takes one random example from the client that is then the largest.
-
-    Args:
-        groups: [n] integer labels or bins.
-        clients: number of shards, at most n.
-        alpha: concentration of the Dirichlet; small is skewed.
-        seed: the data seed.
-
-    Raises:
-        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
     """
     labels, sizes = _labels(groups, clients)
     random = generator(seed, "split.per_label")
@@ -64,16 +64,7 @@ def dirichlet_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float,
 
     The recipe of Hsu et al. 2019, used by Reddi et al. 2020, with alpha per label as most libraries read it.
     One client after the other draws its mixture and takes its examples from it without replacement; when a
-    label runs out, the mixture is renormalised over what is left.
-
-    Args:
-        groups: [n] integer labels or bins.
-        clients: number of shards, at most n; the first n mod clients of them hold one example more.
-        alpha: concentration of the Dirichlet; small is skewed.
-        seed: the data seed.
-
-    Raises:
-        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
+    label runs out, the mixture is renormalised over what is left. The first n mod clients hold one more.
     """
     labels, sizes = _labels(groups, clients)
     return _per_client(labels, sizes, clients, alpha, seed)
@@ -86,15 +77,6 @@ def dirichlet_per_client_total(groups: ArrayLike | Tensor, clients: int, alpha: 
     The formula of Hsu et al. 2019 to the letter, Dirichlet(alpha p) with p uniform. More skewed: at alpha
     0.1 and 1,250 MNIST points on 100 clients, three in four hold a single digit, as App. J.2 says of most
     clients; of the other recipes' clients, fewer than one in five do.
-
-    Args:
-        groups: [n] integer labels or bins.
-        clients: number of shards, at most n; the first n mod clients of them hold one example more.
-        alpha: sum of the Dirichlet's parameters; small is skewed.
-        seed: the data seed.
-
-    Raises:
-        ValueError: more clients than examples, alpha not above 0, or groups that are not [n] integers.
     """
     labels, sizes = _labels(groups, clients)
     return _per_client(labels, sizes, clients, alpha / len(sizes), seed)
@@ -102,11 +84,7 @@ def dirichlet_per_client_total(groups: ArrayLike | Tensor, clients: int, alpha: 
 
 @SPLITS.register("iid")
 def iid(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
-    """Shuffled and dealt in shards of equal size, to within one; alpha and the groups' values are not used.
-
-    Raises:
-        ValueError: more clients than examples.
-    """
+    """Shuffled and dealt in shards of equal size, to within one; alpha and the labels are not used."""
     labels, _ = _labels(groups, clients)
     order = generator(seed, "split.iid").permutation(len(labels))
     return [np.sort(shard).astype(np.int64) for shard in np.array_split(order, clients)]

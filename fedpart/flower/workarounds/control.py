@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -87,7 +88,8 @@ class ControlCalls:
             context.request.headers["Authorization"] = f"Bearer {token}"
             return cast(httpx.Response, call_next(context))
 
-        interceptors: list[Any] = [RuntimeVersionHttpInterceptor("fedpart"), _Interceptor(authorise)]
+        bearer: Any = SimpleNamespace(intercept=authorise)
+        interceptors = [RuntimeVersionHttpInterceptor("fedpart"), bearer]
         self._client = ControlHttpClient.from_server_address(address, False, certificates, interceptors)
 
     def nodes(self) -> list[NodeInfo]:
@@ -132,11 +134,6 @@ def refusal(response: httpx.Response) -> str:
 def public_key(text: bytes) -> bytes:
     """A SuperNode's public key as Flower keeps it, from its OpenSSH form."""
     return public_key_to_bytes(cast(ec.EllipticCurvePublicKey, serialization.load_ssh_public_key(text)))
-
-
-class _Interceptor:
-    def __init__(self, intercept: Callable[[Any, Any], httpx.Response]) -> None:
-        self.intercept = intercept
 
 
 def _submitted(run: Any) -> SubmittedRun:

@@ -35,6 +35,7 @@ from fedpart.flower.workarounds.objects import Unreadable, check_size, read_obje
 from fedpart.flower.workarounds.outside import make_message
 
 PULL_SECONDS = 3.0  # from one look for replies to the next
+LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 
 
@@ -99,10 +100,12 @@ class GuardedGrid(HttpGrid):
             for reply in self.pull_messages(list(waiting)):
                 id = reply.metadata.reply_to_message_id
                 message = waiting.pop(id, None)
-                if message is not None and id not in first and _is_lost(reply):
-                    left = _seconds_left(message)
+                if message is not None and id not in first and reply.has_error() and reply.error.code in LOST:
+                    sent = message.metadata
+                    left = sent.created_at + sent.ttl - now().timestamp()  # else it is not lost, but expired
                     if left > 0 and time.monotonic() < deadline:
-                        lost[id] = _anew(message, left)
+                        to, kind, group = sent.dst_node_id, sent.message_type, sent.group_id
+                        lost[id] = Message(message.content, to, kind, ttl=left, group_id=group)
                         continue
                 reply.metadata.__dict__["_reply_to_message_id"] = first.get(id, id)
                 replies.append(reply)
@@ -166,26 +169,3 @@ class GuardedGrid(HttpGrid):
             return content
 
         return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)
-
-
-def _is_lost(reply: Message) -> bool:
-    """Whether a reply stands for a message, or a reply, that was lost on its way."""
-    lost = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
-    return reply.has_error() and reply.error.code in lost
-
-
-def _seconds_left(message: Message) -> float:
-    """Until it expires; Flower says of one that has expired that it was lost."""
-    return message.metadata.created_at + message.metadata.ttl - now().timestamp()
-
-
-def _anew(message: Message, ttl: float) -> Message:
-    """The same, to be sent as another one."""
-    metadata = message.metadata
-    return Message(
-        message.content,
-        metadata.dst_node_id,
-        metadata.message_type,
-        ttl=ttl,
-        group_id=metadata.group_id,
-    )

@@ -56,11 +56,9 @@ class OperatorOnly(NoOpControlAuthnPlugin):
         """Whether the token is there; the account is the one of Flower without accounts."""
         given = dict(metadata).get(ACCESS_TOKEN_KEY, b"")
         given = given.encode() if isinstance(given, str) else given
-        return (
-            super().validate_tokens_in_metadata([])
-            if hmac.compare_digest(given, self._token)
-            else (False, None)
-        )
+        if hmac.compare_digest(given, self._token):
+            return super().validate_tokens_in_metadata([])
+        return False, None
 
 
 def redeliver(database: str | Path, before: datetime) -> int:
@@ -98,9 +96,8 @@ def main() -> None:
             again.start()
     sys.argv[1:] = rest
     os.umask(0o077)  # its database holds uploads and the tokens of tasks
-    flower: Any = importlib.import_module(
-        "flwr.superlink.cli.flower_superlink"
-    )  # its package hides it by a function
+    # Its package hides it by a function.
+    flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
     guard_pushes()
     guard_instructions()

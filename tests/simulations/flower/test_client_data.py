@@ -12,7 +12,7 @@ from tiny import tiny
 import simulations.flower.client_data
 from fedpart.data import SPLITS, load_splits
 from simulations.building.experiment import build
-from simulations.flower.client_data import FILE, build_client
+from simulations.flower.client_data import FILE, ClientExperiment
 from simulations.flower.config import build_experiment, deployed_run_config, run_config_of
 
 CLIENT = 3
@@ -47,19 +47,19 @@ def test_what_is_read_is_what_would_be_built(tmp_path, builds, split):
     config = tiny(**WAYS[split])
     expected = build(config)
     for times in (1, 1, 1):
-        found = build_client(config, tmp_path / "kept")
+        found = ClientExperiment(config, tmp_path / "kept")
         assert found.protocol.fingerprint == expected.protocol.fingerprint
         assert_same(found.shards[CLIENT], expected.shards[CLIENT])
         assert len(builds) == times
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
-    another = build_client(
+    another = ClientExperiment(
         config, tmp_path / "kept"
     )  # the one file is for the last client that was asked for
     assert_same(another.shards[CLIENT + 1], expected.shards[CLIENT + 1])
-    assert_same(build_client(config, tmp_path / "kept").shards[CLIENT + 1], expected.shards[CLIENT + 1])
+    assert_same(ClientExperiment(config, tmp_path / "kept").shards[CLIENT + 1], expected.shards[CLIENT + 1])
     assert len(builds) == 2
     with pytest.raises(IndexError):
-        build_client(config, tmp_path / "kept").shards[99]
+        ClientExperiment(config, tmp_path / "kept").shards[99]
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_what_is_read_is_what_would_be_built(tmp_path, builds, split):
     ],
 )
 def test_another_configuration_is_built(tmp_path, builds, change):
-    build_client(tiny(), tmp_path).shards[CLIENT]
+    ClientExperiment(tiny(), tmp_path).shards[CLIENT]
     config = tiny(**change)
-    assert_same(build_client(config, tmp_path).shards[CLIENT], build(config).shards[CLIENT])
+    assert_same(ClientExperiment(config, tmp_path).shards[CLIENT], build(config).shards[CLIENT])
     assert len(builds) == 2
 
 
 def test_what_does_not_decide_the_data_does_not_build_them(tmp_path, builds):
-    build_client(tiny(), tmp_path).shards[CLIENT]
+    ClientExperiment(tiny(), tmp_path).shards[CLIENT]
     config = tiny(seed=5, method="fedavg", rounds=9, cohort=2)
-    found = build_client(config, tmp_path)
+    found = ClientExperiment(config, tmp_path)
     found.shards[CLIENT]
     assert found.protocol.fingerprint == build(config).protocol.fingerprint
     assert len(builds) == 1
@@ -100,7 +100,7 @@ def test_other_files_are_read_again(tmp_path, builds):
     config = tiny(**options, **points)
 
     def check(expected_builds):
-        assert_same(build_client(config, kept).shards[CLIENT], build(config).shards[CLIENT])
+        assert_same(ClientExperiment(config, kept).shards[CLIENT], build(config).shards[CLIENT])
         assert len(builds) == expected_builds
 
     check(1)
@@ -122,7 +122,7 @@ def test_other_files_are_read_again(tmp_path, builds):
 def test_other_code_and_versions_build_the_data_and_what_cannot_be_known_keeps_nothing(
     tmp_path, builds, monkeypatch, part
 ):
-    build_client(tiny(), tmp_path / "kept").shards[CLIENT]
+    ClientExperiment(tiny(), tmp_path / "kept").shards[CLIENT]
     (tmp_path / "new.py").touch()
     if part == "_version":
         monkeypatch.setattr(simulations.flower.client_data, "_version", "{} 99".format)
@@ -131,7 +131,7 @@ def test_other_code_and_versions_build_the_data_and_what_cannot_be_known_keeps_n
     else:  # more files than can be looked at
         monkeypatch.setattr(simulations.flower.client_data, "_MOST_FILES", -1)
     for times in (2, 3 if part == "_files" else 2):
-        build_client(tiny(), tmp_path / "kept").shards[CLIENT]
+        ClientExperiment(tiny(), tmp_path / "kept").shards[CLIENT]
         assert len(builds) == times
 
 
@@ -149,7 +149,7 @@ def own_split(groups, clients, alpha, seed):
 def test_what_code_of_the_users_own_makes_is_not_kept(tmp_path, builds, own):
     config = tiny(**own)
     for times in (1, 2):
-        assert_same(build_client(config, tmp_path / "kept").shards[CLIENT], build(config).shards[CLIENT])
+        assert_same(ClientExperiment(config, tmp_path / "kept").shards[CLIENT], build(config).shards[CLIENT])
         assert len(builds) == times
     assert not (tmp_path / "kept").exists()
 
@@ -157,7 +157,7 @@ def test_what_code_of_the_users_own_makes_is_not_kept(tmp_path, builds, own):
 def test_a_damaged_file_is_made_anew(tmp_path, builds):
     config, file = tiny(training_points=18), tmp_path / FILE
     expected = build(config).shards[CLIENT]
-    assert_same(build_client(config, tmp_path).shards[CLIENT], expected)
+    assert_same(ClientExperiment(config, tmp_path).shards[CLIENT], expected)
     whole = file.read_bytes()
     flips = [bytearray(whole) for _ in range(8)]
     for number, flipped in enumerate(flips):
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, builds):
     for count, damaged in enumerate([*flips, *cut, whole + b"more", b"{}", other_facts], start=2):
         file.write_bytes(damaged)
         for _ in range(2):
-            assert_same(build_client(config, tmp_path).shards[CLIENT], expected)
+            assert_same(ClientExperiment(config, tmp_path).shards[CLIENT], expected)
             assert len(builds) == count
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", FILE]
 
@@ -178,18 +178,18 @@ def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path, builds):
     (tmp_path / "file").touch()
     (tmp_path / "taken" / FILE).mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken", Path("/proc/none")):
-        assert_same(build_client(tiny(), folder).shards[CLIENT], expected)
+        assert_same(ClientExperiment(tiny(), folder).shards[CLIENT], expected)
     assert len(builds) == 4
 
 
 def test_two_processes_do_not_write_at_the_same_time(tmp_path, builds):
-    build_client(tiny(), tmp_path).shards[CLIENT]
+    ClientExperiment(tiny(), tmp_path).shards[CLIENT]
     before = (tmp_path / FILE).read_bytes()
     with (tmp_path / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        build_client(tiny(data_seed=1), tmp_path).shards[CLIENT]
+        ClientExperiment(tiny(data_seed=1), tmp_path).shards[CLIENT]
         assert (tmp_path / FILE).read_bytes() == before
-    build_client(tiny(data_seed=1), tmp_path).shards[CLIENT]
+    ClientExperiment(tiny(data_seed=1), tmp_path).shards[CLIENT]
     assert (tmp_path / FILE).read_bytes() != before
 
 
