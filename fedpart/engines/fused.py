@@ -12,7 +12,6 @@ from fedpart.engines.pooled import Part, PooledSum
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.randomness.noise import common_noise
-from fedpart.randomness.shapes import ShapeRecorder
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.updates.checks import LARGEST
@@ -28,10 +27,6 @@ class FusedRunner:
     With one step of SGD per client, ``sum_i n_i delta_i = -lr * gradient of the sum of all losses`` (Eq. 25
     from the server's values), and gradients of psi are summed over examples anyway (Eq. 26). No client's own
     update exists, so that nothing can look at one.
-
-    Args:
-        protocol: of the run.
-        shards: ``shards[client]`` is the client's data.
 
     Raises:
         ValueError: clients take several steps, do not weigh as much as their examples, have their updates
@@ -128,17 +123,9 @@ class FusedRunner:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
         if job in self._by_row:
             return
-        executor, task, shapes = self._one_by_one.executor, self.protocol.task, []
-        _, point = executor.subnetwork(round, self.protocol.partition, job.subnetwork)
-        w = {name: tensor.detach() for name, tensor in point.tensors.items()}
-        psi = executor.on_device(round).psi
-        for n in (2, 3):
-            recorder = ShapeRecorder(executor.device, task.dtype)
-            some = Batch(*(part[:1].expand(n, *part.shape[1:]) for part in batch[:2]))
-            with torch.no_grad():
-                self.protocol.method.loss(task, job, w, psi, some, recorder)
-            shapes.append([draw.shape for draw in recorder.recorded])
-        for two, three in zip(*shapes, strict=True):
+        some = (Batch(*(part[:1].expand(n, *part.shape[1:]) for part in batch[:2])) for n in (2, 3))
+        draws = [self._one_by_one.executor.draws(round, job, one) for one in some]
+        for (two, _), (three, _) in zip(*draws, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._by_row.add(job)
