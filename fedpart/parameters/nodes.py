@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
 from fedpart.layers import MaxPoolReLU
-from fedpart.parameters.assigned import AssignedPartition, Defaults, proportions_of
-from fedpart.parameters.proportions import largest_remainders
+from fedpart.parameters.assigned import AssignedPartition, Defaults, labels, proportions_of
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
@@ -103,9 +102,8 @@ def unit_assignments(
         if index == len(layers) - 1:
             outputs = torch.ones(n_out, dtype=torch.uint8)
         else:
-            counts = torch.tensor(largest_remainders(n_out, proportions))
-            labels = torch.repeat_interleave(torch.arange(1, len(counts) + 1, dtype=torch.uint8), counts)
-            outputs = labels[torch.from_numpy(generator(seed, "node partition", index).permutation(n_out))]
+            shuffle = generator(seed, "node partition", index).permutation(n_out)
+            outputs = labels(n_out, proportions)[torch.from_numpy(shuffle)]
         result[name] = (inputs, outputs)
         previous = outputs
     return result
