@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,8 @@ class NodePartition(AssignedPartition):
         chain: Sequence[str] | None = None,
     ) -> None:
         u = proportions_of(space, proportions)
-        super().__init__(space, u, node_assignment(space, module, u, seed, chain), defaults)
+        units = unit_assignments(module, u, seed, chain)
+        super().__init__(space, u, node_assignment(space, units), defaults)
         narrow = defaults == "zeros" and chain is None
         self._narrower = narrower_spaces(space, module, self.assignment) if narrow else {}
 
@@ -109,15 +110,8 @@ def unit_assignments(
     return result
 
 
-def node_assignment(
-    space: ParameterSpace,
-    module: nn.Module,
-    proportions: Sequence[float],
-    seed: int,
-    chain: Sequence[str] | None = None,
-) -> Tensor:
-    """Partition (1..C) of every element of ``space``, ``[size]`` uint8; see :func:`unit_assignments`."""
-    units = unit_assignments(module, proportions, seed, chain)
+def node_assignment(space: ParameterSpace, units: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+    """Partition (1..C) of every element of ``space``, ``[size]`` uint8, given :func:`unit_assignments`."""
     assignment = torch.zeros(space.size, dtype=torch.uint8)
     for entry in space.entries:
         if entry.fold is not None or entry.layer not in units:
