@@ -8,7 +8,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -43,7 +43,7 @@ class Block:
     clients: list[int]
     round: int
     epoch: int
-    row: int = field(default=0)
+    row: int = 0
 
 
 class Shared:

@@ -180,9 +180,8 @@ def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) ->
     """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (App. I.1).
 
     Args:
-        weight_decay: in a network trained on all chunks, at least 0.
+        weight_decay, scaling: see :class:`DecaySettings`.
         shares: u_1..u_C of the data.
-        scaling: ``reciprocal`` of the share of chunks 1..k (I.1), ``square_root`` of that (I.4), or ``none``.
 
     Returns:
         C numbers.

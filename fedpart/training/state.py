@@ -185,7 +185,8 @@ class ModelState:
         path, unreadable = Path(path), list[str]()
         for file in (kept(path) or [path])[: 2 if self.repeatable else 1]:
             try:
-                state = _read(file)
+                state = torch.load(file, map_location="cpu", weights_only=True)
+                differs = difference(self.agreement, json.loads(state.pop("agreement")))
                 break
             except Exception as error:  # a torn or foreign file raises anything
                 unreadable.append(f"The checkpoint {file} cannot be read ({error})")
@@ -193,7 +194,6 @@ class ModelState:
             raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
         if unreadable:
             warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
-        differs = difference(self.agreement, state.pop("agreement"))
         if differs:
             raise ValueError(
                 f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
@@ -223,12 +223,6 @@ class ModelState:
         if kept(path):
             self.load(path)
         return path
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint; whatever is wrong with it is raised."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return {**state, "agreement": json.loads(state["agreement"])}
 
 
 Report = TypeVar("Report")
