@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class AdamSettings(Settings):
     learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
     eps: float = setting(1e-8, "Adam's epsilon", gt=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
-    optimiser: ClassVar[type[torch.optim.Adam]] = torch.optim.Adam
+    optimiser = torch.optim.Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,7 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    optimiser: ClassVar[type[torch.optim.Adam]] = torch.optim.AdamW
+    optimiser = torch.optim.AdamW  # type: ignore[assignment]
 
 
 OptimiserSettings = SGDSettings | AdamSettings
