@@ -60,9 +60,14 @@ def federate(
             raise ValueError(f"{name} is a number of rounds, at least 1, got {count}.")
     data = [as_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
     held_out = None if validation is None else as_dataset(validation)
-    federation = Federation(Protocol(task, _settings(len(data), settings)))
+    known = {field.name for field in fields(FederationSettings)} - {"clients"}  # these are the shards
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
+    chosen = FederationSettings(clients=len(data), **{"cohort": min(10, len(data)), **settings})
     if checkpoint is not None:
-        federation.protocol.settings.check_checkpoints(checkpoint_every)
+        chosen.check_checkpoints(checkpoint_every)
+    federation = Federation(Protocol(task, chosen))
     path = federation.resume(checkpoint, resume)
     metrics: list[RoundReport] = []
 
@@ -93,11 +98,3 @@ class _Lazy(Sequence[Dataset]):
 
     def __getitem__(self, client: Any) -> Any:
         return as_dataset(self._shards[client])
-
-
-def _settings(clients: int, given: dict[str, Any]) -> FederationSettings:
-    known = {field.name for field in fields(FederationSettings)} - {"clients"}  # these are the shards
-    for name in given:
-        if name not in known:
-            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
-    return FederationSettings(clients=clients, **{"cohort": min(10, clients), **given})

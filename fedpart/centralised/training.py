@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.centralised.given import given_batch
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
 from fedpart.centralised.settings import TrainingSettings
-from fedpart.data.dataset import Dataset, Examples
+from fedpart.data.dataset import Dataset, Examples, as_dataset
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
 from fedpart.methods.views import Schedule
@@ -40,7 +39,6 @@ class Training(ModelState):
     Attributes:
         shares: u_1..u_C, proportions of the chunks that the method uses.
         schedule: what the method sees.
-        chunks: D_1..D_C.
         stages: the parts of training; the last ends it.
         best: see ``keep_best`` in the settings.
 
@@ -63,8 +61,7 @@ class Training(ModelState):
                 f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
             )
         task = self.method.prepare(task)
-        proportions = self.method.proportions(settings.chunks)
-        chunks = in_chunks(dataset, proportions, settings.seed)
+        chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
         self.shares = chunks.shares
         partition = self.method.partition(task, self.shares, settings)
@@ -83,8 +80,7 @@ class Training(ModelState):
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
         self.schedule = Schedule(self.shares, settings.iterations, settings.psi_every, self.learns_psi)
         self.best: Best | None = None
-        own = Training.log_marginal_likelihood if self.scores_chunks else None
-        self._evidence = evidence or own
+        self._evidence = evidence or (Training.log_marginal_likelihood if self.scores_chunks else None)
         if settings.keep_best and self._evidence is None:
             raise ValueError(
                 f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
@@ -160,8 +156,7 @@ class Training(ModelState):
         if not 1 <= k <= self.partition.chunks:
             raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
         self._index = 0
-        own = given_batch(batch, self.w.device)
-        loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), own, self.completed + 1)
+        loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), self._given(batch), self.completed + 1)
         self.completed += 1
         return loss
 
@@ -182,9 +177,7 @@ class Training(ModelState):
         if not 2 <= k <= len(self.shares):
             raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
-        return self._run(
-            Step(Job(subnetwork=unseen, psi=True), k, k), given_batch(batch, self.w.device), self.completed
-        )
+        return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)
 
     def log_marginal_likelihood(self) -> float:
         """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
@@ -224,9 +217,7 @@ class Training(ModelState):
         while self.completed < self.total:
             self.step()
             if (now := self.completed) % every == 0 or now in ends:
-                report = self._report(ends.get(now))
-                report.seconds = time.perf_counter() - start
-                on_report(report)
+                on_report(self._report(ends.get(now), start))
                 start = time.perf_counter()
             if on_step is not None:
                 on_step(now)
@@ -243,7 +234,7 @@ class Training(ModelState):
         self._losses = list(state["losses"])
         self.best = None if state["best"] is None else Best(*state["best"])
 
-    def _report(self, stage: str | None) -> TrainingReport:
+    def _report(self, stage: str | None, start: float) -> TrainingReport:
         try:
             lml = None if self._evidence is None else self._evidence(self)
         except ValueError as error:
@@ -255,13 +246,22 @@ class Training(ModelState):
         self._losses = [0.0, 0.0]
         return TrainingReport(
             iteration=self.completed,
-            seconds=0.0,
+            seconds=time.perf_counter() - start,
             train_loss=loss / steps if steps else None,
             psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
             physical=self.task.physical(self.psi),
             lml=lml,
             stage=stage,
         )
+
+    def _given(self, batch: Batch | Examples) -> Batch:
+        """A user's batch, where the model is."""
+        if not isinstance(batch, Batch):
+            dataset = as_dataset(batch)
+            batch = Batch(dataset.inputs, dataset.targets)
+        if len(batch.inputs) == 0:
+            raise ValueError("The batch is empty; a step needs at least one example.")
+        return Batch(*(None if part is None else part.to(self.w.device) for part in batch))  # type: ignore[arg-type]
 
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:
         job, k = step.job, step.job.subnetwork

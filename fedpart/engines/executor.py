@@ -17,12 +17,14 @@ from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.training.optimisers import LocalSGD, SGDSettings, weight_decays
-from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
 
 
@@ -34,7 +36,7 @@ class Executor:
 
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
-        decays: weight decay of each partition.
+        sgd: of local training; decays: weight decay of each partition.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -43,17 +45,33 @@ class Executor:
         self.device = torch.device(protocol.settings.device)
         local = protocol.settings.local
         self.psi_mask = protocol.psi_mask.to(self.device)
-        self._sgd = SGDSettings(local.learning_rate, local.momentum)
+        self.sgd = SGDSettings(local.learning_rate, local.momentum)
         self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
-    def term(self, round: Round, client: int, shards: Sequence[Dataset]) -> Update:
-        """The client's term of the cohort's sum: what its plan has led to, checked, clipped and weighted.
+    def term(self, round: Round, client: int, shards: Sequence[Dataset], found: CohortSum) -> Update | None:
+        """The client's term of the cohort's sum; None if it is skipped.
+
+        Args:
+            round, client, shards: the server's values, and whose shard is read.
+            found: notes the update's size, or why there is none.
 
         Raises:
-            ClientError: see :meth:`run`; or the shard cannot be read, or the update is refused.
+            ClientError: the client has failed, and the settings say ``fail``.
         """
+        try:
+            update = self._accepted(round, client, shards)
+        except ClientError as error:
+            if self.protocol.settings.on_client_error == "fail":
+                raise
+            found.skipped.append(skipped(client, error))
+            return None
+        found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+        return update
+
+    def _accepted(self, round: Round, client: int, shards: Sequence[Dataset]) -> Update:
+        """What the client's plan has led to, checked, clipped and weighted."""
         jobs = self.protocol.plan(client, round.number)
         try:
             update = self.run(round, client, shards[client], jobs)
@@ -118,6 +136,15 @@ class Executor:
             self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
         return self._subnetworks[partition, k]
 
+    def draws(self, round: Round, job: Job, batch: Batch) -> Draws:
+        """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
+        task, method = self.protocol.task, self.protocol.method
+        recorder = ShapeRecorder(self.device, task.dtype)
+        _, point = self.subnetwork(round, self.protocol.partition, job.subnetwork)
+        with torch.no_grad():
+            method.loss(task, job, point.tensors, self.on_device(round).psi, batch, recorder)
+        return recorder.recorded
+
     def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
         """Add what one job has found to the update; its loss, nats."""
         protocol, j, k = self.protocol, job.partition, job.subnetwork
@@ -127,7 +154,7 @@ class Executor:
         if j is not None:
             steps = count_batches(protocol, len(shard), job)
             w_j, decay = partition.take(start, j, k), self.decays[j - 1]
-            sgd = LocalSGD(w_j, self._sgd, decay, steps, final=asked != job)
+            sgd = LocalSGD(w_j, self.sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
             if sgd is not None and j is not None and step > 0:

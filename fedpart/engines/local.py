@@ -14,14 +14,13 @@ from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.round import Round
 from fedpart.registry import Registry
 from fedpart.updates.cohort import CohortSum, aggregate
-from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.update import Update
 
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
 class Execution(Protocol):
-    """How a cohort is computed; made of the run's protocol and shards."""
+    """How a cohort is computed; made of the run's protocol and its shards, by client."""
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """The sum of the cohort's updates at the server's values.
@@ -112,30 +111,17 @@ class LocalEngine:
 
 @EXECUTIONS.register("loop")
 class Loop:
-    """Computes a cohort client by client, in this process.
-
-    Args:
-        protocol: of the run.
-        shards: ``shards[client]`` is the client's data.
-    """
+    """Computes a cohort client by client, in this process."""
 
     def __init__(self, protocol: federated.Protocol, shards: Sequence[Dataset]) -> None:
         self.protocol, self.shards, self.executor = protocol, shards, Executor(protocol)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
-        found, settings = CohortSum(), self.protocol.settings
+        found = CohortSum()
 
         def term(client: int) -> Update | None:
-            try:
-                update = self.executor.term(round, client, self.shards)
-            except ClientError as error:
-                if settings.on_client_error == "fail":
-                    raise
-                found.skipped.append(skipped(client, error))
-                return None
-            found.upload_bytes += self.protocol.upload_bytes(client, round.number)
-            return update
+            return self.executor.term(round, client, self.shards, found)
 
-        found.total = aggregate(cohort, term, settings.trim)
+        found.total = aggregate(cohort, term, self.protocol.settings.trim)
         return found

@@ -8,7 +8,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -21,7 +21,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.updates.cohort import CohortSum, sum_updates
-from fedpart.updates.errors import ClientError, skipped
+from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Update
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
@@ -43,7 +43,7 @@ class Block:
     clients: list[int]
     round: int
     epoch: int
-    row: int = field(default=0)
+    row: int = 0
 
 
 class Shared:
@@ -100,15 +100,7 @@ def work(
 
     def term(client: int) -> Update | None:
         shared.at[number] = client
-        try:
-            update = executor.term(round, client, shards)
-        except ClientError as error:
-            if protocol.settings.on_client_error == "fail":
-                raise
-            found.skipped.append(skipped(client, error))
-            return None
-        found.upload_bytes += protocol.upload_bytes(client, round.number)
-        return update
+        return executor.term(round, client, shards, found)
 
     while True:
         try:

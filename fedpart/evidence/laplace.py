@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -76,7 +77,12 @@ def diagonal_laplace(
     """
     if len(dataset) == 0 or dataset.targets.is_floating_point():
         raise ValueError("The Laplace approximation is of a classifier; give examples with class labels.")
-    _check_precision(prior_precision)
+    given = prior_precision
+    if not (given == "optimised" if isinstance(given, str) else 0 < given < math.inf):
+        raise ValueError(
+            f"A prior precision is a positive number or 'optimised', got {given!r}; a weight decay stands "
+            f"for decay * examples."
+        )
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
     try:
@@ -89,11 +95,15 @@ def diagonal_laplace(
 
     network = _evaluated_copy(module)
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
-    _check_deterministic(network, inputs[:batch_size])
+    device = next(network.parameters()).device
+    if _random(lambda: network(inputs[:batch_size].to(device))):
+        raise ValueError(
+            "The network's outputs are random in eval(); the Laplace approximation needs fixed ones, so take "
+            "sampled masks and augmentations out of the module."
+        )
     # A generator of its own: iterating a DataLoader would advance torch's.
-    batches = DataLoader(
-        TensorDataset(inputs, dataset.targets), batch_size=batch_size, generator=torch.Generator()
-    )
+    examples = TensorDataset(inputs, dataset.targets)
+    batches = DataLoader(examples, batch_size=batch_size, generator=torch.Generator())
     fitted = DiagLaplace(network, "classification", backend=CurvlinopsGGN)
     fitted.fit(batches)
     if isinstance(prior_precision, str):
@@ -140,9 +150,7 @@ def _of_training(
             "partitions."
         )
     task = training.task
-    with torch.no_grad(), torch.random.fork_rng():
-        first, second = (task.transformed(training.psi, data.inputs).cpu() for _ in range(2))
-    if not torch.equal(first, second):
+    if _random(lambda: task.transformed(training.psi, data.inputs)):
         raise ValueError(
             "A Laplace approximation needs inputs that are the same each time, but they are transformed at "
             "random; leave out learned masks and augmentations."
@@ -150,7 +158,9 @@ def _of_training(
     module = training.module()
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in task.psi_names)
-    return diagonal_laplace(module, Dataset(first, data.targets), precision)
+    with torch.no_grad(), torch.random.fork_rng():
+        inputs = task.transformed(training.psi, data.inputs).cpu()
+    return diagonal_laplace(module, Dataset(inputs, data.targets), precision)
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:
@@ -186,15 +196,6 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
     return math.sqrt(low * high)
 
 
-def _check_precision(precision: float | str) -> None:
-    if precision == "optimised" or (not isinstance(precision, str) and 0 < precision < math.inf):
-        return
-    raise ValueError(
-        f"A prior precision is a positive number or 'optimised', got {precision!r}; a weight decay stands "
-        f"for decay * examples."
-    )
-
-
 def _evaluated_copy(module: nn.Module) -> nn.Module:
     network = copy.deepcopy(module).double().eval()
     for layer in network.modules():
@@ -206,12 +207,7 @@ def _evaluated_copy(module: nn.Module) -> nn.Module:
     return network
 
 
-def _check_deterministic(network: nn.Module, inputs: Tensor) -> None:
-    device = next(network.parameters()).device
+def _random(outputs: Callable[[], Tensor]) -> bool:
+    """Whether they differ from one time to the next."""
     with torch.no_grad(), torch.random.fork_rng():
-        first, second = network(inputs.to(device)), network(inputs.to(device))
-    if not torch.equal(first, second):
-        raise ValueError(
-            "The network's outputs are random in eval(); the Laplace approximation needs fixed ones, so take "
-            "sampled masks and augmentations out of the module."
-        )
+        return not torch.equal(outputs(), outputs())

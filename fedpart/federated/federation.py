@@ -86,9 +86,7 @@ class Federation(ModelState):
 
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
-        if self.privacy is not None:
-            return self.privacy.cohort(round, available)
-        return self.protocol.cohort(round, available)
+        return (self.privacy or self.protocol).cohort(round, available)
 
     def step(self, total: Update | None) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.

@@ -43,20 +43,13 @@ class Privacy:
         self._settings, self._protocol = settings.privacy, protocol
         self.rate = settings.cohort / settings.clients
         contributors: dict[int, int] = {}
-        most, pending = 0, set(range(1, len(protocol.chunks) + 1))
-        for client in range(settings.clients):  # the first of every chunk
-            chunk = protocol.chunk(client)
-            if chunk not in pending:
-                continue
-            pending.remove(chunk)
-            jobs = protocol.plan(client, 1)
-            parts = {job.partition for job in jobs if job.partition is not None}
-            parts |= {_PSI} if any(job.psi for job in jobs) else set()
+        most = 0
+        for chunk, client in {protocol.chunk(client): client for client in range(settings.clients)}.items():
+            weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
+            parts = [*weights] if psi is None else [*weights, _PSI]
             most = max(most, len(parts))
             for part in parts:
                 contributors[part] = contributors.get(part, 0) + protocol.assignment.counts[chunk - 1]
-            if not pending:
-                break
         if _PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
         norms = (settings.clip.psi or 0.0, *settings.clip.norms(len(protocol.chunks)))

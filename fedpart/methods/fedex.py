@@ -151,7 +151,9 @@ class FedEx(Plain):
         if self.difference:
             total -= self._total(before)
         theta = state["log_probabilities"][arm].double().exp().item()
-        sums["log_probabilities"][arm] = (total - _mean(state["baseline"]) * after.examples) / theta
+        scores, rounds = state["baseline"].double().tolist()
+        mean = scores / rounds if rounds else 0.0  # before the first
+        sums["log_probabilities"][arm] = (total - mean * after.examples) / theta
         sums["baseline"].copy_(torch.tensor([total, after.examples]))
         return found
 
@@ -202,20 +204,15 @@ class FedEx(Plain):
     def _with_rate(self, task: Task, psi: Tensor, arm: int) -> Tensor:
         """psi with the arm's rate in all dropout layers, a copy."""
         psi, rate = psi.clone(), self.rates[arm]
-        named = _named(task, psi)
+        named = task.psi_tensors(psi)
         for name in _logits(task):
             named[name].fill_(math.log(rate / (1 - rate)))
         return psi
 
 
-def _named(task: Task, psi: Tensor) -> dict[str, Tensor]:
-    """Views of psi ``[P]`` by name."""
-    return dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
-
-
 def _state(task: Task, psi: Tensor) -> dict[str, Tensor]:
     """Views of the parameters of :class:`Arms`."""
-    named = _named(task, psi)
+    named = task.psi_tensors(psi)
     return {name: named[f"arms.{name}"] for name in Arms.hyperparameters}
 
 
@@ -223,9 +220,3 @@ def _logits(task: Task) -> list[str]:
     """Names of the drop rates' logits in psi."""
     layers = [path for path, layer in task.module.named_modules() if isinstance(layer, ConcreteDropout)]
     return [name for name in (f"{path}.logit" for path in layers) if name in task.psi_names]
-
-
-def _mean(baseline: Tensor) -> float:
-    """The discounted mean score of earlier rounds; 0 before the first."""
-    scores, rounds = baseline.double().tolist()
-    return float(scores / rounds) if rounds else 0.0

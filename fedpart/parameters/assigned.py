@@ -143,8 +143,12 @@ def _random_assignment(space: ParameterSpace, proportions: tuple[float, ...], se
             assignment[entry.offset : entry.offset + entry.size] = owners
     for index, places_of_layer in enumerate(layers.values()):
         places = torch.cat(places_of_layer)
-        counts = torch.tensor(largest_remainders(len(places), proportions))
-        labels = torch.repeat_interleave(torch.arange(1, len(counts) + 1, dtype=torch.uint8), counts)
         shuffle = generator(seed, "partition", index).permutation(len(places))
-        assignment[places[torch.from_numpy(shuffle)]] = labels
+        assignment[places[torch.from_numpy(shuffle)]] = labels(len(places), proportions)
     return assignment
+
+
+def labels(total: int, proportions: Sequence[float]) -> Tensor:
+    """``[total]`` uint8: ones, twos and so on, as many of each partition as its share, ascending."""
+    counts = torch.tensor(largest_remainders(total, proportions))
+    return torch.repeat_interleave(torch.arange(1, len(counts) + 1, dtype=torch.uint8), counts)

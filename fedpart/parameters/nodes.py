@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
 from fedpart.layers import MaxPoolReLU
-from fedpart.parameters.assigned import AssignedPartition, Defaults, proportions_of
-from fedpart.parameters.proportions import largest_remainders
+from fedpart.parameters.assigned import AssignedPartition, Defaults, labels, proportions_of
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
@@ -58,7 +57,8 @@ class NodePartition(AssignedPartition):
         chain: Sequence[str] | None = None,
     ) -> None:
         u = proportions_of(space, proportions)
-        super().__init__(space, u, node_assignment(space, module, u, seed, chain), defaults)
+        units = unit_assignments(module, u, seed, chain)
+        super().__init__(space, u, node_assignment(space, units), defaults)
         narrow = defaults == "zeros" and chain is None
         self._narrower = narrower_spaces(space, module, self.assignment) if narrow else {}
 
@@ -103,23 +103,15 @@ def unit_assignments(
         if index == len(layers) - 1:
             outputs = torch.ones(n_out, dtype=torch.uint8)
         else:
-            counts = torch.tensor(largest_remainders(n_out, proportions))
-            labels = torch.repeat_interleave(torch.arange(1, len(counts) + 1, dtype=torch.uint8), counts)
-            outputs = labels[torch.from_numpy(generator(seed, "node partition", index).permutation(n_out))]
+            shuffle = generator(seed, "node partition", index).permutation(n_out)
+            outputs = labels(n_out, proportions)[torch.from_numpy(shuffle)]
         result[name] = (inputs, outputs)
         previous = outputs
     return result
 
 
-def node_assignment(
-    space: ParameterSpace,
-    module: nn.Module,
-    proportions: Sequence[float],
-    seed: int,
-    chain: Sequence[str] | None = None,
-) -> Tensor:
-    """Partition (1..C) of every element of ``space``, ``[size]`` uint8; see :func:`unit_assignments`."""
-    units = unit_assignments(module, proportions, seed, chain)
+def node_assignment(space: ParameterSpace, units: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+    """Partition (1..C) of every element of ``space``, ``[size]`` uint8, given :func:`unit_assignments`."""
     assignment = torch.zeros(space.size, dtype=torch.uint8)
     for entry in space.entries:
         if entry.fold is not None or entry.layer not in units:

@@ -157,6 +157,10 @@ class Task:
         task.psi_space = ParameterSpace(task._model, only=task._psi_paths)
         return task
 
+    def psi_tensors(self, psi: Tensor) -> dict[str, Tensor]:
+        """Views of ``psi [P]`` by name."""
+        return dict(zip(self.psi_names, self.psi_space.tensors(psi).values(), strict=True))
+
     @property
     def transforms(self) -> dict[str, HyperModule]:
         """The input transforms by name."""
@@ -195,8 +199,8 @@ class Task:
             dropout: False switches the network's stochastic layers off (inference); transforms still sample.
         """
         tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
-        form = _channels_last if self.channels_last else _as_is
-        tensors.update((f"module.{name}", form(value)) for name, value in w.items())
+        for name, value in w.items():
+            tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
         if self._model.module.training != dropout:
             self._model.module.train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
@@ -278,8 +282,4 @@ def _channels_last(value: Tensor) -> Tensor:
     if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
         height, width = value.shape[2:]
         value = value.as_strided(value.shape, (height * width, 1, width, 1))
-    return value
-
-
-def _as_is(value: Tensor) -> Tensor:
     return value

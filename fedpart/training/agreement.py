@@ -27,7 +27,8 @@ def agreement(
         identity: text that stands for the data.
     """
     agreed = dict(settings)
-    agreed |= {name: getattr(task, name) for name in _TASK}
+    for name in ("samples", "average", "share_dropout_mask", "precision", "channels_last"):
+        agreed[name] = getattr(task, name)
     agreed["likelihood"] = task.likelihood_name
     agreed["network"] = repr(task.module)
     agreed["input transforms"] = repr(task.transforms)
@@ -51,9 +52,6 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
             brief = max(len(repr(before)), len(repr(value))) <= 200 and not name.endswith(_LONG)
             found.append(f"{name} was {before!r}, is {value!r}" if brief else f"the {name} differs")
     return "; ".join(found)
-
-
-_TASK = ("samples", "average", "share_dropout_mask", "precision", "channels_last")
 
 
 def _hash(*tensors: Tensor) -> str:

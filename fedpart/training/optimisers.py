@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ class AdamSettings(Settings):
     learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
     eps: float = setting(1e-8, "Adam's epsilon", gt=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
+    optimiser = torch.optim.Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,27 +58,19 @@ class AdamSettings(Settings):
             raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
-        """The optimiser of one parameter; the decay is part of the gradient."""
-        return torch.optim.Adam([parameter], **self._arguments(weight_decay))
-
-    def _arguments(self, weight_decay: float) -> dict[str, Any]:
-        return {
-            "lr": self.learning_rate,
-            "eps": self.eps,
-            "betas": self.betas,
-            "weight_decay": weight_decay,
-            "fused": True,  # one pass over the numbers
-        }
+        """The optimiser of one parameter, in one pass over its numbers; the decay is part of the gradient."""
+        found: torch.optim.Optimizer = self.optimiser(
+            [parameter], self.learning_rate, self.betas, self.eps, weight_decay, fused=True
+        )
+        return found
 
 
 @documented
 @dataclass(frozen=True)
 class AdamWSettings(AdamSettings):
-    """Settings of torch's AdamW: Adam whose weight decay is apart from the gradient."""
+    """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
-        """The optimiser of one parameter; the decay shrinks the parameter itself."""
-        return torch.optim.AdamW([parameter], **self._arguments(weight_decay))
+    optimiser = torch.optim.AdamW  # type: ignore[assignment]
 
 
 OptimiserSettings = SGDSettings | AdamSettings
@@ -187,9 +180,8 @@ def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) ->
     """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (App. I.1).
 
     Args:
-        weight_decay: in a network trained on all chunks, at least 0.
+        weight_decay, scaling: see :class:`DecaySettings`.
         shares: u_1..u_C of the data.
-        scaling: ``reciprocal`` of the share of chunks 1..k (I.1), ``square_root`` of that (I.4), or ``none``.
 
     Returns:
         C numbers.

@@ -66,13 +66,14 @@ class Settings:
         for field in dataclasses.fields(self):
             value, wanted = getattr(self, field.name), []
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
+            within = [f"{word} {bound}" for _, word, bound in bounds]
             if get_origin(hints[field.name]) is Literal and value not in get_args(hints[field.name]):
                 *others, last = get_args(hints[field.name])
                 wanted = [f"one of {', '.join(others)} or {last}"]
             elif isinstance(value, (int, float)) and not math.isfinite(value):
-                wanted = ["finite", *(f"{word} {bound}" for _, word, bound in bounds)]
+                wanted = ["finite", *within]
             elif isinstance(value, (int, float)) and not all(holds(value, n) for holds, _, n in bounds):
-                wanted = [f"{word} {bound}" for _, word, bound in bounds]
+                wanted = within
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 

@@ -72,8 +72,7 @@ class ModelState:
 
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
-        values = self.task.psi_space.tensors(self.psi).values()
-        return dict(zip(self.task.psi_names, values, strict=True))
+        return self.task.psi_tensors(self.psi)
 
     def module(self) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
@@ -106,12 +105,14 @@ class ModelState:
             purpose: names the noise.
             samples: at most so many instead of S.
         """
-        named, task = self.tensors(k), self._evaluation_task(samples)
+        named, task = self.tensors(k), self.task
+        if samples is not None and samples < task.samples:
+            task = task.replace(samples=samples)
+        rows = 256 if self.w.device.type == "cpu" else 8192  # whose activations stay in a CPU's cache
         with torch.no_grad():
-            for index, x in enumerate(torch.split(inputs, self._evaluation_batch(task))):
-                noise = Noise(
-                    NoiseKey(self.seed, purpose, (index, self.completed)), self.w.device, self.task.dtype
-                )
+            for index, x in enumerate(torch.split(inputs, max(1, rows // task.samples))):
+                key = NoiseKey(self.seed, purpose, (index, self.completed))
+                noise = Noise(key, self.w.device, task.dtype)
                 yield task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
 
     def evaluate(
@@ -136,9 +137,8 @@ class ModelState:
             raise ValueError(
                 "There are no examples to evaluate on; give at least one, or no validation data."
             )
-        nll, correct = 0.0, 0
+        nll, correct, seen = 0.0, 0, 0
         classes = self.task.likelihood_name == "classification"
-        seen = 0
         for out in self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples):
             if classes and seen == 0:
                 check_labels(dataset, out.shape[1], "evaluation")
@@ -148,17 +148,6 @@ class ModelState:
             correct += int((out.argmax(1) == y).sum()) if classes else 0
         scores = {"nll": nll / len(dataset)}
         return {**scores, "accuracy": correct / len(dataset)} if classes else scores
-
-    def _evaluation_task(self, samples: int | None) -> Task:
-        """The task, with fewer samples if so many are too many."""
-        if samples is None or samples >= self.task.samples:
-            return self.task
-        return self.task.replace(samples=samples)
-
-    def _evaluation_batch(self, task: Task) -> int:
-        """Examples per batch: on a CPU, activations of about 256 rows stay in its cache."""
-        rows = 256 if self.w.device.type == "cpu" else 8192
-        return max(1, rows // task.samples)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, not copied."""
@@ -196,7 +185,8 @@ class ModelState:
         path, unreadable = Path(path), list[str]()
         for file in (kept(path) or [path])[: 2 if self.repeatable else 1]:
             try:
-                state = _read(file)
+                state = torch.load(file, map_location="cpu", weights_only=True)
+                differs = difference(self.agreement, json.loads(state.pop("agreement")))
                 break
             except Exception as error:  # a torn or foreign file raises anything
                 unreadable.append(f"The checkpoint {file} cannot be read ({error})")
@@ -204,7 +194,6 @@ class ModelState:
             raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
         if unreadable:
             warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
-        differs = difference(self.agreement, state.pop("agreement"))
         if differs:
             raise ValueError(
                 f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
@@ -236,12 +225,6 @@ class ModelState:
         return path
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint; whatever is wrong with it is raised."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return {**state, "agreement": json.loads(state["agreement"])}
-
-
 Report = TypeVar("Report")
 
 
@@ -249,8 +232,7 @@ class Result(Generic[Report]):
     """What a run has learned.
 
     Attributes:
-        state: the final state: a :class:`.Federation` or
-            :class:`.Training`.
+        state: the final state: a :class:`.Federation` or :class:`.Training`.
         metrics: one report per round, or per evaluation of centralised training, of this call.
     """
 

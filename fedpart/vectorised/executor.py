@@ -11,14 +11,16 @@ import torch
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_held_out, local_batches
 from fedpart.engines.executor import Executor, differentiated
+from fedpart.engines.local import EXECUTIONS
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.methods.base import Method
 from fedpart.task.jobs import Job, reported
-from fedpart.updates.errors import ClientError
+from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
 from fedpart.vectorised.stack import ClientJob, Stack
-from fedpart.vectorised.transfer import upload
+from fedpart.vectorised.stacked_noise import upload
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
@@ -205,3 +207,36 @@ class _Member(NamedTuple):
 def _order(work: ClientJob) -> tuple[int, int, int]:
     """More steps first, then equal jobs together."""
     return -len(work.batches), work.job.partition or 0, work.job.subnetwork
+
+
+@EXECUTIONS.register("vectorised")
+class VectorisedRunner:
+    """Sums updates of a :class:`.VectorisedExecutor`, whose arguments these are, in the cohort's order."""
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
+        self.protocol, self.shards = protocol, shards
+        self.executor = VectorisedExecutor(protocol)
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        found, updates = CohortSum(), self.executor.run_cohort(round, cohort, self.shards)
+
+        def term(client: int) -> Update | None:
+            update, jobs = next(updates), self.protocol.plan(client, round.number)
+            if isinstance(update, Update):
+                try:
+                    accepted = self.protocol.accept(client, update, jobs)
+                    found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+                    return accepted
+                except Refusal as error:
+                    update = ClientError.refused(client, round.number, error)
+            if self.protocol.settings.on_client_error == "fail":
+                raise update
+            found.skipped.append(skipped(client, update))
+            return None
+
+        try:
+            found.total = aggregate(cohort, term, self.protocol.settings.trim)
+        except ValueError as error:
+            raise ClientError(f"Round {round.number}: {error}") from error
+        return found

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from fedpart.parameters.space import ParameterSpace
 from fedpart.task.gradients import Objective
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch, Task
 from fedpart.vectorised.stacked_noise import GivenNoise
-from fedpart.vectorised.vmapped import vmapped
+
+# vmap takes these apart before autocast sees them.
+_AUTOCAST = frozenset(
+    (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+)
 
 
 class StackedGradients(NamedTuple):
@@ -62,8 +70,42 @@ def stacked_gradients(
     psi = psi.expand(len(batch.inputs), -1).clone().requires_grad_() if job.psi else psi
     own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
     of_batch = tuple(None if part is None else 0 for part in batch)
-    losses = vmapped(loss, (*own, of_batch, 0))(theta, psi, tuple(batch), tuple(draws))
+    mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")
+    with _AsInTheLoop(), sdpa_kernel(SDPBackend.MATH):  # the kernel that takes all networks at once
+        losses = mapped(theta, psi, tuple(batch), tuple(draws))
     wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
     return StackedGradients(losses.detach(), found.pop() if found else None, of_psi)
+
+
+class _AsInTheLoop(TorchFunctionMode):
+    """What ``torch.func.vmap`` would change about a network's own arithmetic, put right.
+
+    Convolutions heed autocast; a token beyond its vocabulary ends in an error or a loss that is not a number.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _AUTOCAST:
+            args = [_lowered(value) for value in args]
+            kwargs = {name: _lowered(value) for name, value in kwargs.items()}
+        result = func(*args, **kwargs)
+        if func is F.embedding:  # the tables of all networks are one: it would read the next network's
+            tokens, table = args[:2]
+            outside = (tokens < 0) | (tokens >= len(table))
+            result = result.masked_fill(outside.unsqueeze(-1), math.nan)
+        return result
+
+
+def _lowered(value: Any) -> Any:
+    """A tensor in the precision of autocast, if that is on."""
+    if not (isinstance(value, Tensor) and torch.is_autocast_enabled(value.device.type)):
+        return value
+    return value.to(torch.get_autocast_dtype(value.device.type))

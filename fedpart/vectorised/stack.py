@@ -12,15 +12,13 @@ from torch import Tensor
 
 from fedpart.engines.executor import Executor
 from fedpart.federated.round import Round
-from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import NoiseKey
-from fedpart.randomness.shapes import Draws, ShapeRecorder
+from fedpart.randomness.shapes import Draws
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
-from fedpart.training.optimisers import SGDSettings, SlicedOptimiser
+from fedpart.training.optimisers import SlicedOptimiser
 from fedpart.vectorised.gradients import stacked_gradients
-from fedpart.vectorised.stacked_noise import stacked_draws
-from fedpart.vectorised.transfer import upload
+from fedpart.vectorised.stacked_noise import stacked_draws, upload
 
 
 class ClientJob(NamedTuple):
@@ -76,8 +74,9 @@ class Stack:
         seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
         psi, common = self._local_psi(round, jobs), self._executor.on_device(round).psi
         losses, psi_sum = torch.zeros_like(seen), common.new_zeros(len(jobs), len(common))
-        start = self._subnetwork(round, job.subnetwork)
-        runs = [] if job.partition is None else self._runs(round, jobs)
+        start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
+        kinds = groupby(jobs, lambda of: (of.job, len(of.batches))) if job.partition is not None else ()
+        runs = [_Run(self._executor, round, *kind, len(list(same))) for kind, same in kinds]
         for step in range(len(jobs[0].batches)):
             live = [of for of in jobs if len(of.batches) > step]
             moving = [run for run in runs if run.steps > step]
@@ -102,20 +101,6 @@ class Stack:
         server, local = self._executor.on_device(round).psi, self.protocol.method.local_psi
         every = [local(self._executor.view(round, of.client)) for of in jobs]
         return server if all(psi is server for psi in every) else torch.stack(every)
-
-    def _runs(self, round: Round, jobs: Sequence[ClientJob]) -> list[_Run]:
-        local = self.protocol.settings.local
-        sgd = SGDSettings(local.learning_rate, local.momentum)
-        runs = []
-        for (job, steps), same in groupby(jobs, lambda of: (of.job, len(of.batches))):
-            start = self._subnetwork(round, job.subnetwork)
-            decay = self._executor.decays[(job.partition or 0) - 1]
-            runs.append(_Run(self.protocol.partition, job, start, len(list(same)), steps, sgd, decay))
-        return runs
-
-    def _subnetwork(self, round: Round, k: int) -> Tensor:
-        """w_s^(k) at the server's values, ``[size]`` in the module's own order."""
-        return self._executor.subnetwork(round, self.protocol.partition, k)[0]
 
     def _batch(
         self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
@@ -143,15 +128,10 @@ class Stack:
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
     def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
-        """Shapes of the draws of one job on one batch, found by a forward pass without gradients."""
+        """See :meth:`.Executor.draws`; found once."""
         key = job, batch.inputs.shape
         if key not in self._shapes:
-            task, recorder = self.protocol.task, ShapeRecorder(self.device, self.protocol.task.dtype)
-            space = self.protocol.partition.space_of(job.subnetwork)
-            w = space.tensors(self._subnetwork(round, job.subnetwork))
-            with torch.no_grad():
-                self.protocol.method.loss(task, job, w, self._executor.on_device(round).psi, batch, recorder)
-            self._shapes[key] = recorder.recorded
+            self._shapes[key] = self._executor.draws(round, job, batch)
         return self._shapes[key]
 
 
@@ -159,33 +139,23 @@ class _Run:
     """Neighbours in a stack that train one partition for as many steps.
 
     Args:
-        partition: of the parameters.
+        executor, round: the server's values.
         job: which partition is trained, through which subnetwork.
-        start: ``[n]``, where all of them start.
-        count: jobs.
-        steps: of each.
-        sgd, decay: of local training.
+        steps: of each job; count: of jobs.
 
     Attributes:
         deltas: change of w_j so far, ``[count, elements of w_j]``, not rounded to the precision of w_j.
     """
 
-    def __init__(
-        self,
-        partition: Partition,
-        job: Job,
-        start: Tensor,
-        count: int,
-        steps: int,
-        sgd: SGDSettings,
-        decay: float,
-    ) -> None:
+    def __init__(self, executor: Executor, round: Round, job: Job, steps: int, count: int) -> None:
         self.count, self.steps = count, steps
-        self._partition, self._decay = partition, decay
-        self._which = job.partition or 0, job.subnetwork
+        self._partition = partition = executor.protocol.partition
+        self._which = j, k = job.partition or 0, job.subnetwork
+        self._decay = executor.decays[j - 1]
+        start, _ = executor.subnetwork(round, partition, k)
         self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
         self.deltas = self._w.new_zeros(count, len(self._w))
-        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], sgd, [decay])
+        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], executor.sgd, [self._decay])
 
     def theta(self) -> Tensor:
         """Their networks as they are now, ``[count, n]``."""

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draws
-from fedpart.vectorised.transfer import upload
 
 _PADDING = 0.5  # any number inside (0, 1)
 
@@ -64,3 +63,10 @@ def stacked_draws(
 
     list((threads.map if threads else map)(draw, range(len(keys))))
     return tuple(upload(stack, device, dtype) for stack in stacks)
+
+
+def upload(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """``tensor`` on ``device``, in ``dtype`` if given; a GPU goes on with what it has to do meanwhile."""
+    if device.type == "cuda" and tensor.device.type == "cpu" and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True).to(dtype or tensor.dtype)

@@ -1,4 +1,7 @@
-"""Instructions on sixteen numbers at a time: copying, rounding, pooling and sending gradients back."""
+"""Instructions on sixteen numbers at a time: copying, rounding, pooling, and sending gradients back.
+
+Others list what pooling has kept, for ``add_products``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from numba.core import cgutils
 from fedpart.kernels.convolution.code import (
     BITS8,
     BITS16,
+    BITS16S,
     BITS32,
+    BITS64,
+    BYTES,
     FLOAT,
     FLOATS,
     LANES,
@@ -117,3 +123,108 @@ def add(code: Code, count: int, numbers: Any, out: Any) -> None:
         terms = [code.number(code.at(address, 4 * done), kind, 4) for address in (numbers, out)]
         code.put(code.fadd(*terms), code.at(out, 4 * done))
         done += lanes
+
+
+def _list(
+    code: Code, halves: int, kept: Any, lanes: tuple[Any, Any], lists: tuple[Any, Any], count: Any
+) -> None:
+    """Put the entries that are kept at the end of a list, and zeros behind them.
+
+    Args:
+        kept: which of the sixteen.
+        lanes: places, and bits of factors, all of 32 bits.
+        lists: addresses of such places, and of such factors, of 16 bits if ``halves`` is 1.
+        count: address of the entries' number.
+    """
+    n = code.number(count, BITS64)
+    for entries, address, size in zip(lanes, lists, (4, 4 >> halves), strict=True):
+        entries = code.llvm("x86.avx512.mask.compress.v16i32", WORDS, entries, constant(BITS32, 0), kept)
+        code.put(entries if size == 4 else code.trunc(entries, BITS16S), code.at(address, n, size))
+    more = code.ctpop(code.bitcast(kept, BITS16))
+    code.store(code.add(n, code.zext(more, BITS64)), code.inttoptr(count, BITS64.as_pointer()))
+
+
+def _wide(code: Code, address: Any, kind: Any) -> Any:
+    """Numbers without a sign as numbers of 32 bits."""
+    lanes = code.lanes(address, kind)
+    return lanes if kind == BITS32 else code.zext(lanes, WORDS)
+
+
+@instruction(literals=1)
+def list_by_filter(
+    code: Code,
+    halves: int,
+    gradient: Any,
+    where: Any,
+    apart: Any,
+    cells: Any,
+    pixels: Any,
+    places: Any,
+    factors: Any,
+    length: Any,
+    counts: Any,
+    totals: Any,
+) -> None:
+    """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
+
+    Args:
+        halves: 1 for gradients and factors in bfloat16, 0 for float32.
+        gradient: of the first cell; those of the next are ``apart`` numbers away, not an address.
+        where: of :meth:`.Pooling.pool`; like ``gradient``.
+        cells: int32, the place of each, or -1 behind the last one.
+        pixels: int32, what is to be added for each of the four, followed by any twelve.
+        places, factors: of ``add_products``, the lists of the first filter. Those of the next are ``length``
+            entries away, not an address. Sixteen entries are written to each, of which only kept ones count.
+        counts: int64, how many entries each list has, which changes.
+        totals: float32, sixteen for each filter, to which the factors are added.
+    """
+
+    def by_filter(address: Any, kind: Any) -> list[Any]:
+        addresses = [code.at(address, apart, BYTES[kind] * n) for n in range(LANES)]
+        return code.transposed([_wide(code, place, kind) for place in addresses])
+
+    begins, moved = code.lanes(cells, BITS32), code.lanes(pixels, BITS32)
+    there = code.icmp_signed(">=", begins, constant(BITS32, 0))
+    spots_of, numbers_of = by_filter(where, BITS8), by_filter(gradient, BITS16 if halves else BITS32)
+    for n, (spots, numbers) in enumerate(zip(spots_of, numbers_of, strict=True)):
+        kept = code.and_(there, code.icmp_unsigned("<", spots, constant(BITS32, int(NOWHERE))))
+        found = code.add(begins, code.llvm("x86.avx512.permvar.si.512", WORDS, moved, spots))
+        lists = code.at(places, length, 4 * n), code.at(factors, length, (4 >> halves) * n)
+        _list(code, halves, kept, (found, numbers), lists, code.at(counts, 8 * n))
+        numbers = code.shl(numbers, constant(BITS32, 16)) if halves else numbers
+        numbers = code.bitcast(code.select(kept, numbers, constant(BITS32, 0)), FLOATS)
+        total = code.at(totals, 64 * n)
+        code.put(code.fadd(code.lanes(total, FLOAT), numbers), total)
+
+
+@instruction(literals=1)
+def list_by_pixel(
+    code: Code,
+    halves: int,
+    gradient: Any,
+    where: Any,
+    filters: Any,
+    places: Any,
+    factors: Any,
+    length: Any,
+    counts: Any,
+    down: Any,
+) -> None:
+    """List sixteen filters of a cell for each of its four pixels of which pooling has kept them.
+
+    Args:
+        halves, gradient, where: as in ``list_by_filter``.
+        filters: int32, the place of each, or -1 behind the last one.
+        places, factors, length, counts: as in ``list_by_filter``, of the upper left pixel. The list of the
+            right one is the next.
+        down: lists from a pixel's to that of the one beneath, not an address.
+    """
+    begins = code.lanes(filters, BITS32)
+    numbers = _wide(code, gradient, BITS16 if halves else BITS32)
+    spots, there = code.lanes(where, BITS8), code.icmp_signed(">=", begins, constant(BITS32, 0))
+    for n in range(4):
+        kept = code.and_(there, code.icmp_unsigned("==", spots, constant(BITS8, n)))
+        pixel = code.at(ir.Constant(BITS64, n % 2), down, n // 2)
+        first = code.mul(pixel, length)
+        lists = code.at(places, first, 4), code.at(factors, first, 4 >> halves)
+        _list(code, halves, kept, (begins, numbers), lists, code.at(counts, pixel, 8))

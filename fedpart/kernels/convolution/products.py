@@ -44,38 +44,23 @@ class _BFloat(ir.Type):  # type: ignore[misc]
         return hash(_BFloat)
 
 
-class _Multiply:
-    """Code for products of sixteen float32, or of as many pairs of bfloat16, whose two products are added.
+def _everywhere(code: Code, address: Any) -> Any:
+    """The factor, or the pair of factors in bfloat16, that lies there, in all lanes."""
+    return code.everywhere(code.word(address))
 
-    Args:
-        code: to write to.
-        halves: 1 for factors in bfloat16, 0 for float32.
-    """
 
-    def __init__(self, code: Code, halves: int) -> None:
-        self.code, self.halves = code, halves
+def _vector(code: Code, address: Any) -> Any:
+    """Sixteen such factors that lie there."""
+    return code.number(address, ir.VectorType(BITS16, 2 * LANES), 2)
 
-    def vector(self, address: Any) -> Any:
-        """Factors that lie there."""
-        return self.code.number(address, ir.VectorType(BITS16, 2 * LANES), 2)
 
-    def everywhere(self, address: Any) -> Any:
-        """One factor, or one pair, in all lanes."""
-        return self.code.everywhere(self.code.word(address))
-
-    def add(self, total: Any, left: Any, right: Any) -> Any:
-        """``total + left * right``; factors are the bits of some type."""
-        kind = ir.VectorType(_BFloat(), 2 * LANES) if self.halves else FLOATS
-        left, right = (self.code.bitcast(factor, kind) for factor in (left, right))
-        if self.halves:
-            return self.code.llvm("x86.avx512bf16.dpbf16ps.512", FLOATS, total, left, right)
-        return self.code.llvm("fma.v16f32", FLOATS, left, right, total)
-
-    def bits(self, total: Any) -> Any:
-        """Sums as words: float32, or rounded to bfloat16 in the lower half."""
-        if self.halves:
-            return self.code.zext(self.code.rounded(total), WORDS)
-        return self.code.bitcast(total, WORDS)
+def _multiplied(code: Code, halves: int, total: Any, left: Any, right: Any) -> Any:
+    """``total + left * right``; factors are the bits of some type, and of a pair both products are added."""
+    kind = ir.VectorType(_BFloat(), 2 * LANES) if halves else FLOATS
+    left, right = (code.bitcast(factor, kind) for factor in (left, right))
+    if halves:
+        return code.llvm("x86.avx512bf16.dpbf16ps.512", FLOATS, total, left, right)
+    return code.llvm("fma.v16f32", FLOATS, left, right, total)
 
 
 @instruction(literals=2)
@@ -108,16 +93,17 @@ def pool_products(
         out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
         where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
     """
-    multiply = _Multiply(code, halves)
 
     def step(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
         lower = code.add(pixels, down)
         four = [pixels, code.add(pixels, right), lower, code.add(lower, right)]
-        lanes = [multiply.vector(address) for address in four]
+        lanes = [_vector(code, address) for address in four]
         added = []
         for n in range(filters):
-            weight = multiply.everywhere(code.at(kernel, 4 * n))
-            added += [multiply.add(sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)]
+            weight = _everywhere(code, code.at(kernel, 4 * n))
+            added += [
+                _multiplied(code, halves, sums[4 * n + m], pixel, weight) for m, pixel in enumerate(lanes)
+            ]
         return [code.at(pixels, 4 * LANES), code.at(kernel, 4 * filters), *added]
 
     def row(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
@@ -129,7 +115,8 @@ def pool_products(
     for n in range(filters):
         added = code.bitcast(code.everywhere(code.word(code.at(bias, 4 * n))), FLOATS)
         largest, spot = code.pooled(sums[4 * n : 4 * n + 4], added, BITS32)
-        code.put(multiply.bits(largest), code.at(out, 4 * LANES * n))
+        bits = code.zext(code.rounded(largest), WORDS) if halves else code.bitcast(largest, WORDS)
+        code.put(bits, code.at(out, 4 * LANES * n))
         code.put(spot, code.at(where, 4 * LANES * n))
 
 
@@ -220,7 +207,7 @@ def _products(
         The sums, at the end of this code.
     """
     places, factors, count = entries
-    pairs, multiply = 1 + halves, _Multiply(code, halves)
+    pairs = 1 + halves
     steps = len(sums) // (vectors * pairs)
 
     def add(number: Any, *before: Any) -> list[Any]:
@@ -231,14 +218,14 @@ def _products(
                 code.at(rows, code.zext(code.word(code.at(places, entry, 4)), BITS64))
                 for entry in (code.at(first, n) for n in range(pairs))
             ]
-            factor = multiply.everywhere(code.at(factors, first, 4 >> halves))
+            factor = _everywhere(code, code.at(factors, first, 4 >> halves))
             for m in range(vectors):
-                row = [multiply.vector(code.at(begin, 64 * m)) for begin in begins]
+                row = [_vector(code, code.at(begin, 64 * m)) for begin in begins]
                 if halves:
                     orders = (ir.Constant(ir.VectorType(BITS32, 32), order) for order in _INTERLEAVED)
                     row = [code.shuffle_vector(*row, order) for order in orders]
                 for lanes in row:
-                    after.append(multiply.add(before[len(after)], lanes, factor))
+                    after.append(_multiplied(code, halves, before[len(after)], lanes, factor))
         return after
 
     return code.loop(count, add, *sums, step=steps * pairs)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedpart.kernels.compiling import Kernel, jit
-from fedpart.kernels.convolution.instructions import add, copy, round16
-from fedpart.kernels.convolution.lists import list_by_filter, list_by_pixel
+from fedpart.kernels.convolution.instructions import add, copy, list_by_filter, list_by_pixel, round16
 from fedpart.kernels.convolution.padding import aligned, lay_out, lists_for, take
 from fedpart.kernels.convolution.products import add_products, products_at_once, slide_products
 

@@ -19,7 +19,8 @@ from fedpart import (
     Task,
     uniform,
 )
-from fedpart.engines import LocalEngine, pooled
+from fedpart.engines import LocalEngine
+from fedpart.engines import fused as pooled
 from fedpart.engines.executor import Executor
 
 SIZES = [3, 7, 2, 9, 4, 6, 1, 5, 8, 3, 2, 6]
