@@ -50,7 +50,7 @@ class AdamSettings(Settings):
     learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
     eps: float = setting(1e-8, "Adam's epsilon", gt=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
-    optimiser = torch.optim.Adam
+    _kind = torch.optim.Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +59,7 @@ class AdamSettings(Settings):
 
     def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
         """The optimiser of one parameter, in one pass over its numbers; the decay is part of the gradient."""
-        found: torch.optim.Optimizer = self.optimiser(
+        found: torch.optim.Optimizer = self._kind(
             [parameter], self.learning_rate, self.betas, self.eps, weight_decay, fused=True
         )
         return found
@@ -70,7 +70,7 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    optimiser = torch.optim.AdamW  # type: ignore[assignment]
+    _kind = torch.optim.AdamW  # type: ignore[assignment]
 
 
 OptimiserSettings = SGDSettings | AdamSettings
