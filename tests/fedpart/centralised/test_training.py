@@ -422,7 +422,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, options, tmp_p
     for _ in range(7):
         part.step()
         if part.completed in (4, *(stage.end for stage in part.stages)):
-            part._report(None)
+            part._report(None, 0.0)
     part.save(tmp_path / "x.pt")
     again, rest = fresh(12), []
     again.load(tmp_path / "x.pt")
