@@ -6,7 +6,7 @@ from problems import AtRound, settings, shards
 
 from fedpart import ClientError, Federation, Protocol
 from fedpart.engines.executor import Executor
-from fedpart.vectorised.executor import VectorisedExecutor
+from fedpart.vectorised.executor import VectorisedRunner
 
 ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
 
@@ -22,7 +22,7 @@ def started(task, watched=None, rows=None, sizes=SIZES, **changes):
     federation, g = Federation(protocol), torch.Generator().manual_seed(1)
     for vector in (federation.w, federation.psi):
         vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
-    both = AtRound(Executor(protocol)), AtRound(VectorisedExecutor(protocol, rows))
+    both = AtRound(Executor(protocol)), AtRound(VectorisedRunner(protocol, (), rows))
     for executor in both:
         executor.begin(ROUND, federation.w, federation.psi)
     return *both, protocol

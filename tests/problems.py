@@ -119,7 +119,8 @@ class AtRound:
         return self.executor.run(self.round, *arguments)
 
     def run_cohort(self, clients, data):
-        return self.executor.run_cohort(self.round, clients, data)
+        self.executor.shards = data
+        return self.executor.run_cohort(self.round, clients)
 
     def __getattr__(self, name):
         return getattr(self.executor, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -28,7 +28,8 @@ ROWS_CPU, ROWS_GPU = 256, 8192
 NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
 
 
-class VectorisedExecutor:
+@EXECUTIONS.register("vectorised")
+class VectorisedRunner:
     """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
 
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
@@ -37,6 +38,7 @@ class VectorisedExecutor:
 
     Args:
         protocol: shared with the server.
+        shards: ``shards[client]`` is the client's data.
         rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory of
             activations; a job of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`. That of
             networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
@@ -45,7 +47,7 @@ class VectorisedExecutor:
         ValueError: fewer than one row, or a task in channels-last memory format, which vmap does not know.
     """
 
-    def __init__(self, protocol: Protocol, rows: int | None = None) -> None:
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
         if rows is not None and rows < 1:
             raise ValueError(f"The number of rows computed at once is at least 1, got {rows}.")
         if protocol.task.channels_last:
@@ -53,7 +55,7 @@ class VectorisedExecutor:
                 "Clients cannot be computed together in channels-last memory format; set channels_last to "
                 "false, or compute them one after another."
             )
-        self.protocol = protocol
+        self.protocol, self.shards = protocol, shards
         self.device = torch.device(protocol.settings.device)
         on_cpu = self.device.type == "cpu"
         self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
@@ -61,15 +63,34 @@ class VectorisedExecutor:
         self._executor = Executor(protocol)
         self._stack = Stack(self._executor)
 
-    def run_cohort(self, round: Round, clients: Sequence[int], shards: Any) -> Iterator[Update | ClientError]:
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        found, updates = CohortSum(), self.run_cohort(round, cohort)
+
+        def term(client: int) -> Update | None:
+            update, jobs = next(updates), self.protocol.plan(client, round.number)
+            if isinstance(update, Update):
+                try:
+                    accepted = self.protocol.accept(client, update, jobs)
+                    found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+                    return accepted
+                except Refusal as error:
+                    update = ClientError.refused(client, round.number, error)
+            if self.protocol.settings.on_client_error == "fail":
+                raise update
+            found.skipped.append(skipped(client, update))
+            return None
+
+        try:
+            found.total = aggregate(cohort, term, self.protocol.settings.trim)
+        except ValueError as error:
+            raise ClientError(f"Round {round.number}: {error}") from error
+        return found
+
+    def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
         Clients are read and computed a few at a time, as many as rows and numbers allow.
-
-        Args:
-            round: the server's values.
-            clients: numbers.
-            shards: ``shards[client]`` is the client's data.
 
         Raises:
             ValueError: the clients can be computed one after another but not together.
@@ -78,7 +99,7 @@ class VectorisedExecutor:
         rows = count = 0
         for client in clients:
             jobs = self.protocol.plan(client, round.number)
-            member = self._member(round, client, shards, jobs)
+            member = self._member(round, client, jobs)
             more = 0 if isinstance(member, ClientError) else member.width * self.protocol.task.samples
             if rows + more > self.rows or count + len(jobs) > self._jobs:
                 yield from self._updates(round, members)
@@ -87,9 +108,9 @@ class VectorisedExecutor:
             rows, count = rows + more, count + len(jobs)
         yield from self._updates(round, members)
 
-    def _member(self, round: Round, client: int, shards: Any, jobs: Sequence[Job]) -> _Member | ClientError:
+    def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
         try:
-            shard = shards[client]
+            shard = self.shards[client]
             steps = [local_batches(self.protocol, client, round.number, len(shard), job) for job in jobs]
         except Exception as error:
             failure = ClientError.of(client, round.number, error)
@@ -207,36 +228,3 @@ class _Member(NamedTuple):
 def _order(work: ClientJob) -> tuple[int, int, int]:
     """More steps first, then equal jobs together."""
     return -len(work.batches), work.job.partition or 0, work.job.subnetwork
-
-
-@EXECUTIONS.register("vectorised")
-class VectorisedRunner:
-    """Sums updates of a :class:`.VectorisedExecutor`, whose arguments these are, in the cohort's order."""
-
-    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
-        self.protocol, self.shards = protocol, shards
-        self.executor = VectorisedExecutor(protocol)
-
-    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`."""
-        found, updates = CohortSum(), self.executor.run_cohort(round, cohort, self.shards)
-
-        def term(client: int) -> Update | None:
-            update, jobs = next(updates), self.protocol.plan(client, round.number)
-            if isinstance(update, Update):
-                try:
-                    accepted = self.protocol.accept(client, update, jobs)
-                    found.upload_bytes += self.protocol.upload_bytes(client, round.number)
-                    return accepted
-                except Refusal as error:
-                    update = ClientError.refused(client, round.number, error)
-            if self.protocol.settings.on_client_error == "fail":
-                raise update
-            found.skipped.append(skipped(client, update))
-            return None
-
-        try:
-            found.total = aggregate(cohort, term, self.protocol.settings.trim)
-        except ValueError as error:
-            raise ClientError(f"Round {round.number}: {error}") from error
-        return found

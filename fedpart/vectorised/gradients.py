@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,17 +24,6 @@ _AUTOCAST = frozenset(
 )
 
 
-class StackedGradients(NamedTuple):
-    """Result of :func:`stacked_gradients` for J networks.
-
-    ``losses [J]``: in nats; ``theta [J, size]``, or None without training; ``psi [J, P]``, or None.
-    """
-
-    losses: Tensor
-    theta: Tensor | None
-    psi: Tensor | None
-
-
 def stacked_gradients(
     task: Task,
     space: ParameterSpace,
@@ -44,7 +33,7 @@ def stacked_gradients(
     psi: Tensor,
     batch: Batch,
     draws: Sequence[Tensor],
-) -> StackedGradients:
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
 
     The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
@@ -58,6 +47,9 @@ def stacked_gradients(
         psi: ``[P]`` for all networks, or ``[J, P]``, one for each.
         batch: ``[J, b, ...]`` each; weights where batches differ in size.
         draws: the noise of all networks, see :func:`.stacked_draws`.
+
+    Returns:
+        Losses ``[J]``, nats; gradients of theta ``[J, size]``, or None; of psi ``[J, P]``, or None.
 
     Raises:
         RuntimeError: the losses depend on nothing that the job asks for, or the network cannot be vmapped.
@@ -76,7 +68,7 @@ def stacked_gradients(
     wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
-    return StackedGradients(losses.detach(), found.pop() if found else None, of_psi)
+    return losses.detach(), found.pop() if found else None, of_psi
 
 
 class _AsInTheLoop(TorchFunctionMode):

@@ -84,12 +84,12 @@ class Stack:
             batch, sizes = self._batch(live, step, inputs, targets)
             draws = self._draws(round, live, step, batch)
             own = psi if psi.ndim == 1 else psi[: len(live)]
-            found = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
-            losses[: len(live)] += found.losses * sizes
-            if found.psi is not None:
-                psi_sum[: len(live)] += found.psi * sizes.unsqueeze(1)
-            if found.theta is not None:
-                gradients = torch.split(found.theta, [run.count for run in moving])
+            now, of_theta, of_psi = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
+            losses[: len(live)] += now * sizes
+            if of_psi is not None:
+                psi_sum[: len(live)] += of_psi * sizes.unsqueeze(1)
+            if of_theta is not None:
+                gradients = torch.split(of_theta, [run.count for run in moving])
                 for run, gradient in zip(moving, gradients, strict=True):
                     run.step(gradient)
         psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)

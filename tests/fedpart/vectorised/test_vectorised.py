@@ -29,7 +29,7 @@ from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draw
 from fedpart.updates.cohort import aggregate
-from fedpart.vectorised.executor import VectorisedExecutor
+from fedpart.vectorised.executor import VectorisedRunner
 from fedpart.vectorised.stack import Stack
 from fedpart.vectorised.stacked_noise import stacked_draws
 
@@ -185,7 +185,7 @@ def test_weights_after_twenty_rounds(method):
     loop, together = (Federation(Protocol(task, settings(len(sizes), **changes))) for _ in range(2))
     data = shards(sizes)
     LocalEngine(loop, data).run(20)
-    protocol, executor = together.protocol, AtRound(VectorisedExecutor(together.protocol))
+    protocol, executor = together.protocol, AtRound(VectorisedRunner(together.protocol, data))
     for round in range(1, 21):
         clients = protocol.cohort(round)
         executor.begin(round, together.w, together.psi)
