@@ -12,15 +12,13 @@ from fedpart.data.images.files import open_source
 
 
 def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
-    """Sizes of the images in a folder or zip file, by folder and name: ``{"train/owl": {"3.png": 612}}``.
+    """Bytes of the images in a folder or zip file, by folder and name: ``{"train/owl": {"3.png": 612}}``.
 
-    Nothing is decoded. A folder and a zip file of it have the same listing, wherever they lie.
+    The folder is the class's, the name is what lies below it. Nothing is decoded. A folder and a zip file of
+    it have the same listing, wherever they lie.
 
     Args:
         data_dir: as :func:`.load_image_folder` takes it.
-
-    Returns:
-        Bytes by name below the class's folder, by that folder.
 
     Raises:
         FileNotFoundError, ValueError: as ``load_image_folder``.

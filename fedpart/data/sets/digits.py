@@ -34,19 +34,15 @@ def load_digits(data_dir: str | None = None) -> Splits:
     Raises:
         ImportError: scikit-learn is not installed.
     """
+    found = importlib.util.find_spec("sklearn")  # whose import takes longer than a client's round
+    if found is None or found.origin is None:
+        raise ImportError("The data set 'digits' comes with scikit-learn: pip install scikit-learn.")
+    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
     # [1797, 64 values and a label]
-    table = torch.as_tensor(np.loadtxt(_file(), delimiter=",", dtype=np.int64))
+    table = torch.as_tensor(np.loadtxt(file, delimiter=",", dtype=np.int64))
     images = table[:, :64].to(torch.float32).reshape(-1, 1, 8, 8) / 16
     images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
     whole = Dataset(images, table[:, 64])
     order = generator(0, "data.digits.order").permutation(len(whole))
     train, validation, test = order[: -VALIDATION - TEST], order[-VALIDATION - TEST : -TEST], order[-TEST:]
     return Splits(whole.subset(train), whole.subset(validation), whole.subset(test), num_classes=10)
-
-
-def _file() -> Path:
-    """The images inside scikit-learn, whose import takes longer than a client's round."""
-    found = importlib.util.find_spec("sklearn")
-    if found is None or found.origin is None:
-        raise ImportError("The data set 'digits' comes with scikit-learn: pip install scikit-learn.")
-    return Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"

@@ -18,12 +18,7 @@ from fedpart.data.loading import DATASETS, Loader
 from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
-NAMES = {
-    "fashion_mnist": "FashionMNIST",
-    "kmnist": "KMNIST",
-    "cifar100": "CIFAR100",
-    "svhn": "SVHN",
-}
+NAMES = {"fashion_mnist": "FashionMNIST", "kmnist": "KMNIST", "cifar100": "CIFAR100", "svhn": "SVHN"}
 """Data sets with a name of their own here; every other one is ``data: torchvision`` with its class's name."""
 
 
@@ -67,13 +62,14 @@ def load_torchvision(
             f"download into."
         )
     root = Path(data_dir).expanduser()
-    (train, names), (test, _) = (
-        _part(kind, name, root, which, dict(options or {}), download, size, colour)
-        for which in ("train", "test")
-    )
+    source = _open(kind, name, root, "train", options or {}, download)
+    train = _images(source, name, "train", size, colour)
+    test = _images(_open(kind, name, root, "test", options or {}, download), name, "test", size, colour)
     kept, out = divide(train.targets, validation, hold_out, data_seed)
     classes = 1 + max(int(part.targets.max()) for part in (train, test))
-    names = names if len(names) == classes else ()
+    names = tuple(getattr(source, "classes", ()))
+    if len(names) != classes or not all(isinstance(each, str) for each in names):
+        names = ()
     return Splits(train.subset(kept), train.subset(out), test, num_classes=classes, classes=names)
 
 
@@ -103,40 +99,17 @@ def torchvision_class(name: str) -> Any:
     return getattr(datasets, name)
 
 
-def _part(
-    kind: Any,
-    name: str,
-    root: Path,
-    which: str,
-    options: dict[str, Any],
-    download: bool,
-    size: int | None,
-    colour: Colour | None,
-) -> tuple[ImageDataset, tuple[str, ...]]:
-    """The images of a part, and what the source calls its classes, if it does."""
+def _open(kind: Any, name: str, root: Path, part: str, options: Mapping[str, Any], download: bool) -> Any:
+    """torchvision's data set of a part, ``train`` or ``test``."""
     parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}
     if "train" in parameters:  # EMNIST hands it on, and splits by something else
-        options["train"] = which == "train"
+        options = {**options, "train": part == "train"}
     elif "split" in parameters:
-        options["split"] = which
+        options = {**options, "split": part}
     else:
         raise ValueError(
             f"torchvision's {name} is not divided into training and test images; make an image_folder of it."
         )
-    source = _open(kind, name, root, options, download and "download" in parameters)
-    if not len(source) or not hasattr(source[0][0], "convert"):
-        raise ValueError(f"torchvision's {name} does not hold labelled images.")
-    if colour is None:
-        colour = "grey" if source[0][0].mode == "L" else "rgb"
-    label = f"{which} image {{}} of {name}".format
-    images = ImageDataset(
-        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label
-    )
-    names = getattr(source, "classes", ())
-    return images, tuple(names) if all(isinstance(name, str) for name in names) else ()
-
-
-def _open(kind: Any, name: str, root: Path, options: dict[str, Any], download: bool) -> Any:
     try:
         return kind(str(root), **options)
     except (RuntimeError, FileNotFoundError) as error:
@@ -144,11 +117,20 @@ def _open(kind: Any, name: str, root: Path, options: dict[str, Any], download: b
         remedy = (
             "set data_dir to the folder that contains torchvision's files, or run once where a network exists"
         )
-        if not download:
+        if not (download and "download" in parameters):
             raise FileNotFoundError(f"{absence}, and is not downloaded; {remedy}.") from error
         folders = (root / name / "raw", root / name, root)
         fetch = partial(kind, str(root), download=True, **options)
         return download_files(fetch, name, folders, absence, remedy + ".")
+
+
+def _images(source: Any, name: str, part: str, size: int | None, colour: Colour | None) -> ImageDataset:
+    if not len(source) or not hasattr(source[0][0], "convert"):
+        raise ValueError(f"torchvision's {name} does not hold labelled images.")
+    if colour is None:
+        colour = "grey" if source[0][0].mode == "L" else "rgb"
+    label = f"{part} image {{}} of {name}".format
+    return ImageDataset(lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label)
 
 
 def _labels(source: Any) -> Tensor:
