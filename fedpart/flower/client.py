@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
@@ -50,15 +50,9 @@ class _Clients:
         return self._last[1]
 
 
-_built: dict[Any, _Clients] = {}  # at most one; the module's own, as Flower's Ray engine copies apps
-
-
-def _clients(build: Build, run_config: Mapping[str, Any]) -> _Clients:
-    key = (build, tuple(sorted(run_config.items())))
-    if key not in _built:
-        _built.clear()
-        _built[key] = _Clients(build(run_config))
-    return _built[key]
+@lru_cache(maxsize=1)  # the module's own, as Flower's Ray engine copies apps
+def _clients(build: Build, run_config: tuple[tuple[str, Any], ...]) -> _Clients:
+    return _Clients(build(dict(run_config)))
 
 
 def make_client_app(build: Build) -> ClientApp:
@@ -80,7 +74,8 @@ def make_client_app(build: Build) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """One round of this client."""
-        return _train(_clients(build, context.run_config), message, context)
+        run_config = tuple(sorted(context.run_config.items()))
+        return _train(_clients(build, run_config), message, context)
 
     return app
 
@@ -115,16 +110,15 @@ def _train(clients: _Clients, message: Message, context: Context) -> Message:
     round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
     shard = clients.shards[header.client]
     update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
+    arrays = {  # as Array(part), four times as fast
+        name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
+        for name, part in encode_update(update).items()
+    }
     reply = RecordDict(
         {
-            "arrays": ArrayRecord({name: _array(part) for name, part in encode_update(update).items()}),
+            "arrays": ArrayRecord(arrays),
             "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
             "config": ConfigRecord(header.scalars()),
         }
     )
     return Message(reply, reply_to=message)
-
-
-def _array(values: NDArray[Any]) -> Array:
-    """As ``Array(values)``, four times as fast."""
-    return Array(str(values.dtype), values.shape, "numpy.ndarray", npy_bytes(values))

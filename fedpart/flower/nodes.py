@@ -60,9 +60,8 @@ class Nodes:
 
     def __init__(self, clients: int, wait: float, lenient: bool, late: bool = False) -> None:
         self.clients, self.wait, self.lenient, self.late = clients, wait, lenient, late
-        self._client_of: dict[int, int | None] = {}  # by node id; None: refused
-        self._node_of: dict[int, int] = {}  # by client number: its latest node
-        self._turn_of: dict[int, int] = {}  # by node id: when it was asked last
+        self._heard: set[int] = set()  # nodes that have answered
+        self._latest: dict[int, _Question] = {}  # by client number: what its latest node has answered
         self._open: dict[str, _Question] = {}  # by the message's id
         self._turn = 0
         self._bound = False  # whether names bind
@@ -80,19 +79,19 @@ class Nodes:
         online = names.keys()
         if not self._bound and any(re.fullmatch(r"client-\d+", name) for name in names.values()):
             self._bound = True
-            self._client_of.clear()  # those that have been taken in have no such name
-            self._node_of.clear()
+            self._heard.clear()  # those that have been taken in have no such name
+            self._latest.clear()
         asked = {question.node for question in self._open.values()}
-        if unknown := sorted(online - self._client_of.keys() - asked):
+        if unknown := sorted(online - self._heard - asked):
             content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
             questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
             self._turn += 1
             for id, node in zip(grid.push_messages(questions), unknown, strict=False):
                 self._open[id] = _Question(node, names[node], self._turn)
         self._listen(grid)
-        if self._node_of.keys().isdisjoint(range(self.clients)):
+        if self._latest.keys().isdisjoint(range(self.clients)):
             return {}
-        return {client: node for client, node in sorted(self._node_of.items()) if node in online}
+        return {client: last.node for client, last in sorted(self._latest.items()) if last.node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int] | None = None) -> dict[int, int]:
         """As :meth:`present`, once all ``wanted`` clients are there; lenient: after ``wait`` seconds anyway.
@@ -143,7 +142,7 @@ class Nodes:
             return
         answers = [one for one in grid.pull_messages(list(self._open)) if _question(one) in self._open]
         for answer in sorted(answers, key=lambda answer: self._open[_question(answer)].node):
-            node, name, turn = self._open.pop(_question(answer))
+            node, name, turn = question = self._open.pop(_question(answer))
             if answer.has_error() and answer.error.code in LOST:
                 log(WARNING, "Node %s has not answered: %s; it is asked again", node, cause(answer.error))
                 continue
@@ -154,10 +153,10 @@ class Nodes:
                         f"It says that it is client {client}, but its key is registered as "
                         f"{name!r}: start it with the partition-id of its key."
                     )
-                other = self._node_of.get(client)
-                if other is not None and self._turn_of[other] == turn:  # they were there at the same time
+                other = self._latest.get(client)
+                if other is not None and other.turn == turn:  # they were there at the same time
                     raise NodesError(
-                        f"Nodes {other} and {node} both say that they are client {client}; "
+                        f"Nodes {other.node} and {node} both say that they are client {client}; "
                         f"give every node a partition-id of its own."
                     )
             except NodesError as error:
@@ -165,11 +164,11 @@ class Nodes:
                     raise
                 self._refusal = f"Refused: {str(error).removesuffix(self._switch()).strip()} "
                 log(WARNING, "Node %s is refused: %s", node, error)
-                self._client_of[node] = None
-                continue
-            if other is not None:
-                log(WARNING, "Client %s is now node %s, it was %s", client, node, other)
-            self._client_of[node], self._node_of[client], self._turn_of[node] = client, node, turn
+            else:
+                if other is not None:
+                    log(WARNING, "Client %s is now node %s, it was %s", client, node, other.node)
+                self._latest[client] = question
+            self._heard.add(node)
 
     def _read(self, answer: Message) -> int:
         """The client number in the answer of a node."""
