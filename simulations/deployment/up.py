@@ -174,7 +174,8 @@ def watch(
     """
     control, processes, asked = deployment.control, deployment.processes, False
     run = SubmittedRun(id, "pending", "", "")
-    reader = threading.Thread(target=_follow, args=(deployment, id, show), daemon=True)
+    own = Control(deployment.address, deployment.keys / "operator")
+    reader = threading.Thread(target=own.follow, args=(id, show), daemon=True)
     reader.start()
     while True:
         for name in processes.mend():
@@ -193,7 +194,3 @@ def watch(
         if len(stopped) > 1:
             raise KeyboardInterrupt
         time.sleep(POLL_SECONDS)
-
-
-def _follow(deployment: Deployment, id: int, show: Callable[[str], None]) -> None:
-    Control(deployment.address, deployment.keys / "operator").follow(id, show)

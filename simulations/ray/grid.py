@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import sys
 import time
 from collections import deque
@@ -18,7 +19,6 @@ from flwr.serverapp import Grid
 
 from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.ray.actor import FIRST_NODE, Actor, unpack
-from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
 
 WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
@@ -118,7 +118,7 @@ class RayGrid(Grid):
         self._run, self._clients = Run.create_empty(RUN_ID), clients
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
-            join(address, workers)
+            _join(address, workers)
         resources = ray.cluster_resources()
         cores = int(resources.get("CPU", 1))
         self.workers = max(1, min(workers or cores, cores, clients))
@@ -258,3 +258,15 @@ class RayGrid(Grid):
             actor.send()
         for one in dropped:
             self._replies.pop(one, None)
+
+
+def _join(address: str | None, cores: int | None) -> None:
+    """Connect this process to the cluster at ``address``; None: to one that is started here."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+        return
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host:  # where nothing listens, Ray itself would try for minutes
+        socket.create_connection((host.strip("[]"), port), timeout=10.0).close()
+    ray.init(address=address, **quiet)

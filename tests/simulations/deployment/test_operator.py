@@ -155,9 +155,9 @@ def test_a_run_that_nobody_will_begin_is_not_waited_for(workers, monkeypatch):
             raise Unreachable("it starts")
         return SubmittedRun(id, "pending", "", "")
 
-    monkeypatch.setattr(up, "_follow", lambda *given: None)
+    monkeypatch.setattr(up, "Control", lambda *given: SimpleNamespace(follow=lambda *given: None))
     workers.start("serverapp", waiting())
-    federation = SimpleNamespace(control=SimpleNamespace(run=run), processes=workers)
+    federation = SimpleNamespace(control=SimpleNamespace(run=run), processes=workers, address="", keys=Path())
     left = up.watch(federation, 3, lambda text: None, [signal.SIGTERM])
     assert left == SubmittedRun(3, "pending", "", "") and workers.ended("serverapp")
 
