@@ -59,43 +59,31 @@ def pooling_kernel(x: Tensor) -> Pooling | None:
 
 
 class PooledConvolution(Protocol):
-    """``relu(max_pool2d(conv2d(x, weight, bias), 2))``, and its derivatives; sums are in float32."""
+    """``relu(max_pool2d(conv2d(x, weight, bias), 2))``, and its derivatives; sums are in float32.
+
+    Args of its methods:
+        x: ``[N, channels, height, width]``, channels-last.
+        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
+        gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
+        where: which ``forward`` has returned.
+        shape: of what it is the derivative in, ``x`` or ``weight``.
+    """
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The result, rounded once, and where its numbers come from.
-
-        Args:
-            x: ``[N, channels, height, width]``, channels-last.
-            weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
 
         Returns:
             ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
             ``[N * height / 2, width / 2 * filters]``.
         """
-        ...
 
     def of_images(self, gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-        """The derivative in images of that ``shape``.
-
-        Args:
-            gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
-            where: of :meth:`forward`.
-            shape: ``[N, channels, height, width]``.
-            weight: of :meth:`forward`.
-        """
-        ...
+        """The derivative in images."""
 
     def of_parameters(
         self, gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size
     ) -> tuple[Tensor, Tensor]:
-        """Derivatives in weights of that ``shape`` and in the bias, not rounded.
-
-        Args:
-            gradient, where: as in :meth:`of_images`.
-            x: of :meth:`forward`.
-            shape: of the weights.
-        """
-        ...
+        """Derivatives in weights and in the bias, not rounded."""
 
 
 def pooled_convolution_kernel(

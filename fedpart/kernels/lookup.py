@@ -13,13 +13,7 @@ _UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in by
 
 
 def look_up(table: Tensor, places: Tensor, out: Tensor) -> None:
-    """``out[i] = table[places[i]]``.
-
-    Args:
-        table: ``[65536]``, in the order of 0..32767, -32768..-1.
-        places: ``[N]``, int16.
-        out: ``[N]``, written, of the table's type.
-    """
+    """See :func:`.look_up_kernel`."""
     entries, target = (flat.view(_UNSIGNED[flat.dtype.itemsize]).numpy() for flat in (table, out))
     _look_up(entries, places.view(torch.uint16).numpy(), target)
 

@@ -19,9 +19,7 @@ from fedpart.kernels.compiling import Kernel, jit
 
 NOWHERE = np.uint8(4)  # the maximum is not positive: ReLU gives 0, and passes no gradient
 _INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
-_FEW = (
-    32  # words: pixels of up to so many get kernels of their own; for those of others any loop is long enough
-)
+_FEW = 32  # words: pixels of up to so many get kernels of their own; others' loops are long enough
 
 
 class Pooling(NamedTuple):

@@ -49,14 +49,12 @@ class _Pooled(torch.autograd.Function):
         return out  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         return _derivatives(ctx, gradient, *ctx.saved_tensors)
 
 
 @torch.autograd.function.once_differentiable  # that it depends on the weights, too, is an error to ask for
-def _derivatives(
-    ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+def _derivatives(ctx: Any, gradient: Tensor, x: Tensor, weight: Tensor, where: Tensor) -> tuple[Any, ...]:
     gradient = gradient.permute(0, 2, 3, 1).contiguous()
     images = ctx.kernel.of_images(gradient, where, x.shape, weight) if ctx.needs_input_grad[0] else None
     if not any(ctx.needs_input_grad[1:]):

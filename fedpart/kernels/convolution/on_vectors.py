@@ -144,15 +144,10 @@ def _layout(kind: torch.dtype, channels: int, size: int, whole: bool = False) ->
     """
     halves = int(kind == torch.bfloat16)
     lanes = LANES << halves
-    depths = ((stacked, stacked * channels) for stacked in range(1, size + 1))
     layouts = (
         _Layout(channels, size, stacked, depth, halves)
-        for stacked, close in depths
-        for depth in (close, -(-close // lanes) * lanes)
+        for stacked in range(1, size + 1)
+        for depth in (stacked * channels, -(-stacked * channels // lanes) * lanes)
     )
-    fitting = [layout for layout in layouts if layout.vectors << halves <= _SUMS]
-    return min(
-        (layout for layout in fitting if layout.whole or not whole),
-        key=lambda layout: layout.loads,
-        default=None,
-    )
+    fitting = (one for one in layouts if one.vectors << halves <= _SUMS and (one.whole or not whole))
+    return min(fitting, key=lambda layout: layout.loads, default=None)

@@ -97,15 +97,7 @@ def convolve_and_pool(
 
 @jit
 def gradient_of_weights(
-    gradient: Any,
-    where: Any,
-    x: Any,
-    height: int,
-    width: int,
-    size: int,
-    shape: Any,
-    weight: Any,
-    bias: Any,
+    gradient: Any, where: Any, x: Any, height: int, width: int, size: int, shape: Any, weight: Any, bias: Any
 ) -> None:
     """Derivatives of ``convolve_and_pool`` in its parameters, added to ``weight`` and ``bias``.
 
