@@ -74,8 +74,32 @@ def make_client_app(build: Build) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """One round of this client."""
-        run_config = tuple(sorted(context.run_config.items()))
-        return _train(_clients(build, run_config), message, context)
+        clients = _clients(build, tuple(sorted(context.run_config.items())))
+        config = cast(ConfigRecord, message.content["config"])
+        received = Header.read(config)
+        header = Header.of(clients.protocol, received.round, client_number(context)[0])
+        try:
+            header.check(received)
+        except ValueError as error:
+            raise ValueError(
+                f"The server's message does not fit this client: {error}; start both with the same "
+                f"configuration and the same version of fedpart."
+            ) from error
+        round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
+        shard = clients.shards[header.client]
+        update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
+        arrays = {  # as Array(part), four times as fast
+            name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
+            for name, part in encode_update(update).items()
+        }
+        reply = RecordDict(
+            {
+                "arrays": ArrayRecord(arrays),
+                "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
+                "config": ConfigRecord(header.scalars()),
+            }
+        )
+        return Message(reply, reply_to=message)
 
     return app
 
@@ -94,31 +118,3 @@ def client_number(context: Context) -> tuple[int, int]:
             f"numbers."
         )
     return cast(tuple[int, int], tuple(found))
-
-
-def _train(clients: _Clients, message: Message, context: Context) -> Message:
-    config = cast(ConfigRecord, message.content["config"])
-    received = Header.read(config)
-    header = Header.of(clients.protocol, received.round, client_number(context)[0])
-    try:
-        header.check(received)
-    except ValueError as error:
-        raise ValueError(
-            f"The server's message does not fit this client: {error}; start both with the same configuration "
-            f"and the same version of fedpart."
-        ) from error
-    round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
-    shard = clients.shards[header.client]
-    update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
-    arrays = {  # as Array(part), four times as fast
-        name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
-        for name, part in encode_update(update).items()
-    }
-    reply = RecordDict(
-        {
-            "arrays": ArrayRecord(arrays),
-            "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
-            "config": ConfigRecord(header.scalars()),
-        }
-    )
-    return Message(reply, reply_to=message)

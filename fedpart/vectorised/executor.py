@@ -202,7 +202,10 @@ class VectorisedRunner:
             width = max(len(of.batches[0]) for of in jobs) * self.protocol.task.samples
             count = min(self._jobs, max(1, self.rows // width))
             for first in range(0, len(jobs), count):
-                yield sorted(jobs[first : first + count], key=_order)
+                stack = jobs[first : first + count]  # in it, more steps come first, and equal jobs together
+                yield sorted(
+                    stack, key=lambda of: (-len(of.batches), of.job.partition or 0, of.job.subnetwork)
+                )
 
     def _kind(self, job: Job) -> Job | tuple[bool, int]:
         """Equal for jobs that can be computed together: any that train networks of one size, unless the loss
@@ -223,8 +226,3 @@ class _Member(NamedTuple):
     def width(self) -> int:
         """Examples in the largest steps of its jobs, together."""
         return sum(len(of.batches[0]) for of in self.work)
-
-
-def _order(work: ClientJob) -> tuple[int, int, int]:
-    """More steps first, then equal jobs together."""
-    return -len(work.batches), work.job.partition or 0, work.job.subnetwork

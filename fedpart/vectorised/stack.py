@@ -72,8 +72,10 @@ class Stack:
         space = self.protocol.partition.space_of(job.subnetwork)
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
         seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
-        psi, common = self._local_psi(round, jobs), self._executor.on_device(round).psi
-        losses, psi_sum = torch.zeros_like(seen), common.new_zeros(len(jobs), len(common))
+        server, local_psi = self._executor.on_device(round).psi, self.protocol.method.local_psi
+        every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
+        psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
+        losses, psi_sum = torch.zeros_like(seen), server.new_zeros(len(jobs), len(server))
         start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
         kinds = groupby(jobs, lambda of: (of.job, len(of.batches))) if job.partition is not None else ()
         runs = [_Run(self._executor, round, *kind, len(list(same))) for kind, same in kinds]
@@ -95,12 +97,6 @@ class Stack:
         psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
         deltas = [row.clone() for run in runs for row in run.deltas]
         return Outcome(losses / seen, deltas, psi_mean if job.psi else None)
-
-    def _local_psi(self, round: Round, jobs: Sequence[ClientJob]) -> Tensor:
-        """psi under which each job is computed, ``[J, P]``; ``[P]`` where it is the server's for all."""
-        server, local = self._executor.on_device(round).psi, self.protocol.method.local_psi
-        every = [local(self._executor.view(round, of.client)) for of in jobs]
-        return server if all(psi is server for psi in every) else torch.stack(every)
 
     def _batch(
         self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
