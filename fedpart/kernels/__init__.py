@@ -25,20 +25,9 @@ tensors for the loops of ``tiles``, ``abreast`` (forward) and ``sparse`` (backwa
 instructions in the other files.
 """
 
-from fedpart.kernels.door import (
-    PooledConvolution,
-    look_up_kernel,
-    pooled_convolution_kernel,
-    pooling_kernel,
-    random_bits_kernel,
-)
-from fedpart.kernels.memory import keep_freed_memory
-
-__all__ = [
-    "PooledConvolution",
-    "keep_freed_memory",
-    "look_up_kernel",
-    "pooled_convolution_kernel",
-    "pooling_kernel",
-    "random_bits_kernel",
-]
+from fedpart.kernels.door import PooledConvolution as PooledConvolution
+from fedpart.kernels.door import look_up_kernel as look_up_kernel
+from fedpart.kernels.door import pooled_convolution_kernel as pooled_convolution_kernel
+from fedpart.kernels.door import pooling_kernel as pooling_kernel
+from fedpart.kernels.door import random_bits_kernel as random_bits_kernel
+from fedpart.kernels.memory import keep_freed_memory as keep_freed_memory

@@ -39,11 +39,6 @@ def jit(function: Kernel, inline: str = "never") -> Kernel:
         return compiled(function, nogil=True, inline=inline)  # type: ignore[no-any-return]
 
 
-def inlined(function: Kernel) -> Kernel:
-    """Decorator: compile into every kernel that calls it, where numbers that it is given may be known."""
-    return jit(function, "always")
-
-
 @cache
 def _version() -> str:
     """Of all modules in the room of kernels."""

@@ -8,7 +8,6 @@ from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of options in malloc.h
 _KEPT, _LARGEST = 2**30, 2**25  # bytes; the second is as much as glibc allows
-_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 @cache
@@ -19,7 +18,7 @@ def keep_freed_memory() -> None:
     round of the MNIST CNN. Nothing happens with another C library, or where the environment sets glibc's own
     variables (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``, ``GLIBC_TUNABLES``).
     """
-    if any(name in os.environ for name in _VARIABLES):
+    if {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt

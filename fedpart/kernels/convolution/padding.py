@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedpart.kernels.compiling import inlined, jit
+from fedpart.kernels.compiling import jit
 from fedpart.kernels.convolution.instructions import copy
 
 
@@ -18,7 +19,7 @@ def aligned(size: int) -> Any:
     return found[first : first + size]
 
 
-@inlined
+@partial(jit, inline="always")  # numbers that it is given may be known where it is called
 def lay_out(
     x: Any,
     top: int,
