@@ -158,14 +158,14 @@ class VectorisedRunner:
         updates = {client: Update(examples=count) for client, count in examples.items()}
         computed, means = [], []
         for stack in self._stacks(members):
-            outcome = self._stack.run(round, stack, inputs, targets)
+            mean, deltas, psi = self._stack.run(round, stack, inputs, targets)
             for row, (client, job, _) in enumerate(stack):
                 if job.partition is not None:
-                    updates[client].deltas[job.partition] = outcome.deltas[row]
-                if outcome.psi is not None:
-                    updates[client].psi = outcome.psi[row]
+                    updates[client].deltas[job.partition] = deltas[row]
+                if psi is not None:
+                    updates[client].psi = psi[row]
             computed += stack
-            means.append(outcome.losses)
+            means.append(mean)
         losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
         for (client, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
             losses[client][job] = loss

@@ -32,18 +32,6 @@ class ClientJob(NamedTuple):
     batches: list[Tensor]
 
 
-class Outcome(NamedTuple):
-    """What J jobs have found.
-
-    ``losses [J]``: means over the examples seen, in nats, float64; ``deltas``: J changes of w_j, or none
-    without training; ``psi [J, P]``: gradients, or None.
-    """
-
-    losses: Tensor
-    deltas: list[Tensor]
-    psi: Tensor | None
-
-
 class Stack:
     """Computes jobs of one kind together, as :class:`.Executor` does one after another.
 
@@ -57,8 +45,10 @@ class Stack:
         self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
         self._shapes: dict[tuple[Job, torch.Size], Draws] = {}
 
-    def run(self, round: Round, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor) -> Outcome:
-        """Execute ``jobs``.
+    def run(
+        self, round: Round, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Execute J ``jobs``.
 
         Args:
             round: the server's values.
@@ -66,6 +56,10 @@ class Stack:
                 one size, and those that do not train use one subnetwork. Those of more steps come first, and
                 among these equal jobs are neighbours.
             inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
+
+        Returns:
+            Losses ``[J]``, means over the examples seen, in nats, float64; J changes of w_j, or none without
+            training; gradients of psi ``[J, P]``, or None.
         """
         task, objective = self.protocol.task, self.protocol.method.loss
         job = jobs[0].job
@@ -96,7 +90,7 @@ class Stack:
                     run.step(gradient)
         psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
         deltas = [row.clone() for run in runs for row in run.deltas]
-        return Outcome(losses / seen, deltas, psi_mean if job.psi else None)
+        return losses / seen, deltas, psi_mean if job.psi else None
 
     def _batch(
         self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
