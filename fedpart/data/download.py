@@ -7,16 +7,14 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 TIMEOUT = 30.0  # seconds without an answer
 
-T = TypeVar("T")
-
 
 def download_files(
-    fetch: Callable[[], T], name: str, folders: Sequence[Path], absence: str, remedy: str
-) -> T:
+    fetch: Callable[[], Any], name: str, folders: Sequence[Path], absence: str, remedy: str
+) -> Any:
     """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
 
     Args:

@@ -96,8 +96,7 @@ class ImageDataset(Dataset):
 
         rows = range(len(places))
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            for _ in pool.map(fill, (rows[start : start + _TASK] for start in rows[::_TASK])):
-                pass  # an error of any of them is raised here
+            list(pool.map(fill, (rows[start : start + _TASK] for start in rows[::_TASK])))  # or their error
         return images.div_(255)
 
     def _array(self, place: int) -> NDArray[np.uint8]:

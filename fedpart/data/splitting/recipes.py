@@ -66,8 +66,7 @@ def dirichlet_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float,
     One client after the other draws its mixture and takes its examples from it without replacement; when a
     label runs out, the mixture is renormalised over what is left. The first n mod clients hold one more.
     """
-    labels, sizes = _labels(groups, clients)
-    return _per_client(labels, sizes, clients, alpha, seed)
+    return _per_client(*_labels(groups, clients), clients, alpha, seed)
 
 
 @SPLITS.register("per_client_total")
