@@ -29,8 +29,6 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
     8: "its process died",
 }
 
-NUMPY = "numpy.ndarray"  # the only form of arrays that is read
-
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
 
@@ -63,7 +61,7 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> U
     sizes = upload_sizes(protocol, client, jobs)
     check_names(received, sizes)
     for name, array in received.items():
-        if array.stype != NUMPY:
+        if array.stype != "numpy.ndarray":  # the only form that is read
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
     arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
     return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, client, jobs)

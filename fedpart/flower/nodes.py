@@ -115,19 +115,17 @@ class Nodes:
                 if self.lenient and nodes:
                     log(WARNING, "Going on with %s of %s clients", len(nodes), self.clients)
                     return nodes
-                raise NodesError(self._missing(sorted(clients - nodes.keys()), len(nodes)))
+                missing = sorted(clients - nodes.keys())
+                names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+                raise NodesError(
+                    f"After {self.wait:g} seconds (node_timeout) {len(nodes)} of the {self.clients} "
+                    f"configured clients are connected (missing: {names}). {self._refusal}{self._switch()}"
+                )
             if now - shown >= PROGRESS_SECONDS:
                 log(INFO, "Waiting for clients: %s of %s have answered", len(nodes), self.clients)
                 shown = now
             time.sleep(pause)
             pause = min(1.5 * pause, POLL_SECONDS)
-
-    def _missing(self, missing: list[int], connected: int) -> str:
-        names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        return (
-            f"After {self.wait:g} seconds (node_timeout) {connected} of the {self.clients} configured "
-            f"clients are connected (missing: {names}). {self._refusal}{self._switch()}"
-        )
 
     def _switch(self) -> str:
         return (
