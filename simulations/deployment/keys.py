@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA, CERTIFICATE, CERTIFICATE_KEY = "ca.crt", "server.crt", "server.key"
 NODE_KEY, SECRET, TOKEN = "node.key", "executor.secret", "operator.token"
 DAYS_CA, DAYS_SERVER = 3650, 825
+Extensions = Sequence[tuple[x509.ExtensionType, bool]]  # each, and whether it is critical
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | None = None) -> None:
@@ -76,7 +77,7 @@ class _Authority:
     def certify(self, folder: Path, hosts: Sequence[str]) -> None:
         """Put a server's key and certificate into a folder, with the CA's certificate."""
         public = _key(folder / CERTIFICATE_KEY).public_key()
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
+        extensions: Extensions = [
             (x509.SubjectAlternativeName([_general(host) for host in dict.fromkeys(hosts)]), False),
             (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
         ]
@@ -85,11 +86,7 @@ class _Authority:
         _copy(folder, CA, self.pem)
 
     def _sign(
-        self,
-        name: x509.Name,
-        public: ec.EllipticCurvePublicKey,
-        days: int,
-        extensions: Sequence[tuple[x509.ExtensionType, bool]],
+        self, name: x509.Name, public: ec.EllipticCurvePublicKey, days: int, extensions: Extensions
     ) -> bytes:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(self._name, name, public, x509.random_serial_number())

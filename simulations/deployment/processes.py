@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
@@ -27,7 +27,7 @@ def free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in found]
 
 
-class Processes:
+class Processes(AbstractContextManager["Processes"]):
     """Long-lived processes, each in a session of its own; a context that ends them all.
 
     Args:
@@ -87,9 +87,6 @@ class Processes:
         """The end of what a process has printed."""
         text = (self.logs / f"{name}.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
-
-    def __enter__(self) -> Processes:
-        return self
 
     def __exit__(self, *failure: object) -> None:
         deadline = time.monotonic() + GRACE_SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from flwr.clientapp import ClientApp
 
@@ -39,14 +40,8 @@ class RayEngine:
     ) -> None:
         self.federation, self._address = federation, address
         settings = federation.protocol.settings
-        self._start = lambda: RayGrid(
-            _load,
-            settings.clients,
-            run_config_of(experiment.config),
-            workers=workers,
-            address=address,
-            gpu=settings.device.startswith("cuda"),
-        )
+        where = {"workers": workers, "address": address, "gpu": settings.device.startswith("cuda")}
+        self._start = partial(RayGrid, _load, settings.clients, run_config_of(experiment.config), **where)
 
     def __enter__(self) -> RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar

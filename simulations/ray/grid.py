@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from uuid import uuid4
 
@@ -83,7 +84,7 @@ class _Actor:
         self._begin()
 
 
-class RayGrid(Grid):
+class RayGrid(Grid, AbstractContextManager["RayGrid"]):
     """A Grid whose nodes 0..N-1 share a few Ray actors; use it as a context manager.
 
     It waits for results without polling, sends an actor all its messages in one call, puts arrays that
@@ -126,9 +127,6 @@ class RayGrid(Grid):
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
         self._actors = [_Actor(lambda: remote.remote(*arguments)) for _ in range(self.workers)]
         self._replies: dict[str, Message] = {}
-
-    def __enter__(self) -> RayGrid:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
