@@ -60,28 +60,24 @@ class Executor:
         Raises:
             ClientError: the client has failed, and the settings say ``fail``.
         """
+        jobs = self.protocol.plan(client, round.number)
         try:
-            update = self._accepted(round, client, shards)
+            try:
+                update = self.run(round, client, shards[client], jobs)
+                update = self.protocol.accept(client, update, jobs)
+            except Refusal as error:
+                raise ClientError.refused(client, round.number, error) from error
+            except ClientError:
+                raise
+            except Exception as error:
+                raise ClientError.of(client, round.number, error) from error
         except ClientError as error:
             if self.protocol.settings.on_client_error == "fail":
                 raise
             found.skipped.append(skipped(client, error))
             return None
-        found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+        found.upload_bytes += self.protocol.upload_bytes(client, jobs)
         return update
-
-    def _accepted(self, round: Round, client: int, shards: Sequence[Dataset]) -> Update:
-        """What the client's plan has led to, checked, clipped and weighted."""
-        jobs = self.protocol.plan(client, round.number)
-        try:
-            update = self.run(round, client, shards[client], jobs)
-            return self.protocol.accept(client, update, jobs)
-        except Refusal as error:
-            raise ClientError.refused(client, round.number, error) from error
-        except ClientError:
-            raise
-        except Exception as error:
-            raise ClientError.of(client, round.number, error) from error
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.

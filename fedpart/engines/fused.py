@@ -102,7 +102,7 @@ class FusedRunner:
             if len(shard) > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
-            size += self.protocol.upload_bytes(client, round.number)
+            size += self.protocol.upload_bytes(client, jobs)
             main = reported(jobs)
             for job in jobs:
                 batches = list(executor.batches(view, shard, job))

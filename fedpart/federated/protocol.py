@@ -106,9 +106,9 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         return sum(weights.values()) + (psi or 0)
 
-    def upload_bytes(self, client: int, round: int) -> int:
-        """Size of the client's answer in ``round``, as a message; where nothing is sent, it would be."""
-        numbers = self.upload_numbers(client, self.plan(client, round))
+    def upload_bytes(self, client: int, jobs: Sequence[Job]) -> int:
+        """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
+        numbers = self.upload_numbers(client, jobs)
         return numbers * self.task_of(client).dtype.itemsize + _UPLOAD_HEADER
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
