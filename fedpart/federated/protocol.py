@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +19,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
-from fedpart.training.agreement import agreement, difference
+from fedpart.training.agreement import agreement
 from fedpart.updates.checks import validate
 from fedpart.updates.update import Update
 
@@ -151,10 +150,6 @@ class Protocol:
         self.clip(update)
         equal = self.settings.privacy is not None or self.settings.trim is not None
         return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
-
-    def difference(self, agreement: dict[str, Any]) -> str:
-        """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
-        return difference(self.agreement, agreement)
 
 
 _UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about

@@ -79,7 +79,7 @@ class Header:
 
 def encode_jobs(jobs: Iterable[Job]) -> str:
     """Jobs as JSON."""
-    return json.dumps([job.to_dict() for job in jobs], separators=(",", ":"))
+    return json.dumps([asdict(job) for job in jobs], separators=(",", ":"))
 
 
 def decode_jobs(text: Any) -> list[Job]:
