@@ -162,7 +162,9 @@ def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
         )
     layers: list[tuple[str, nn.Linear]] = []
     channels = True  # whether units are channels here: of images, or of what a convolution puts out
-    for name, layer in _flattened(module, ""):
+    for name, layer in module.named_modules(remove_duplicate=False):  # one that occurs twice is there twice
+        if isinstance(layer, nn.Sequential):
+            continue
         if isinstance(layer, (nn.Linear, *_CONVS)):
             known = isinstance(layer, _CONVS) or not layers or not channels
             layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
@@ -197,18 +199,6 @@ def _declared(module: nn.Module, chain: Sequence[str]) -> list[tuple[str, nn.Lin
             )
         layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
     return layers
-
-
-def _flattened(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
-    """Leaves of nested Sequentials in order; a layer that occurs twice is listed twice."""
-    found: list[tuple[str, nn.Module]] = []
-    for name, child in module._modules.items():
-        path = f"{prefix}.{name}" if prefix else name
-        if isinstance(child, nn.Sequential):
-            found += _flattened(child, path)
-        elif child is not None:
-            found.append((path, child))
-    return found
 
 
 def _spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
