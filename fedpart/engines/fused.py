@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -114,7 +113,7 @@ class FusedRunner:
                     self._check_noise(round, job, batches[0][0])
                     sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
-                    sums[kind].add(Part(batch, noise, weight))
+                    sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
         for (job, is_main), found in sums.items():
             found.flush()
@@ -168,21 +167,8 @@ class _NotFused(ValueError):
     """Settings and data do not allow for fusion; the message is for the user."""
 
 
-class Part(NamedTuple):
-    """A client's batch in a job, with its noise, and how many of its examples each one stands for."""
-
-    batch: Batch
-    noise: Noise
-    weight: float
-
-
 class PooledSum:
     """Loss and gradients of one kind of job, summed over examples, a pass whenever there is enough for one.
-
-    Args:
-        executor: of this process.
-        round: the server's values.
-        job: the kind.
 
     Attributes:
         theta: ``[size]`` in the module's own order; zeros if the job does not train.
@@ -192,17 +178,17 @@ class PooledSum:
     def __init__(self, executor: Executor, round: Round, job: Job) -> None:
         self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi
         start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
-        self._waiting: list[Part] = []
+        self._waiting: list[tuple[Batch, Noise, float]] = []
         samples = executor.protocol.task.samples
         self._rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // samples)
         self._round = max(1, ROUND // samples)
         self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 
-    def add(self, part: Part) -> None:
-        """Take in a batch; no more of them are held than a pass takes."""
-        self._waiting.append(part)
-        if sum(len(one.batch.inputs) for one in self._waiting) >= self._rows:
+    def add(self, batch: Batch, noise: Noise, weight: float) -> None:
+        """Take in a batch whose examples count ``weight`` each; no more are held than a pass takes."""
+        self._waiting.append((batch, noise, weight))
+        if sum(len(one.inputs) for one, _, _ in self._waiting) >= self._rows:
             self.flush()
 
     def flush(self) -> None:
