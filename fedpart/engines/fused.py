@@ -117,7 +117,7 @@ class FusedRunner:
         total.total_weight = float(total.examples)
         for (job, is_main), found in sums.items():
             found.flush()
-            self._add(total, round, job, found)
+            total.add(self._term(round, job, found))
             total.loss += found.loss if is_main else 0.0
         tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
@@ -136,9 +136,9 @@ class FusedRunner:
                 raise common_noise(two)
         self._by_row.add(job)
 
-    def _add(self, total: Update, round: Round, job: Job, found: PooledSum) -> None:
-        """Add what came out of one kind of job to the cohort's sum."""
-        executor, j = self._one_by_one.executor, job.partition
+    def _term(self, round: Round, job: Job, found: PooledSum) -> Update:
+        """What came out of one kind of job, as a term of the cohort's sum."""
+        executor, j, term = self._one_by_one.executor, job.partition, Update(clients=0)
         partition, local = self.protocol.partition, self.protocol.settings.local
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
@@ -146,13 +146,10 @@ class FusedRunner:
                 start, _ = executor.subnetwork(round, partition, job.subnetwork)
                 w_j = partition.take(start, j, job.subnetwork)
                 gradient = gradient.add(w_j, alpha=executor.decays[j - 1] * found.examples)
-            delta = gradient.mul_(-local.learning_rate)
-            total.deltas[j] = delta if j not in total.deltas else total.deltas[j].add_(delta)
-            total.weights[j] = total.weights.get(j, 0.0) + found.examples
+            term.deltas[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
         if job.psi:
-            found.psi *= executor.psi_mask
-            total.psi = found.psi if total.psi is None else total.psi.add_(found.psi)
-            total.psi_weight += found.examples
+            term.psi, term.psi_weight = found.psi.mul_(executor.psi_mask), found.examples
+        return term
 
 
 def _check_steps(client: int, examples: int, steps: int) -> None:
