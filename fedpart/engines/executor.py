@@ -31,9 +31,6 @@ from fedpart.updates.update import Update
 class Executor:
     """Client-side computation (Eq. 25 and 26) for one process.
 
-    Args:
-        protocol: shared with the server.
-
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
         sgd: of local training; decays: weight decay of each partition.
@@ -175,7 +172,6 @@ class Executor:
         """What takes the place of psi's gradient where examples are held out: see :meth:`.Method.feedback`.
 
         Args:
-            round, view, shard, job: of the client.
             after: ``[n]`` in the module's own order, the job's subnetwork as the client has trained it.
 
         Returns:

@@ -51,9 +51,6 @@ class RoundReport:
 class Federation(ModelState):
     """The state of a federated run.
 
-    Args:
-        protocol: the policies.
-
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.

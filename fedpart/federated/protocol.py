@@ -70,7 +70,6 @@ class Protocol:
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
 
         Args:
-            round: the round.
             available: client numbers to choose from; all N if not given. Fewer than the cohort: all of them.
         """
         rng = generator(self.settings.seed, "cohort", round)

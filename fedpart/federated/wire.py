@@ -134,13 +134,7 @@ def decode_update(
     client: int,
     jobs: Sequence[Job],
 ) -> Update:
-    """A client's update, checked; it takes over the arrays, which must be the caller's own.
-
-    Args:
-        arrays, scalars: of the reply.
-        protocol: of the run.
-        client: its number.
-        jobs: that it was sent.
+    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.

@@ -69,13 +69,7 @@ class NodePartition(AssignedPartition):
 def unit_assignments(
     module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Partition of every input and output unit of each layer of the chain.
-
-    Args:
-        module: an nn.Sequential, or any module with ``chain``.
-        proportions: u_1..u_C.
-        seed: of the random assignment of units.
-        chain: names of the Linear and Conv layers in the order of the data flow.
+    """Partition of every input and output unit of each layer of the chain; see :class:`NodePartition`.
 
     Returns:
         ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
