@@ -13,11 +13,7 @@ from fedpart.training.settings import RunSettings, documented, setting
 @documented
 @dataclass(frozen=True)
 class LocalSettings(DecaySettings):
-    """How a client trains: torch's SGD on its shard, from the server's values in every round.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+    """How a client trains: torch's SGD on its shard, from the server's values in every round."""
 
     learning_rate: float = setting(5e-2, "of local SGD", gt=0)
     batch_size: int = setting(64, "examples per local step", ge=1)
