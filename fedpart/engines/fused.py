@@ -40,8 +40,8 @@ class FusedRunner:
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
-        local, weighting = protocol.settings.local, protocol.settings.weighting
-        if protocol.settings.needs_each_update:
+        settings, local = protocol.settings, protocol.settings.local
+        if settings.clip is not None or settings.trim is not None:  # privacy clips
             raise ValueError(
                 "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
                 "trim and privacy out, or use execution: loop."
@@ -51,15 +51,15 @@ class FusedRunner:
                 f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or use "
                 f"execution: loop."
             )
-        if weighting != "examples":
+        if settings.weighting != "examples":
             raise ValueError(
-                f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
-                f"examples, or use execution: loop."
+                f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; "
+                f"set it to examples, or use execution: loop."
             )
         if protocol.method.tells_clients_apart:
             raise ValueError(
                 f"Fused clients have no psi and no network of their own, which the method "
-                f"{protocol.settings.method!r} asks for; use execution: loop."
+                f"{settings.method!r} asks for; use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):

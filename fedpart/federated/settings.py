@@ -108,11 +108,6 @@ class FederationSettings(RunSettings):
                     f"{self.min_replies}; leave it at 1."
                 )
 
-    @property
-    def needs_each_update(self) -> bool:
-        """Whether every client's update is looked at or changed before it is in the sum."""
-        return self.clip is not None or self.trim is not None
-
     def check_feedback(self, held_out: float) -> None:
         """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.
 
