@@ -14,25 +14,23 @@ from simulations.errors import ConfigError
 class _Loader(yaml.SafeLoader):
     """YAML in which a key must not appear twice."""
 
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, str) and key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} appears twice", key_node.start_mark
-            )
-        seen.add(key)
-    return dict(loader.construct_mapping(node, deep=True))
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        self.flatten_mapping(node)
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} appears twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
 
 
 # YAML 1.1 takes 1e-3 for text, for it has no point; 1.2, and people, take it for a number.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -125,9 +123,8 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 def _parse(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source} is not valid YAML{place}: {error.problem or error}.") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {str(error).splitlines()[0]}.") from None
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{source} is not valid YAML{place}: {problem}.") from None
