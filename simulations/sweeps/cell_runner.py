@@ -14,7 +14,7 @@ from simulations.folders.data_images import KnownImages
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import complete_in_processes
-from simulations.sweeps.tally import Failed, Tally
+from simulations.sweeps.tally import Tally
 from simulations.terminal.progress import Progress
 
 
@@ -38,8 +38,8 @@ class CellRunner:
         """A line as it is, without markup."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def complete(self, cells: Sequence[Cell]) -> list[Failed]:
-        """Run every cell that is not finished, in this order; those that failed.
+    def complete(self, cells: Sequence[Cell]) -> list[tuple[Cell, str, str]]:
+        """Run every cell that is not finished, in this order; those that failed, as :class:`.Tally` has them.
 
         Without a terminal, and with several processes, a run shows no progress but a line when it is done.
 

@@ -52,7 +52,8 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         raise ConfigError(
             f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
-    folders = [_folder(value) for value in section.values]
+    names = [re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") for value in section.values]
+    folders = [name or "null" for name in names]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
     if twice:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
@@ -98,7 +99,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
         columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
-    failures = [(entry.cell.name, entry.error) for entry in failed]
+    failures = [(cell.name, error) for cell, error, _ in failed]
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
@@ -144,7 +145,3 @@ def _check(cell: Cell, source: str) -> None:
             f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
             f"or evidence: laplace."
         )
-
-
-def _folder(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") or "null"

@@ -28,15 +28,6 @@ class SweepIncomplete(RunError):
         self.found = found
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A cell that ended with an error: the sentence for people, the traceback for developers."""
-
-    cell: Cell
-    error: str
-    traceback: str
-
-
 @dataclass
 class Tally:
     """Counts the runs that end.
@@ -46,14 +37,14 @@ class Tally:
         before: runs of the sweep that were finished earlier.
         say: tells a person.
         done: runs that are finished.
-        failures: those that failed.
+        failures: those that failed, each with a sentence for people and a traceback for developers.
     """
 
     total: int
     before: int
     say: Callable[[str], None]
     done: int = 0
-    failures: list[Failed] = field(default_factory=list)
+    failures: list[tuple[Cell, str, str]] = field(default_factory=list)
 
     def finished(self, cell: Cell, shown: bool = False) -> None:
         """Count a finished run, and say so unless it was ``shown``."""
@@ -63,7 +54,7 @@ class Tally:
 
     def failed(self, cell: Cell, error: Exception, traceback: str) -> None:
         """Count a failed run, and say so."""
-        self.failures.append(Failed(cell, in_words(error), traceback))
+        self.failures.append((cell, in_words(error), traceback))
         self.say(f"Failed: {cell.name}: {in_words(error)}")
 
     def ends_all(self, error: Exception) -> bool:
