@@ -22,7 +22,7 @@ from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.task.psi_names import named_transforms
 from simulations.config.load import Config
 from simulations.config.messages import check_options
-from simulations.config.sections import HyperparameterSection, MaskSection
+from simulations.config.sections import DropoutSection, HyperparameterSection, MaskSection
 from simulations.folders.run_directory import STATE
 
 _TRANSFORMS: Registry[Any] = Registry("transform")
@@ -59,14 +59,13 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
     builder = MODELS.resolve(config.model)
     given = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
-    wanted = {"dropout": None if dropout is None else dropout.rate}
+    wanted = {"dropout": None}
     if dropout is not None:
-        wanted["temperature"] = dropout.temperature
+        wanted = {"dropout": dropout.rate, "temperature": dropout.temperature}
     parameters = inspect.signature(builder).parameters
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
-    defaults = HyperparameterSection.model_validate({}).dropout
-    if len(taken) < len(wanted) and dropout is not None and dropout != defaults:
+    if len(taken) < len(wanted) and dropout not in (None, DropoutSection()):
         raise ValueError(
             f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
             f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."

@@ -234,12 +234,11 @@ def _lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        raise FileExistsError(
-            f"Another process is running in {path}; wait for it, or choose another folder."
-        ) from None
-    except OSError:  # a file system without locks
-        os.close(descriptor)
-        return None
+        if isinstance(error, BlockingIOError):
+            raise FileExistsError(
+                f"Another process is running in {path}; wait for it, or choose another folder."
+            ) from None
+        return None  # a file system without locks
     return descriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,7 +92,7 @@ def run_experiment(
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
-        try:
+        with closing(run):
             with one_sentence():
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
@@ -108,8 +108,6 @@ def run_experiment(
                 summary = summarise(experiment, state, lines, workers)
             run.finish(state, summary)
             return summary
-        finally:
-            run.close()
 
 
 def _rounds(

@@ -64,12 +64,10 @@ class CellRunner:
             try:
                 progress = self.progress if shown else None
                 self.run(cell.config, cell.folder, resume=state == "started", progress=progress)
-            except Interrupted:
-                raise
             except Exception as error:  # one bad cell must not lose the others
-                if tally.ends_all(error):
+                if isinstance(error, Interrupted) or tally.ends_all(error):
                     raise
-                tally.failed(cell, error, "".join(traceback.format_exception(error)))
+                tally.failed(cell, error, traceback.format_exc())
             else:
                 tally.finished(cell, shown)
         return tally.failures
