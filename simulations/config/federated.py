@@ -97,9 +97,6 @@ class ExperimentConfig(_Keys, Config):
         """How many processes run the clients; None: as many as the Ray cluster has CPU cores."""
         return 1 if self.workers is None and self.engine == "local" else self.workers
 
-    def recorded(self, until: int) -> range:
-        return range(1, until + 1)
-
     def settings(self) -> FederationSettings:
         """The part that server and clients share, in the library's terms."""
         skips = self.on_client_error is None and self.engine == "flower"

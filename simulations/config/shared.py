@@ -150,15 +150,6 @@ class Config(section_of(RunSettings)):
         """Whether a run can go on for longer than it was meant to, with nothing else changed."""
         return True
 
-    @property
-    def folder_is_data(self) -> bool:
-        """Whether another ``data_dir`` means other data, not another place of the same."""
-        return self.data == "image_folder" or ":" in self.data
-
-    def recorded(self, until: int) -> range:
-        """Counts of the clock that have a line in metrics.jsonl for certain, up to ``until``."""
-        return range(self.evaluate_every, until + 1, self.evaluate_every)
-
     def build_method(self) -> Method:
         """The method with its own options."""
         return build_method(self.method, self.method_options.get(self.method, {}))

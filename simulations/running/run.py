@@ -23,13 +23,9 @@ from simulations.terminal.progress import Progress
 
 
 class RoundEngine(Protocol):
-    """What executes rounds until ``rounds`` are complete, and reports each.
+    """What executes rounds until ``rounds`` are complete, and reports each."""
 
-    Attributes:
-        workers: processes that run clients at the same time; None: not known here.
-    """
-
-    workers: int | None
+    workers: int | None  # processes that run clients at the same time; None: not known here
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None: ...
 

@@ -65,9 +65,7 @@ def run_comparisons(
         configs: what the methods have in common, by name; their own ``method`` plays no part. A comparison
             has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a single
             one called "" has ``out`` to itself.
-        methods: names, or ``package.module:Class``.
-        seeds: number of seeds, from a configuration's ``seed`` on.
-        out: the folder.
+        methods, seeds: names, or ``package.module:Class``; how many seeds, from a configuration's on.
         runner: how cells are run and shown; one after another if not given.
 
     Raises:

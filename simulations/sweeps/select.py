@@ -12,7 +12,7 @@ from typing import Any
 from simulations.building.experiment import build
 from simulations.config.load import TrainingConfig
 from simulations.config.yaml_files import apply_override
-from simulations.errors import ConfigError
+from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
@@ -22,12 +22,9 @@ from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.tally import SweepIncomplete
 
 # Keys whose values have no evidences that can be compared, and why.
-_EXAMPLES = (
-    *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
-    *("rotated", "max_angle", "rotated_padding"),
-)
+_EXAMPLES = ("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points")
 _INCOMPARABLE = {
-    **dict.fromkeys(_EXAMPLES, "each is of other examples"),
+    **dict.fromkeys((*_EXAMPLES, "rotated", "max_angle", "rotated_padding"), "each is of other examples"),
     **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
 }
 
@@ -135,10 +132,8 @@ def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
 
 def _check(cell: Cell, source: str) -> None:
     """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
-    try:
+    with one_sentence(lambda reason: ConfigError(f"{source}{reason}")):
         training = build(cell.config).start()
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ConfigError(f"{source}{error}") from error
     if cell.config.evidence == "lml" and not training.scores_chunks:
         raise ConfigError(
             f"{source}selection compares L_ML, which the method {cell.config.method!r} on "
