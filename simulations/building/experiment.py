@@ -18,21 +18,13 @@ from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What a federated configuration describes, built: the same bits in every process.
-
-    Attributes:
-        config: where it comes from.
-        task, protocol: as server and clients share them.
-        shards: client i holds ``shards[i]``.
-        validation, test: held-out data; ``validation`` is complete if the last rounds need that.
-        num_classes: K.
-    """
+    """What a federated configuration describes, built: the same bits in every process."""
 
     config: ExperimentConfig
     task: Task
     protocol: Protocol
-    shards: Sequence[Dataset]
-    validation: Dataset
+    shards: Sequence[Dataset]  # client i holds shards[i]
+    validation: Dataset  # complete if the last rounds need that
     test: Dataset
     num_classes: int
 
@@ -54,14 +46,11 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class TrainingExperiment:
-    """What a centralised configuration describes, built: the same bits in every process.
-
-    ``train`` has all training data, in the order in which chunks are drawn from them.
-    """
+    """What a centralised configuration describes, built: the same bits in every process."""
 
     config: TrainingConfig
     task: Task
-    train: Dataset
+    train: Dataset  # all training data, in the order in which chunks are drawn from them
     validation: Dataset
     test: Dataset
 

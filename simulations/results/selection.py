@@ -94,16 +94,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Selection:
-    """What ``fedpart select`` found about a key of a configuration with a ``select`` section.
-
-    Attributes:
-        columns: networks of the configuration, and the plain ones if Laplace was asked for.
-        failures: names of runs without a result, with the reason.
-    """
+    """What ``fedpart select`` found about a key of a configuration with a ``select`` section."""
 
     key: str
-    columns: list[Column]
-    failures: list[tuple[str, str]]
+    columns: list[Column]  # networks of the configuration, and the plain ones if Laplace was asked for
+    failures: list[tuple[str, str]]  # names of runs without a result, with the reason
     config: TrainingConfig
 
     def table(self) -> RenderableType:

@@ -20,19 +20,12 @@ from simulations.terminal.progress import Progress
 
 @dataclass(frozen=True)
 class CellRunner:
-    """How the cells of a sweep are run and shown.
+    """How the cells of a sweep are run and shown."""
 
-    Attributes:
-        jobs: processes that run cells; with 1 this one does.
-        run: what runs a cell in this process; called like :func:`.run_experiment`.
-        progress: shows the runs of this process on a terminal; None shows nothing of them.
-        console: where it is said how it goes on, and what was found; standard output if not given.
-    """
-
-    jobs: int = 1
-    run: Callable[..., dict[str, Any]] = run_experiment
-    progress: Progress | None = None
-    console: Console = field(default_factory=Console)
+    jobs: int = 1  # processes that run cells; with 1 this one does
+    run: Callable[..., dict[str, Any]] = run_experiment  # a cell in this process
+    progress: Progress | None = None  # shows the runs of this process on a terminal; None: nothing of them
+    console: Console = field(default_factory=Console)  # for how it goes on, and what was found
 
     def say(self, text: str) -> None:
         """A line as it is, without markup."""

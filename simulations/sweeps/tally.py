@@ -30,20 +30,13 @@ class SweepIncomplete(RunError):
 
 @dataclass
 class Tally:
-    """Counts the runs that end.
+    """Counts the runs that end."""
 
-    Attributes:
-        total: runs to do.
-        before: runs of the sweep that were finished earlier.
-        say: tells a person.
-        done: runs that are finished.
-        failures: those that failed, each with a sentence for people and a traceback for developers.
-    """
-
-    total: int
-    before: int
-    say: Callable[[str], None]
-    done: int = 0
+    total: int  # runs to do
+    before: int  # runs of the sweep that were finished earlier
+    say: Callable[[str], None]  # tells a person
+    done: int = 0  # runs that are finished
+    # those that failed, each with a sentence for people and a traceback for developers
     failures: list[tuple[Cell, str, str]] = field(default_factory=list)
 
     def finished(self, cell: Cell, shown: bool = False) -> None:
