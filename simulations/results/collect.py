@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 from simulations.config.load import ExperimentConfig
 from simulations.config.published import Published
@@ -34,12 +33,13 @@ def collect(
 
 def _unequal_cohorts(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """A sentence per seed whose methods did not meet the same clients, as where nodes were missing."""
-    cohorts: dict[int, list[list[list[int]]]] = {}
-    for run in chain.from_iterable(runs.values()):
-        cohorts.setdefault(run.summary["seed"], []).append([line["cohort"] for line in run.metrics])
+    cohorts: dict[int, dict[str, list[list[int]]]] = {}
+    for method, own in runs.items():
+        for run in own:
+            cohorts.setdefault(run.summary["seed"], {})[method] = [line["cohort"] for line in run.metrics]
     notes = []
     for seed, by_method in cohorts.items():
-        for round, drawn in enumerate(zip(*by_method, strict=False), start=1):
+        for round, drawn in enumerate(zip(*by_method.values(), strict=False), start=1):
             if any(cohort != drawn[0] for cohort in drawn):
                 notes.append(f"Seed {seed}: the methods' cohorts differ, first in round {round}.")
                 break

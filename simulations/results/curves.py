@@ -29,7 +29,7 @@ class Run:
     """One run as its folder tells it."""
 
     folder: Path
-    metrics: list[dict[str, Any]]  # lines of metrics.jsonl: a round, or a report of centralised training each
+    metrics: list[dict[str, Any]]  # ascending lines of metrics.jsonl: of rounds, or of centralised reports
     summary: dict[str, Any]  # summary.json; empty if the run is not finished
 
     @classmethod

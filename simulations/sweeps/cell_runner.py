@@ -23,7 +23,7 @@ class CellRunner:
     """How the cells of a sweep are run and shown."""
 
     jobs: int = 1  # processes that run cells; with 1 this one does
-    run: Callable[..., dict[str, Any]] = run_experiment  # a cell in this process
+    run: Callable[..., dict[str, Any]] = run_experiment  # what runs a cell in this process
     progress: Progress | None = None  # shows the runs of this process on a terminal; None: nothing of them
     console: Console = field(default_factory=Console)  # for how it goes on, and what was found
 

@@ -22,9 +22,12 @@ from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.tally import SweepIncomplete
 
 # Keys whose values have no evidences that can be compared, and why.
-_EXAMPLES = ("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points")
+_EXAMPLES = (
+    *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
+    *("rotated", "max_angle", "rotated_padding"),
+)
 _INCOMPARABLE = {
-    **dict.fromkeys((*_EXAMPLES, "rotated", "max_angle", "rotated_padding"), "each is of other examples"),
+    **dict.fromkeys(_EXAMPLES, "each is of other examples"),
     **dict.fromkeys(("evidence", "method"), "each estimates it in another way"),
 }
 
