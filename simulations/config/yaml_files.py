@@ -125,9 +125,8 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 def _parse(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source} is not valid YAML{place}: {error.problem or error}.") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {str(error).splitlines()[0]}.") from None
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{source} is not valid YAML{place}: {problem}.") from None
