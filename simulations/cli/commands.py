@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -97,15 +99,13 @@ def select(
         run_selection(config, folder, runner)
 
 
-def bench(
-    workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
-) -> None:
-    """Time a round of each workload on each engine."""
+def bench(*asked: Any) -> None:
+    """Time a round of each workload on each engine, with programs that are not installed."""
     try:
-        from benchmarks.rounds.bench import run
+        timing = import_module("benchmarks.rounds.bench")
     except ModuleNotFoundError:
         raise ConfigError("fedpart bench compares with programs of a checkout; run it in one.") from None
-    run(workloads, engines, rounds, file, pfl_python)
+    timing.run(*asked)
 
 
 def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
