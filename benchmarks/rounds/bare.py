@@ -21,7 +21,7 @@ from benchmarks.rounds.local_work import ClientJob, Cohort, LocalWork
 from benchmarks.rounds.networks import NETWORKS, Model
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
-from benchmarks.script import parser
+from benchmarks.script import parser, seconds
 
 
 class BareFedAvg:
@@ -151,14 +151,11 @@ class TimedBareLoop(TimedEngine):
         self.work, self.cohorts, self.done = work, cohorts, 0
         self.loop = BarePartitioned(work) if work.workload.partitioned else BareFedAvg(work)
 
-    def round(self) -> None:
-        self.loop.round(self.cohorts[self.done])
-        self.done += 1
-
     def run(self, rounds: int) -> dict[str, Any]:
         cohorts = self.cohorts[self.done : self.done + rounds]
+        self.done += rounds
         flops = [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts]
-        return {**super().run(rounds), "flops": flops}
+        return {"flops": flops, "seconds": [seconds(partial(self.loop.round, cohort)) for cohort in cohorts]}
 
     def passes(self) -> Callable[[], object]:
         jobs = self.loop.jobs(self.cohorts[self.done - 1])
