@@ -28,26 +28,15 @@ from simulations.results.words import DASH
 
 @dataclass
 class Timings:
-    """What was measured of one engine.
+    """What was measured of one engine."""
 
-    Attributes:
-        processes: that compute at the same time.
-        first_round: seconds from the start of the process to the end of its first round.
-        seconds: of each round after the warm-up.
-        passes: seconds of the model's own forward and backward passes over the batches of the first of these
-            rounds, where they are known.
-        flops: of each round, where they are known.
-        peak_mb: of the processes together, 10^6 bytes.
-        peer: versions of what another project's engine is of; None for ours and the bare loop.
-    """
-
-    processes: int
-    first_round: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-    passes: list[float | None] = field(default_factory=list)
-    flops: list[int] = field(default_factory=list)
-    peak_mb: float | None = None
-    peer: str | None = None
+    processes: int  # that compute at the same time
+    first_round: float = 0.0  # seconds from the start of the process to the end of this round
+    seconds: list[float] = field(default_factory=list)  # of each round after the warm-up
+    passes: list[float | None] = field(default_factory=list)  # alone, in the first of these; where known
+    flops: list[int] = field(default_factory=list)  # of each of these rounds, where they are known
+    peak_mb: float | None = None  # of the processes together, 10^6 bytes
+    peer: str | None = None  # versions of another project's packages; None for ours and the bare loop
 
     def overhead_share(self) -> float | None:
         """Median share of the processes' time that is not the model's forward and backward."""
@@ -61,16 +50,9 @@ class Timings:
 
 @dataclass(frozen=True)
 class Row:
-    """One engine on one workload.
+    """One engine on one workload: docs/guides/benchmarks.md says what each number is.
 
-    Attributes:
-        seconds_per_round: median; spread: distance of the quartiles over the median.
-        ratio_to_bare: of medians, 1 for the bare loop; None if that was not measured.
-        overhead_share: see :meth:`Timings.overhead_share`.
-        peak_mb: largest memory of the engine's processes together, see :class:`.PeakMemory`.
-        gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
-            without the bare loop, which counts them.
-        peer: see :class:`Timings`.
+    There is no ratio and no GFLOP/s without the bare loop, whose operations are counted.
     """
 
     workload: str
