@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
 from simulations.folders.versions import git_commit
+from simulations.results.tables import terminal_table
 from simulations.results.words import DASH
 
 
@@ -142,25 +142,24 @@ def _writing(file: Path) -> Iterator[None]:
 
 def table(found: Sequence[Row]) -> Table:
     """The rows of one workload for the terminal, 80 columns wide."""
+    columns = {
+        "s/round": ("seconds_per_round", "{:.4g}"),
+        "spread": ("spread", "{:.0%}"),
+        "of\nbare": ("ratio_to_bare", "{:.2f}"),
+        "clients\n/s": ("clients_per_second", "{:.1f}"),
+        "not\nmodel": ("overhead_share", "{:.0%}"),
+        "MB": ("peak_mb", "{:.0f}"),
+        "GFLOP\n/s": ("gflop_per_second", "{:.1f}"),
+        "start": ("first_round_seconds", "{:.1f} s"),
+    }
     title = f"{found[0].workload}: medians of {found[0].rounds} rounds, interleaved"
-    shown = Table(title=title, title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    shown.add_column("engine", no_wrap=True)
-    for name in ("s/round", "spread", "of\nbare", "clients\n/s", "not\nmodel", "MB", "GFLOP\n/s", "start"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    caption = "start: until the end of the first round; not model: time outside forward and backward"
+    shown = terminal_table(["engine", *columns], title, caption, padding=1)
+    shown.columns[0].justify = "left"
     for row in found:
-        cells = (
-            (row.seconds_per_round, "{:.4g}"),
-            (row.spread, "{:.0%}"),
-            (row.ratio_to_bare, "{:.2f}"),
-            (row.clients_per_second, "{:.1f}"),
-            (row.overhead_share, "{:.0%}"),
-            (row.peak_mb, "{:.0f}"),
-            (row.gflop_per_second, "{:.1f}"),
-            (row.first_round_seconds, "{:.1f} s"),
-        )
+        cells = [(getattr(row, name), form) for name, form in columns.values()]
         texts = [DASH if value is None else form.format(value) for value, form in cells]
         shown.add_row(*map(Text, [row.engine, *texts]))
-    shown.caption = "start: until the end of the first round; not model: time outside forward and backward"
     return shown
 
 
