@@ -48,10 +48,8 @@ class BarePartitioned:
     """Partitioned training with psi.
 
     The numbers of a weight lie in one flat vector, those of normalisation layers C times: subnetwork k
-    multiplies scales 1..k and adds biases 1..k.
-
-    Args:
-        assignment: partition (1..C) of every number in the flat vector; drawn at random if not given.
+    multiplies scales 1..k and adds biases 1..k. ``assignment`` is the partition (1..C) of every number in the
+    flat vector; drawn at random if not given.
     """
 
     def __init__(self, work: LocalWork, assignment: Tensor | None = None) -> None:

@@ -30,15 +30,12 @@ class LocalWork:
 
     So these are added up as they come: besides the model, a client with one local step costs one pass over
     the parameters. After a client with several, the weights are put back from a copy.
-
-    Args:
-        shards: images and labels of every client.
     """
 
     def __init__(
         self,
         model: Model,
-        shards: Sequence[tuple[Tensor, Tensor]],
+        shards: Sequence[tuple[Tensor, Tensor]],  # images and labels of every client
         workload: Workload,
         draws: Draws | None = None,
     ) -> None:
