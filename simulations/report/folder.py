@@ -22,21 +22,13 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """The runs of one comparison, finished or not.
+    """The runs of one comparison, finished or not."""
 
-    Attributes:
-        name: of its configuration; the folder's name if there is one comparison.
-        config: of its first run, with the cell of the paper that the comparison names.
-        methods: in the order in which they were compared.
-        runs: by method and seed.
-        notes: sentences about runs that are left out, or failed.
-    """
-
-    name: str
-    config: ExperimentConfig
-    methods: list[str]
-    runs: list[Run]
-    notes: list[str] = field(default_factory=list)
+    name: str  # of its folder, which has that of its configuration if there are several comparisons
+    config: ExperimentConfig  # of its first run, with the cell of the paper that the comparison names
+    methods: list[str]  # in the order in which they were compared
+    runs: list[Run]  # sorted by method and seed
+    notes: list[str] = field(default_factory=list)  # sentences about runs that are left out, or failed
 
     @cached_property
     def finished(self) -> dict[str, list[Run]]:
