@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from functools import partial
 from importlib import import_module
@@ -127,8 +126,9 @@ def _named(file: str | None, command: str) -> str:
 def new_folder(name: str, config: Config) -> Path:
     """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
     method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
-    first = Path("runs") / f"{name}-{method}-seed{config.seed}"
-    candidates = (
-        first.with_name(f"{first.name}-{number}") if number > 1 else first for number in itertools.count(1)
-    )
-    return next(folder for folder in candidates if not folder.exists())
+    folder, number = Path("runs") / f"{name}-{method}-seed{config.seed}", 1
+    first = folder.name
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{first}-{number}")
+    return folder

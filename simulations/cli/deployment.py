@@ -18,7 +18,6 @@ _Address = Annotated[
 _Keys = Annotated[
     Path, typer.Option("--keys", envvar="FEDPART_KEYS", help="The operator's folder of the keys.")
 ]
-_Run = Annotated[int | None, typer.Option("--run", help="The run's number; the latest if not given.")]
 
 
 @app.command()
@@ -85,7 +84,7 @@ def results(
         Path | None,
         typer.Argument(help="Folder into which the run's folder is copied, where it can be read."),
     ] = None,
-    run: _Run = None,
+    run: Annotated[int | None, typer.Option(help="The run's number; the latest if not given.")] = None,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
     perform("federations.results", to, link, keys, run, to)

@@ -144,11 +144,7 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
 
 
 def _check_registered(names: Collection[str], clients: int) -> None:
-    """A client without a registered key cannot come, and a run refuses nodes that count other clients.
-
-    Raises:
-        ConfigError: there are more clients than keys.
-    """
+    """A client without a registered key cannot come, and a run refuses nodes that count other clients."""
     if not names:
         raise ConfigError("No SuperNode is registered; register their keys with fedpart register.")
     wanted = [node_name(client) for client in range(clients)]
@@ -176,14 +172,7 @@ def _readable(folder: Path) -> bool:
 
 
 def _fetch(run: SubmittedRun, to: Path) -> Path:
-    """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
-
-    The copy belongs to whom ``to`` belongs to.
-
-    Raises:
-        ConfigError: another run is where the copy goes.
-        RunError: there is nothing to copy here.
-    """
+    """Copy the folder of a run into ``to``, whose owner it gets, over an earlier copy, and draw it there."""
     source, copy = Path(run.out), to / Path(run.out).name
     if not _readable(source):
         raise RunError(

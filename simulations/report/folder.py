@@ -107,10 +107,7 @@ def _comparison(folder: Path) -> Found | None:
 
 
 def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
-    """The runs that one table may average: all have the same settings, those of a method its options too.
-
-    They are those with the settings that most have; on each of the others ``notes`` gets a sentence.
-    """
+    """The runs that one table may average: of the same settings, and within a method of the same options."""
     runs = _most(runs, _shared, notes)
     return [
         run
@@ -120,7 +117,7 @@ def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
 
 
 def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: list[str]) -> list[Run]:
-    """The runs whose ``settings`` are the most frequent ones; of several, the first."""
+    """The runs whose ``settings`` are the most frequent ones, or the first; a note on each of the others."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)
