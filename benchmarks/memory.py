@@ -30,14 +30,9 @@ def occupied(pid: int) -> dict[int, int]:
 
 
 class PeakMemory:
-    """Largest memory of a process and its descendants while the context lasts.
+    """Largest memory of a process and its descendants while the context lasts; None where nothing is known.
 
-    Args:
-        pid: of the process.
-        interval: seconds from one look to the next.
-
-    Attributes:
-        bytes: None where nothing is known.
+    They are looked at again and again, ``interval`` seconds apart.
     """
 
     def __init__(self, pid: int, interval: float) -> None:

@@ -18,14 +18,14 @@ from typing import TypeVar
 Way = TypeVar("Way")
 
 
-def tell(row: Mapping[str, object]) -> None:
+def tell(**row: object) -> None:
     """Print a row of JSON."""
     print(json.dumps(row), flush=True)
 
 
 def tell_versions(**settings: object) -> None:
     """The last row: on what all others were measured."""
-    tell({**settings, "torch": version("torch"), "python": platform.python_version()})
+    tell(**settings, torch=version("torch"), python=platform.python_version())
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -20,7 +20,7 @@ class DiskFull(RunError):
 
 @contextmanager
 def one_sentence(
-    becomes: type[Exception] = ConfigError,
+    becomes: Callable[[str], Exception] = ConfigError,
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError),
 ) -> Iterator[None]:
     """What does not fit in the user's configuration, data or files becomes an error of one sentence."""

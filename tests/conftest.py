@@ -1,6 +1,6 @@
 """For all tests: one thread, as a worker has, so that small tensors are fast and bits repeat.
 
-Tests run in several processes at a time; some files stay together in one of them.
+Tests run in several processes at a time; some files stay together in one of them, which begins with them.
 """
 
 import os
@@ -28,3 +28,4 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in TOGETHER:
             item.add_marker(pytest.mark.xdist_group(TOGETHER[item.path.name]))
+    items.sort(key=lambda item: item.path.name not in TOGETHER)

@@ -43,7 +43,7 @@ def run(engine: str, cohort: str, *hidden: str) -> None:
     )
     experiment = build(config)
     federation = experiment.start()
-    tell({"model_mb": len(federation.w) * federation.w.element_size() / 2**20})
+    tell(model_mb=len(federation.w) * federation.w.element_size() / 2**20)
     workers = 1 if engine == "local" else 2
     if engine == "ray":
         from simulations.ray.engine import RayEngine
@@ -73,14 +73,13 @@ def main() -> None:
     given = asked.parse_args()
     for engine in given.engines:
         (model, small), (_, large) = [measure(engine, cohort, given.hidden) for cohort in given.cohorts]
-        row = {
-            "engine": engine,
-            "cohorts": given.cohorts,
-            "peak_mb": [round(small, 1), round(large, 1)],
-            "model_mb": round(model, 1),
-            "more_models": round((large - small) / model, 2),
-        }
-        tell(row)
+        tell(
+            engine=engine,
+            cohorts=given.cohorts,
+            peak_mb=[round(small, 1), round(large, 1)],
+            model_mb=round(model, 1),
+            more_models=round((large - small) / model, 2),
+        )
     tell_versions(workers=2)
 
 

@@ -30,16 +30,10 @@ EXPERIMENT: dict[str, Any] = {
 
 
 class Case:
-    """One kind of disturbance, in a folder of its own.
-
-    Args:
-        folder: where runs are kept.
-        rounds: of each.
-        changes: of the experiment.
-    """
+    """One kind of disturbance of a run of so many rounds, in a folder of its own."""
 
     def __init__(self, folder: Path, rounds: int, **changes: Any) -> None:
-        self.folder, self.failures = folder, 0
+        self.failures = 0
         experiment = {**EXPERIMENT, "rounds": rounds, **changes}
         self.config = ExperimentConfig.from_dict(experiment)
         self.file, self.calm = folder / "crash.yaml", folder / "undisturbed"

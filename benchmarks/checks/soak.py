@@ -76,7 +76,7 @@ class Sampler(Progress):
             sizes = occupied(os.getpid())
             self._names = {pid: self._names.get(pid) or _name(pid) for pid in sizes}
             sizes = {self._names[pid]: round(size / 2**20, 2) for pid, size in sorted(sizes.items())}
-            tell({"round": count, "mb": sizes})
+            tell(round=count, mb=sizes)
 
     def follow(self, out: Path, over: threading.Event) -> None:
         """Look at the run that other processes make in ``out``, until it is over."""
@@ -119,10 +119,10 @@ def soak(engine: str, rounds: int, every: int, warmup: int) -> bool:
         for line in process.stdout or ():
             if line.startswith('{"round"'):
                 samples.append(json.loads(line))
-                tell({"engine": engine, **samples[-1]})
+                tell(engine=engine, **samples[-1])
     found = judged(engine, [row for row in samples if row["round"] >= warmup])
     for summary in found:
-        tell({"engine": engine, **summary})
+        tell(engine=engine, **summary)
     return all(summary["flat"] for summary in found)
 
 

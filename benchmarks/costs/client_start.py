@@ -46,12 +46,10 @@ def run(data: str, config: str, *overrides: str) -> None:
     len(_Clients(flower_config.build_experiment(run_config)).shards[CLIENT])
     marks.append(time.process_time())
     tell(
-        {
-            "flower_and_torch": marks[0],
-            "imports": marks[1] - marks[0],
-            "experiment": marks[3] - marks[2],
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
+        flower_and_torch=marks[0],
+        imports=marks[1] - marks[0],
+        experiment=marks[3] - marks[2],
+        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
 
@@ -78,8 +76,8 @@ def main() -> None:
     given = asked.parse_args()
     for config in given.configs:
         for data in DATA:
-            row = {"config": Path(config).stem, "data": data}
-            tell(row | measure(config, given.overrides, data, given.repeats))
+            medians = measure(config, given.overrides, data, given.repeats)
+            tell(config=Path(config).stem, data=data, **medians)
     tell_versions(busy=round(os.getloadavg()[0], 1))
 
 

@@ -62,13 +62,11 @@ def main() -> None:
     fewest = min(engines)
     for clients in engines:
         tell(
-            {
-                "clients": clients,
-                "cohort": given.cohort,
-                "seconds_per_round": round(medians[clients], 5),
-                "ratio": round(medians[clients] / medians[fewest], 4),
-                "grown_mb": round((sizes[clients] - sizes[fewest]) / 2**20, 2),
-            }
+            clients=clients,
+            cohort=given.cohort,
+            seconds_per_round=round(medians[clients], 5),
+            ratio=round(medians[clients] / medians[fewest], 4),
+            grown_mb=round((sizes[clients] - sizes[fewest]) / 2**20, 2),
         )
     tell_versions(threads=1)
 

@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = [measure(given.model, int(cohort), given.rounds) for cohort in given.cohorts.split(",")]
     for row in rows:
-        tell({key: round(value, 4) for key, value in row.items()})
+        tell(**{key: round(value, 4) for key, value in row.items()})
     if len(rows) > 1:
         cohorts, times = (np.array([row[key] for row in rows]) for key in ("cohort", "seconds_per_round"))
         slope, offset = np.polyfit(cohorts, times, 1, w=1 / times)

@@ -114,7 +114,7 @@ def main() -> None:
     (given.out / "sensitivity.json").write_text(json.dumps(rows, indent=2) + "\n")
     draw(rows, given.figure or given.out / "sensitivity.png")
     for row in rows:
-        tell(row)
+        tell(**row)
 
 
 if __name__ == "__main__":

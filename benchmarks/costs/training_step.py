@@ -61,15 +61,14 @@ def main() -> None:
     seconds = in_turn(steps, given.repeats)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name, median in medians.items():
-        row = {
-            "step": name,
-            "batch": given.batch,
-            "samples": given.samples,
-            "seconds": round(median, 5),
-            "spread": round(max(seconds[name]) / min(seconds[name]) - 1, 3),
-            "ratio_to_plain": round(median / medians["plain"], 4),
-        }
-        tell(row)
+        tell(
+            step=name,
+            batch=given.batch,
+            samples=given.samples,
+            seconds=round(median, 5),
+            spread=round(max(seconds[name]) / min(seconds[name]) - 1, 3),
+            ratio_to_plain=round(median / medians["plain"], 4),
+        )
     tell_versions(threads=given.threads)
 
 

@@ -21,7 +21,7 @@ from benchmarks.rounds.local_work import ClientJob, Cohort, LocalWork
 from benchmarks.rounds.networks import NETWORKS, Model
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
-from benchmarks.script import parser
+from benchmarks.script import parser, seconds
 
 
 class BareFedAvg:
@@ -48,10 +48,8 @@ class BarePartitioned:
     """Partitioned training with psi.
 
     The numbers of a weight lie in one flat vector, those of normalisation layers C times: subnetwork k
-    multiplies scales 1..k and adds biases 1..k.
-
-    Args:
-        assignment: partition (1..C) of every number in the flat vector; drawn at random if not given.
+    multiplies scales 1..k and adds biases 1..k. ``assignment`` is the partition (1..C) of every number in the
+    flat vector; drawn at random if not given.
     """
 
     def __init__(self, work: LocalWork, assignment: Tensor | None = None) -> None:
@@ -151,14 +149,11 @@ class TimedBareLoop(TimedEngine):
         self.work, self.cohorts, self.done = work, cohorts, 0
         self.loop = BarePartitioned(work) if work.workload.partitioned else BareFedAvg(work)
 
-    def round(self) -> None:
-        self.loop.round(self.cohorts[self.done])
-        self.done += 1
-
     def run(self, rounds: int) -> dict[str, Any]:
         cohorts = self.cohorts[self.done : self.done + rounds]
+        self.done += rounds
         flops = [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts]
-        return {**super().run(rounds), "flops": flops}
+        return {"flops": flops, "seconds": [seconds(partial(self.loop.round, cohort)) for cohort in cohorts]}
 
     def passes(self) -> Callable[[], object]:
         jobs = self.loop.jobs(self.cohorts[self.done - 1])

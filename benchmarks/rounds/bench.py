@@ -67,11 +67,10 @@ def measure(
                 line = f"{workload.name} without {name}: {reason}"
                 console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
         stepped = deque(contender for contender in contenders.values() if contender.stepped)
+        blocks = [contender for contender in contenders.values() if not contender.stepped]
         for round in range(rounds):
-            if round == rounds // 2:
-                for contender in contenders.values():
-                    if not contender.stepped:
-                        contender.block(rounds)
+            for contender in blocks if round == rounds // 2 else ():
+                contender.block(rounds)
             for contender in stepped:
                 contender.round(alone=round < PASSES)
             stepped.rotate(-1)  # nobody always follows the same neighbour

@@ -12,17 +12,11 @@ from simulations.config.load import ConfigError
 
 @dataclass(frozen=True)
 class Program:
-    """How an engine is started.
+    """How an engine is started."""
 
-    Attributes:
-        command: a module of this folder, for ``python -m``, and its arguments.
-        processes: that compute at the same time.
-        stepped: whether it can wait between rounds.
-    """
-
-    command: str
-    processes: int = 1
-    stepped: bool = True
+    command: str  # a module of this folder, for python -m, and its arguments
+    processes: int = 1  # that compute at the same time
+    stepped: bool = True  # whether it can wait between rounds
 
     @property
     def module(self) -> list[str]:

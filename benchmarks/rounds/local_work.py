@@ -15,38 +15,26 @@ Cohort = Sequence[tuple[int, int]]  # a client's number and chunk, each
 ClientJob = tuple[int, int | None]  # a client, and the partition that it trains; None: psi's gradient
 
 
-class Draws:
-    """All that is random in a client's work."""
-
-    def uniform(self, job: ClientJob, step: int) -> Uniform:
-        return torch.rand_like
-
-    def order(self, job: ClientJob, examples: int) -> Tensor:
-        return torch.randperm(examples)
-
-
 class LocalWork:
     """Plain SGD changes the weights by minus the learning rate times the sum of its gradients.
 
     So these are added up as they come: besides the model, a client with one local step costs one pass over
     the parameters. After a client with several, the weights are put back from a copy.
-
-    Args:
-        shards: images and labels of every client.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        shards: Sequence[tuple[Tensor, Tensor]],
-        workload: Workload,
-        draws: Draws | None = None,
-    ) -> None:
-        self.model, self.shards, self.workload = model, shards, workload
-        self.draws = draws or Draws()
+    def __init__(self, model: Model, shards: Sequence[tuple[Tensor, Tensor]], workload: Workload) -> None:
+        self.model, self.shards, self.workload = model, shards, workload  # images and labels of every client
         self.sums = [torch.zeros_like(weight) for weight in model.weights]
         self.several = workload.examples > workload.batch_size  # local steps
         self._flops: dict[bool, int] = {}
+
+    def uniform(self, job: ClientJob, step: int) -> Uniform:
+        """The noise of a step."""
+        return torch.rand_like
+
+    def order(self, job: ClientJob, examples: int) -> Tensor:
+        """In which a client takes its examples."""
+        return torch.randperm(examples)
 
     @torch.no_grad()
     def begin(self, partition: int, rates: Sequence[Tensor] | None = None) -> None:
@@ -115,12 +103,12 @@ class LocalWork:
         if partition is None:
             n = min(n, self.workload.psi_batch or n)
         if n < len(y) or (partition is not None and n > size):
-            places = self.draws.order(job, len(y))[:n]
+            places = self.order(job, len(y))[:n]
             x, y = x[places], y[places]
         return list(zip(x.split(size), y.split(size), strict=True))
 
     def _gradients(self, job: ClientJob, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(self.model.loss(x, y, self.draws.uniform(job, step)), self._wanted)
+        return torch.autograd.grad(self.model.loss(x, y, self.uniform(job, step)), self._wanted)
 
     @torch.no_grad()
     def _step(self, gradients: Sequence[Tensor]) -> None:

@@ -14,24 +14,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import fedpart
 from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
 from benchmarks.rounds.workloads import Workload
+from benchmarks.script import seconds
 from fedpart import AdamSettings, AffineAugmentation, Batch, Dataset, Federation
 from fedpart.engines import LocalEngine
 from fedpart.models import MODELS
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.jobs import Job
-
-PRECISIONS = {"local-fast": "bf16", "local-fused": "bf16"}
-"""Of the engines that do not compute in fp32."""
-ENGINE_OPTIONS: dict[str, dict[str, Any]] = {
-    "local-workers2": {"workers": 2},
-    "local-fused": {"execution": "fused"},
-}
-"""What LocalEngine is told."""
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
@@ -73,8 +64,8 @@ class TimedFedpart(TimedEngine):
     def __init__(self, name: str, engine: LocalEngine | FlowerRounds, shards: Sequence[Dataset]) -> None:
         self.name, self.federation, self.engine, self.shards = name, engine.federation, engine, shards
 
-    def round(self) -> None:
-        self.engine.run_round()
+    def run(self, rounds: int) -> dict[str, Any]:
+        return {"seconds": [seconds(self.engine.run_round) for _ in range(rounds)]}
 
     def passes(self) -> Callable[[], object] | None:
         """Forward and backward of every job of the last round, one by one, at the server's values."""
@@ -88,23 +79,22 @@ class TimedFedpart(TimedEngine):
         cohort = protocol.cohort(federation.round)
         plans = [(client, job) for client in cohort for job in protocol.plan(client, federation.round)]
 
+        local = protocol.settings.local
+
         def alone() -> None:
             for client, job in plans:
-                self._pass(job, points[job.subnetwork], self.shards[client])
+                shard, trains = self.shards[client], job.partition is not None
+                n = len(shard) if trains or local.psi_batch == "shard" else local.psi_batch
+                w = {name: w.detach().requires_grad_(trains) for name, w in points[job.subnetwork].items()}
+                psi = federation.psi.detach().requires_grad_(job.psi)
+                wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
+                noise = Noise(NoiseKey(protocol.settings.seed, "bench"), dtype=protocol.task.dtype)
+                parts = (part[:n].split(local.batch_size) for part in (shard.inputs, shard.targets))
+                for x, y in zip(*parts, strict=True):
+                    loss = protocol.method.loss(protocol.task, job, w, psi, Batch(x, y), noise)
+                    torch.autograd.grad(loss, wanted)
 
         return alone
-
-    def _pass(self, job: Job, point: Mapping[str, Tensor], shard: Dataset) -> None:
-        protocol, psi = self.federation.protocol, self.federation.psi.detach().requires_grad_(job.psi)
-        local, trains = protocol.settings.local, job.partition is not None
-        n = len(shard) if trains or local.psi_batch == "shard" else local.psi_batch
-        w = {name: tensor.detach().requires_grad_(trains) for name, tensor in point.items()}
-        wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
-        noise = Noise(NoiseKey(protocol.settings.seed, "bench"), dtype=protocol.task.dtype)
-        parts = (part[:n].split(local.batch_size) for part in (shard.inputs, shard.targets))
-        for x, y in zip(*parts, strict=True):
-            loss = protocol.method.loss(protocol.task, job, w, psi, Batch(x, y), noise)
-            torch.autograd.grad(loss, wanted)
 
 
 class FlowerRounds:
@@ -143,15 +133,17 @@ def load() -> Any:
 def _start(arguments: Mapping[str, Any]) -> TimedFedpart:
     torch.set_num_threads(1)
     name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
-    federation = Federation(make_protocol(workload, precision=PRECISIONS.get(name, "fp32")))
+    precision = "bf16" if name in ("local-fast", "local-fused") else "fp32"
+    federation = Federation(make_protocol(workload, precision=precision))
     shards = make_shards(workload)
     if name == "ray":
         from simulations.ray.grid import RayGrid
 
         grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
         return TimedFedpart(name, FlowerRounds(federation, grid), shards)
+    options: dict[str, Any] = {"local-workers2": {"workers": 2}, "local-fused": {"execution": "fused"}}
     try:
-        return TimedFedpart(name, LocalEngine(federation, shards, **ENGINE_OPTIONS.get(name, {})), shards)
+        return TimedFedpart(name, LocalEngine(federation, shards, **options.get(name, {})), shards)
     except ValueError as error:
         raise Unavailable(str(error)) from error
 

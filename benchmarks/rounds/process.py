@@ -22,12 +22,7 @@ PATIENCE = 30.0  # seconds that an engine has for its end
 
 
 class EngineProcess:
-    """One engine; it answers as :func:`.serve` does.
-
-    Attributes:
-        name: for messages; born: when it was started, by ``time.perf_counter``.
-        pid: of the process, which may have children.
-    """
+    """One engine, which may have children; it answers as :func:`.serve` does."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
         self.name, self.born, self.pid = name, time.perf_counter(), process.pid
@@ -58,10 +53,7 @@ class EngineProcess:
 def engine_process(name: str, module: Sequence[str], python: str | None = None) -> Iterator[EngineProcess]:
     """Start an engine, with one thread; at the end it ends by itself, or is killed after an error.
 
-    Args:
-        name: for messages.
-        module: what to run, with its arguments: ``["benchmarks.rounds.bare"]``.
-        python: interpreter; this one if not given.
+    It is ``python -m`` this module, with its arguments, by this interpreter if no other is given.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -23,31 +22,21 @@ from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
 from simulations.folders.versions import git_commit
+from simulations.results.tables import terminal_table
 from simulations.results.words import DASH
 
 
 @dataclass
 class Timings:
-    """What was measured of one engine.
+    """What was measured of one engine."""
 
-    Attributes:
-        processes: that compute at the same time.
-        first_round: seconds from the start of the process to the end of its first round.
-        seconds: of each round after the warm-up.
-        passes: seconds of the model's own forward and backward passes over the batches of the first of these
-            rounds, where they are known.
-        flops: of each round, where they are known.
-        peak_mb: of the processes together, 10^6 bytes.
-        peer: versions of what another project's engine is of; None for ours and the bare loop.
-    """
-
-    processes: int
-    first_round: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-    passes: list[float | None] = field(default_factory=list)
-    flops: list[int] = field(default_factory=list)
-    peak_mb: float | None = None
-    peer: str | None = None
+    processes: int  # that compute at the same time
+    first_round: float = 0.0  # seconds from the start of the process to the end of this round
+    seconds: list[float] = field(default_factory=list)  # of each round after the warm-up
+    passes: list[float | None] = field(default_factory=list)  # alone, in the first of these; where known
+    flops: list[int] = field(default_factory=list)  # of each of these rounds, where they are known
+    peak_mb: float | None = None  # of the processes together, 10^6 bytes
+    peer: str | None = None  # versions of another project's packages; None for ours and the bare loop
 
     def overhead_share(self) -> float | None:
         """Median share of the processes' time that is not the model's forward and backward."""
@@ -61,16 +50,9 @@ class Timings:
 
 @dataclass(frozen=True)
 class Row:
-    """One engine on one workload.
+    """One engine on one workload: docs/guides/benchmarks.md says what each number is.
 
-    Attributes:
-        seconds_per_round: median; spread: distance of the quartiles over the median.
-        ratio_to_bare: of medians, 1 for the bare loop; None if that was not measured.
-        overhead_share: see :meth:`Timings.overhead_share`.
-        peak_mb: largest memory of the engine's processes together, see :class:`.PeakMemory`.
-        gflop_per_second: convolutions and matrix products of the unfused fp32 round over the median; None
-            without the bare loop, which counts them.
-        peer: see :class:`Timings`.
+    There is no ratio and no GFLOP/s without the bare loop, whose operations are counted.
     """
 
     workload: str
@@ -160,25 +142,24 @@ def _writing(file: Path) -> Iterator[None]:
 
 def table(found: Sequence[Row]) -> Table:
     """The rows of one workload for the terminal, 80 columns wide."""
+    columns = {
+        "s/round": ("seconds_per_round", "{:.4g}"),
+        "spread": ("spread", "{:.0%}"),
+        "of\nbare": ("ratio_to_bare", "{:.2f}"),
+        "clients\n/s": ("clients_per_second", "{:.1f}"),
+        "not\nmodel": ("overhead_share", "{:.0%}"),
+        "MB": ("peak_mb", "{:.0f}"),
+        "GFLOP\n/s": ("gflop_per_second", "{:.1f}"),
+        "start": ("first_round_seconds", "{:.1f} s"),
+    }
     title = f"{found[0].workload}: medians of {found[0].rounds} rounds, interleaved"
-    shown = Table(title=title, title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    shown.add_column("engine", no_wrap=True)
-    for name in ("s/round", "spread", "of\nbare", "clients\n/s", "not\nmodel", "MB", "GFLOP\n/s", "start"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    caption = "start: until the end of the first round; not model: time outside forward and backward"
+    shown = terminal_table(["engine", *columns], title, caption, padding=1)
+    shown.columns[0].justify = "left"
     for row in found:
-        cells = (
-            (row.seconds_per_round, "{:.4g}"),
-            (row.spread, "{:.0%}"),
-            (row.ratio_to_bare, "{:.2f}"),
-            (row.clients_per_second, "{:.1f}"),
-            (row.overhead_share, "{:.0%}"),
-            (row.peak_mb, "{:.0f}"),
-            (row.gflop_per_second, "{:.1f}"),
-            (row.first_round_seconds, "{:.1f} s"),
-        )
+        cells = [(getattr(row, name), form) for name, form in columns.values()]
         texts = [DASH if value is None else form.format(value) for value, form in cells]
         shown.add_row(*map(Text, [row.engine, *texts]))
-    shown.caption = "start: until the end of the first round; not model: time outside forward and backward"
     return shown
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -19,20 +20,16 @@ class Unavailable(Exception):
     """The engine cannot run the workload here; one sentence."""
 
 
-class TimedEngine:
+class TimedEngine(ABC):
     """An engine with its state, whose rounds are timed."""
 
-    def round(self) -> object:
-        """Compute the next round."""
-        raise NotImplementedError
-
+    @abstractmethod
     def run(self, rounds: int) -> dict[str, Any]:
-        """Run rounds; ``seconds`` of each, and whatever else is known of each."""
-        return {"seconds": [seconds(self.round) for _ in range(rounds)]}
+        """Compute the next rounds; ``seconds`` of each, and whatever else is known of each."""
 
+    @abstractmethod
     def passes(self) -> Callable[[], object] | None:
         """The model's own passes over the last round's batches, alone, to be timed; None if not known."""
-        raise NotImplementedError
 
 
 def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> None:

@@ -16,36 +16,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of round.
-
-    Attributes:
-        name: of the workload.
-        model: a name in :data:`fedpart.models.MODELS`; shape: (channels, height, width) of an image.
-        examples: images of every client.
-        samples: S; affine: initial half-width of the affine augmentation (``centred``), None for none.
-        dropout: initial rate of the learned dropout, None for none.
-        chunks: proportions of clients and parameters; one: FedAvg with psi frozen, more: partitioned with psi
-            learned.
-        batch_size, learning_rate: of local SGD, one epoch.
-        psi_batch: examples behind a psi gradient, None for all of the client's.
-        server_learning_rate, psi_learning_rate: of the server's Adam.
-    """
+    """One kind of round: FedAvg with psi frozen if there is one chunk, else partitioned with psi learned."""
 
     name: str
-    model: str = "mnist_cnn"
-    shape: tuple[int, int, int] = (1, 28, 28)
+    model: str = "mnist_cnn"  # a name in fedpart.models.MODELS
+    shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width of an image
     classes: int = 10
     clients: int = 100
-    examples: int = 12
+    examples: int = 12  # images of every client
     cohort: int = 10
-    samples: int = 1
-    affine: float | None = None
-    dropout: float | None = None
-    chunks: tuple[float, ...] = (1.0,)
-    batch_size: int = 64
+    samples: int = 1  # S
+    affine: float | None = None  # initial half-width of the affine augmentation (centred), None for none
+    dropout: float | None = None  # initial rate of the learned dropout, None for none
+    chunks: tuple[float, ...] = (1.0,)  # proportions of clients and parameters
+    batch_size: int = 64  # of local SGD, one epoch, as the next
     learning_rate: float = 5e-2
-    psi_batch: int | None = None
-    server_learning_rate: float = 1e-3
+    psi_batch: int | None = None  # examples behind a psi gradient, None for all of the client's
+    server_learning_rate: float = 1e-3  # of the server's Adam, as the next
     psi_learning_rate: float = 3e-3
     seed: int = 0
 

@@ -18,9 +18,6 @@ class TrainingSettings(RunSettings, DecaySettings):
 
     ``keep_best`` picks the largest of many values, which is biased upwards, and gives all chunks a say in
     when w_1 stops. Augerino, whose loss has both gradients, steps psi in every iteration, on w's batch.
-
-    Raises:
-        ValueError: a value out of range.
     """
 
     chunks: tuple[float, ...] = setting(

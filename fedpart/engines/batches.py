@@ -17,12 +17,6 @@ def local_batches(protocol: Protocol, client: int, round: int, examples: int, jo
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
     the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out.
-
-    Args:
-        protocol: shared with the server.
-        client, round: name the random streams.
-        examples: in the shard.
-        job: what is computed.
     """
     local, seed = protocol.settings.local, protocol.settings.seed
     whole, _ = divided(protocol, client, examples)

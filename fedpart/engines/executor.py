@@ -31,9 +31,6 @@ from fedpart.updates.update import Update
 class Executor:
     """Client-side computation (Eq. 25 and 26) for one process.
 
-    Args:
-        protocol: shared with the server.
-
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
         sgd: of local training; decays: weight decay of each partition.
@@ -60,28 +57,24 @@ class Executor:
         Raises:
             ClientError: the client has failed, and the settings say ``fail``.
         """
+        jobs = self.protocol.plan(client, round.number)
         try:
-            update = self._accepted(round, client, shards)
+            try:
+                update = self.run(round, client, shards[client], jobs)
+                update = self.protocol.accept(client, update, jobs)
+            except Refusal as error:
+                raise ClientError.refused(client, round.number, error) from error
+            except ClientError:
+                raise
+            except Exception as error:
+                raise ClientError.of(client, round.number, error) from error
         except ClientError as error:
             if self.protocol.settings.on_client_error == "fail":
                 raise
             found.skipped.append(skipped(client, error))
             return None
-        found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+        found.upload_bytes += self.protocol.upload_bytes(client, jobs)
         return update
-
-    def _accepted(self, round: Round, client: int, shards: Sequence[Dataset]) -> Update:
-        """What the client's plan has led to, checked, clipped and weighted."""
-        jobs = self.protocol.plan(client, round.number)
-        try:
-            update = self.run(round, client, shards[client], jobs)
-            return self.protocol.accept(client, update, jobs)
-        except Refusal as error:
-            raise ClientError.refused(client, round.number, error) from error
-        except ClientError:
-            raise
-        except Exception as error:
-            raise ClientError.of(client, round.number, error) from error
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
@@ -179,7 +172,6 @@ class Executor:
         """What takes the place of psi's gradient where examples are held out: see :meth:`.Method.feedback`.
 
         Args:
-            round, view, shard, job: of the client.
             after: ``[n]`` in the module's own order, the job's subnetwork as the client has trained it.
 
         Returns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -41,8 +40,8 @@ class FusedRunner:
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
-        local, weighting = protocol.settings.local, protocol.settings.weighting
-        if protocol.settings.needs_each_update:
+        settings, local = protocol.settings, protocol.settings.local
+        if settings.clip is not None or settings.trim is not None:  # privacy clips
             raise ValueError(
                 "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
                 "trim and privacy out, or use execution: loop."
@@ -52,15 +51,15 @@ class FusedRunner:
                 f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or use "
                 f"execution: loop."
             )
-        if weighting != "examples":
+        if settings.weighting != "examples":
             raise ValueError(
-                f"Fused clients weigh as much as their examples, but weighting is {weighting!r}; set it to "
-                f"examples, or use execution: loop."
+                f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; "
+                f"set it to examples, or use execution: loop."
             )
         if protocol.method.tells_clients_apart:
             raise ValueError(
                 f"Fused clients have no psi and no network of their own, which the method "
-                f"{protocol.settings.method!r} asks for; use execution: loop."
+                f"{settings.method!r} asks for; use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
@@ -102,7 +101,7 @@ class FusedRunner:
             if len(shard) > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
-            size += self.protocol.upload_bytes(client, round.number)
+            size += self.protocol.upload_bytes(client, jobs)
             main = reported(jobs)
             for job in jobs:
                 batches = list(executor.batches(view, shard, job))
@@ -114,11 +113,11 @@ class FusedRunner:
                     self._check_noise(round, job, batches[0][0])
                     sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
-                    sums[kind].add(Part(batch, noise, weight))
+                    sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
         for (job, is_main), found in sums.items():
             found.flush()
-            self._add(total, round, job, found)
+            total.add(self._term(round, job, found))
             total.loss += found.loss if is_main else 0.0
         tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
@@ -137,9 +136,9 @@ class FusedRunner:
                 raise common_noise(two)
         self._by_row.add(job)
 
-    def _add(self, total: Update, round: Round, job: Job, found: PooledSum) -> None:
-        """Add what came out of one kind of job to the cohort's sum."""
-        executor, j = self._one_by_one.executor, job.partition
+    def _term(self, round: Round, job: Job, found: PooledSum) -> Update:
+        """What came out of one kind of job, as a term of the cohort's sum."""
+        executor, j, term = self._one_by_one.executor, job.partition, Update(clients=0)
         partition, local = self.protocol.partition, self.protocol.settings.local
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
@@ -147,13 +146,10 @@ class FusedRunner:
                 start, _ = executor.subnetwork(round, partition, job.subnetwork)
                 w_j = partition.take(start, j, job.subnetwork)
                 gradient = gradient.add(w_j, alpha=executor.decays[j - 1] * found.examples)
-            delta = gradient.mul_(-local.learning_rate)
-            total.deltas[j] = delta if j not in total.deltas else total.deltas[j].add_(delta)
-            total.weights[j] = total.weights.get(j, 0.0) + found.examples
+            term.deltas[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
         if job.psi:
-            found.psi *= executor.psi_mask
-            total.psi = found.psi if total.psi is None else total.psi.add_(found.psi)
-            total.psi_weight += found.examples
+            term.psi, term.psi_weight = found.psi.mul_(executor.psi_mask), found.examples
+        return term
 
 
 def _check_steps(client: int, examples: int, steps: int) -> None:
@@ -168,21 +164,8 @@ class _NotFused(ValueError):
     """Settings and data do not allow for fusion; the message is for the user."""
 
 
-class Part(NamedTuple):
-    """A client's batch in a job, with its noise, and how many of its examples each one stands for."""
-
-    batch: Batch
-    noise: Noise
-    weight: float
-
-
 class PooledSum:
     """Loss and gradients of one kind of job, summed over examples, a pass whenever there is enough for one.
-
-    Args:
-        executor: of this process.
-        round: the server's values.
-        job: the kind.
 
     Attributes:
         theta: ``[size]`` in the module's own order; zeros if the job does not train.
@@ -192,17 +175,17 @@ class PooledSum:
     def __init__(self, executor: Executor, round: Round, job: Job) -> None:
         self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi
         start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
-        self._waiting: list[Part] = []
+        self._waiting: list[tuple[Batch, Noise, float]] = []
         samples = executor.protocol.task.samples
         self._rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // samples)
         self._round = max(1, ROUND // samples)
         self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 
-    def add(self, part: Part) -> None:
-        """Take in a batch; no more of them are held than a pass takes."""
-        self._waiting.append(part)
-        if sum(len(one.batch.inputs) for one in self._waiting) >= self._rows:
+    def add(self, batch: Batch, noise: Noise, weight: float) -> None:
+        """Take in a batch whose examples count ``weight`` each; no more are held than a pass takes."""
+        self._waiting.append((batch, noise, weight))
+        if sum(len(one.inputs) for one, _, _ in self._waiting) >= self._rows:
             self.flush()
 
     def flush(self) -> None:

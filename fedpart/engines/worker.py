@@ -50,10 +50,7 @@ class Shared:
     """Memory that all processes see; it has no name, so that it ends with the last of them.
 
     Args:
-        context: of multiprocessing.
         rows, numbers: row 0 is for w and psi, the others are for sums of blocks; each ``[numbers]``.
-        dtype: of the numbers.
-        workers: how many.
 
     Attributes:
         at: client that each worker runs; -1: it has not begun.

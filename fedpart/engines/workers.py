@@ -20,7 +20,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, in_memory, work
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.updates.cohort import CohortSum, blocks
+from fedpart.updates.cohort import CohortSum, blocks, sum_updates
 from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.trimmed import trimmed_mean
 from fedpart.updates.update import Update
@@ -137,8 +137,7 @@ class WorkerPool:
                 if trim is not None:
                     kept.append(update.copied_for(None))
                 else:
-                    update = update.copied_for(total)
-                    total = update if total is None else total.add(update)
+                    total = sum_updates((total, update.copied_for(total)))
             free.append(block.row)
         found.total = total if trim is None else trimmed_mean(kept, trim)
         found.skipped.sort(key=lambda skip: skip["client"])

@@ -8,7 +8,6 @@ from typing import Any
 
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.round import Round
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
@@ -52,9 +51,6 @@ class RoundReport:
 class Federation(ModelState):
     """The state of a federated run.
 
-    Args:
-        protocol: the policies.
-
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
@@ -79,10 +75,6 @@ class Federation(ModelState):
     def round(self) -> int:
         """Completed rounds."""
         return self.completed
-
-    def next_round(self) -> Round:
-        """The round that follows: what its clients start from."""
-        return Round(self.completed + 1, self.w, self.psi)
 
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +19,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
-from fedpart.training.agreement import agreement, difference
+from fedpart.training.agreement import agreement
 from fedpart.updates.checks import validate
 from fedpart.updates.update import Update
 
@@ -71,7 +70,6 @@ class Protocol:
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
 
         Args:
-            round: the round.
             available: client numbers to choose from; all N if not given. Fewer than the cohort: all of them.
         """
         rng = generator(self.settings.seed, "cohort", round)
@@ -106,9 +104,9 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         return sum(weights.values()) + (psi or 0)
 
-    def upload_bytes(self, client: int, round: int) -> int:
-        """Size of the client's answer in ``round``, as a message; where nothing is sent, it would be."""
-        numbers = self.upload_numbers(client, self.plan(client, round))
+    def upload_bytes(self, client: int, jobs: Sequence[Job]) -> int:
+        """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
+        numbers = self.upload_numbers(client, jobs)
         return numbers * self.task_of(client).dtype.itemsize + _UPLOAD_HEADER
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
@@ -151,10 +149,6 @@ class Protocol:
         self.clip(update)
         equal = self.settings.privacy is not None or self.settings.trim is not None
         return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
-
-    def difference(self, agreement: dict[str, Any]) -> str:
-        """How another run's ``agreement`` differs from this one's, for a person; empty if it does not."""
-        return difference(self.agreement, agreement)
 
 
 _UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about

@@ -13,11 +13,7 @@ from fedpart.training.settings import RunSettings, documented, setting
 @documented
 @dataclass(frozen=True)
 class LocalSettings(DecaySettings):
-    """How a client trains: torch's SGD on its shard, from the server's values in every round.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+    """How a client trains: torch's SGD on its shard, from the server's values in every round."""
 
     learning_rate: float = setting(5e-2, "of local SGD", gt=0)
     batch_size: int = setting(64, "examples per local step", ge=1)
@@ -111,11 +107,6 @@ class FederationSettings(RunSettings):
                     f"Privacy steps in every round, whoever has answered, but min_replies is "
                     f"{self.min_replies}; leave it at 1."
                 )
-
-    @property
-    def needs_each_update(self) -> bool:
-        """Whether every client's update is looked at or changed before it is in the sum."""
-        return self.clip is not None or self.trim is not None
 
     def check_feedback(self, held_out: float) -> None:
         """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.

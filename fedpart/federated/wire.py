@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.jobs import Job
+from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
@@ -79,7 +80,7 @@ class Header:
 
 def encode_jobs(jobs: Iterable[Job]) -> str:
     """Jobs as JSON."""
-    return json.dumps([job.to_dict() for job in jobs], separators=(",", ":"))
+    return json.dumps([asdict(job) for job in jobs], separators=(",", ":"))
 
 
 def decode_jobs(text: Any) -> list[Job]:
@@ -133,13 +134,7 @@ def decode_update(
     client: int,
     jobs: Sequence[Job],
 ) -> Update:
-    """A client's update, checked; it takes over the arrays, which must be the caller's own.
-
-    Args:
-        arrays, scalars: of the reply.
-        protocol: of the run.
-        client: its number.
-        jobs: that it was sent.
+    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
@@ -184,7 +179,7 @@ def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[A
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
     except Exception as error:  # whatever numpy makes of foreign bytes
         raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
-    _check_array(name, shape, dtype, size, protocol)
+    check_form(name, shape, dtype, size, _dtype(protocol))
     there, wanted = len(data) - stream.tell(), size * dtype.itemsize
     if there != wanted:
         raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
@@ -194,17 +189,11 @@ def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[A
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], protocol: Protocol) -> None:
     check_names(arrays, sizes)
     for name, size in sizes.items():
-        _check_array(name, arrays[name].shape, arrays[name].dtype, size, protocol)
+        check_form(name, arrays[name].shape, arrays[name].dtype, size, _dtype(protocol))
 
 
-def _check_array(
-    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], size: int, protocol: Protocol
-) -> None:
-    if shape != (size,):
-        raise Refusal("size", f"{name} has shape {shape} where {(size,)} is expected")
-    wanted = np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
-    if dtype != wanted:
-        raise Refusal("dtype", f"{name} has dtype {dtype} where {wanted} is expected")
+def _dtype(protocol: Protocol) -> np.dtype[Any]:
+    return np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
 
 
 def check_names(arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

@@ -1,10 +1,14 @@
-"""What plain learning does, federated (FedAvg) or not: one partition, psi frozen."""
+"""What plain learning does: one partition, psi frozen; FedAvg federated, and here centralised training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedpart.methods.base import Method
+import numpy as np
+
+from fedpart.methods.base import METHODS, Method
+from fedpart.methods.views import Schedule
+from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
 
 
@@ -26,3 +30,11 @@ class Plain(Method):
 
     def trained_psi(self, task: Task) -> Sequence[str]:
         return ()
+
+
+@METHODS.register("none")
+class Standard(Plain):
+    """Centralised, on all data; with ``augment``, under the task's initial psi: retraining (App. G)."""
+
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
+        return [Step(Job(subnetwork=1, partition=1), 1, 1)]

@@ -69,13 +69,7 @@ class NodePartition(AssignedPartition):
 def unit_assignments(
     module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Partition of every input and output unit of each layer of the chain.
-
-    Args:
-        module: an nn.Sequential, or any module with ``chain``.
-        proportions: u_1..u_C.
-        seed: of the random assignment of units.
-        chain: names of the Linear and Conv layers in the order of the data flow.
+    """Partition of every input and output unit of each layer of the chain; see :class:`NodePartition`.
 
     Returns:
         ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
@@ -162,7 +156,9 @@ def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
         )
     layers: list[tuple[str, nn.Linear]] = []
     channels = True  # whether units are channels here: of images, or of what a convolution puts out
-    for name, layer in _flattened(module, ""):
+    for name, layer in module.named_modules(remove_duplicate=False):  # one that occurs twice is there twice
+        if isinstance(layer, nn.Sequential):
+            continue
         if isinstance(layer, (nn.Linear, *_CONVS)):
             known = isinstance(layer, _CONVS) or not layers or not channels
             layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
@@ -197,18 +193,6 @@ def _declared(module: nn.Module, chain: Sequence[str]) -> list[tuple[str, nn.Lin
             )
         layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
     return layers
-
-
-def _flattened(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
-    """Leaves of nested Sequentials in order; a layer that occurs twice is listed twice."""
-    found: list[tuple[str, nn.Module]] = []
-    for name, child in module._modules.items():
-        path = f"{prefix}.{name}" if prefix else name
-        if isinstance(child, nn.Sequential):
-            found += _flattened(child, path)
-        elif child is not None:
-            found.append((path, child))
-    return found
 
 
 def _spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:

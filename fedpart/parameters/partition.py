@@ -45,10 +45,6 @@ class Partition(ABC):
         """Where w_k lies in partition order."""
         return builtins.slice(self.bounds[k - 1], self.bounds[k])
 
-    def tail(self, k: int) -> builtins.slice:
-        """Where w_k..w_C lie in partition order: what a client of chunk k uploads."""
-        return builtins.slice(self.bounds[k - 1], self.bounds[-1])
-
     def space_of(self, k: int) -> ParameterSpace:
         """The numbers of subnetwork ``k``: :attr:`space`, or those of a network of fewer units."""
         return self.space

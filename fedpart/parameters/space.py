@@ -87,7 +87,8 @@ class ParameterSpace:
             fold = folds.get(name)
             entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, name.rpartition(".")[0])
             entries.append(entry)
-            values.append(_initial(parameter.detach(), entry))
+            own = parameter.detach().reshape(-1)
+            values += [own, own.new_full((entry.size - len(own),), float(fold == "product"))]
             offset += entry.size
         names = {entry.name for entry in entries}
         missing = [name for name in (*folds, *(only or ())) if name not in names and name not in exclude]
@@ -160,9 +161,7 @@ class ParameterSpace:
 
 def _folds(module: nn.Module, stacked: Mapping[str, Fold]) -> dict[str, Fold]:
     """How each stacked parameter folds, by its first name (a tied parameter has several)."""
-    first: dict[int, str] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        first.setdefault(id(parameter), name)
+    first = {id(p): name for name, p in module.named_parameters()}
     names = {name: first[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
     folds: dict[str, Fold] = {}
     for name, fold in {**stacked_parameters(module), **stacked}.items():
@@ -170,14 +169,6 @@ def _folds(module: nn.Module, stacked: Mapping[str, Fold]) -> dict[str, Fold]:
             raise ValueError(f"A stacked parameter combines by 'product' or 'sum', not {fold!r} ({name!r}).")
         folds[names.get(name, name)] = fold
     return folds
-
-
-def _initial(value: Tensor, entry: Entry) -> Tensor:
-    flat = value.reshape(-1)
-    if entry.fold is None:
-        return flat.clone()
-    rest = torch.ones_like(flat) if entry.fold == "product" else torch.zeros_like(flat)
-    return torch.cat([flat] + [rest] * (entry.copies - 1))
 
 
 def _fold(part: Tensor, entry: Entry) -> Tensor:

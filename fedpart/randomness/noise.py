@@ -120,6 +120,8 @@ class Noise:
 class JoinedNoise(Noise):
     """The noise of several batches as that of one: each batch's rows draw from its own stream.
 
+    A draw that is not one set of numbers per row, so that each batch would have its own, is a ValueError.
+
     Args:
         parts: one stream per batch.
         rows: examples of each batch, in the order in which they are joined.
@@ -132,14 +134,7 @@ class JoinedNoise(Noise):
         self._parts, self._counts = parts, [count * samples for count in rows]
         self._padding = padding * samples
 
-    def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
-        """The next numbers of every part.
-
-        Raises:
-            ValueError: the numbers are not one set per row, so that each batch would have its own.
-        """
-        if coarse:
-            return super().uniform(shape, coarse)
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         self._check(shape)
         drawn = [
             part.uniform((share, *shape[1:])) for part, share in zip(self._parts, self._counts, strict=True)
@@ -149,7 +144,6 @@ class JoinedNoise(Noise):
         return drawn[0] if len(drawn) == 1 else torch.cat(drawn)
 
     def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
-        """The bits of the next numbers of every part; see :meth:`uniform`."""
         self._check(shape)
         return super().bits(shape)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -24,13 +24,9 @@ class Job:
     partition: int | None = None
     psi: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a message."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Job:
-        """Inverse of :meth:`to_dict`.
+        """Inverse of ``dataclasses.asdict``.
 
         Raises:
             ValueError: unknown fields or values of the wrong type.

@@ -19,13 +19,7 @@ _LONG = ("network", "transforms", "shapes", "hash")
 def agreement(
     task: Task, partition: Partition, settings: Mapping[str, Any], identity: str = ""
 ) -> dict[str, Any]:
-    """Settings, task, partition and data as plain data that JSON takes.
-
-    Args:
-        task, partition: what is learned.
-        settings: by name, as plain data.
-        identity: text that stands for the data.
-    """
+    """Settings, task, partition and data, for which ``identity`` stands, as plain data that JSON takes."""
     agreed = dict(settings)
     for name in ("samples", "average", "share_dropout_mask", "precision", "channels_last"):
         agreed[name] = getattr(task, name)

@@ -12,8 +12,6 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
     """Write a file beside ``path``, and put it in its place once it is on the disk.
 
     Args:
-        path: of the file.
-        write: writes its content.
         previous: where the file that is replaced is kept; None: it is not.
 
     Raises:

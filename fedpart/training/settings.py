@@ -86,11 +86,7 @@ class Settings:
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings(Settings):
-    """What federated and centralised runs both have.
-
-    Raises:
-        ValueError: a value out of range; one sentence.
-    """
+    """What federated and centralised runs both have."""
 
     method: str = setting("partitioned", "how it is learned: a registered name, or package.module:Class")
     method_options: Mapping[str, Any] = setting({}, "keyword arguments of the method")

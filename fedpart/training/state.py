@@ -62,10 +62,6 @@ class ModelState:
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays)
         self.optimiser_psi = SlicedOptimiser(self.psi, [slice(0, len(self.psi))], optimiser_psi)
 
-    def subnetwork(self, k: int | None = None) -> Tensor:
-        """w_s^(k) in the module's own order; the full network if ``k`` is not given."""
-        return self.partition.subnetwork(self.w, self.partition.chunks if k is None else k)
-
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""
         return self.partition.materialise(self.w, self.partition.chunks if k is None else k)

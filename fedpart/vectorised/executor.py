@@ -72,7 +72,7 @@ class VectorisedRunner:
             if isinstance(update, Update):
                 try:
                     accepted = self.protocol.accept(client, update, jobs)
-                    found.upload_bytes += self.protocol.upload_bytes(client, round.number)
+                    found.upload_bytes += self.protocol.upload_bytes(client, jobs)
                     return accepted
                 except Refusal as error:
                     update = ClientError.refused(client, round.number, error)

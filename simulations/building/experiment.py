@@ -18,21 +18,13 @@ from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What a federated configuration describes, built: the same bits in every process.
-
-    Attributes:
-        config: where it comes from.
-        task, protocol: as server and clients share them.
-        shards: client i holds ``shards[i]``.
-        validation, test: held-out data; ``validation`` is complete if the last rounds need that.
-        num_classes: K.
-    """
+    """What a federated configuration describes, built: the same bits in every process."""
 
     config: ExperimentConfig
     task: Task
     protocol: Protocol
-    shards: Sequence[Dataset]
-    validation: Dataset
+    shards: Sequence[Dataset]  # client i holds shards[i]
+    validation: Dataset  # complete if the last rounds need that
     test: Dataset
     num_classes: int
 
@@ -54,22 +46,13 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class TrainingExperiment:
-    """What a centralised configuration describes, built: the same bits in every process.
-
-    Attributes:
-        config: where it comes from.
-        task: in the library's terms.
-        train: all training data, in the order in which chunks are drawn from them.
-        validation, test: held-out data.
-        num_classes: K.
-    """
+    """What a centralised configuration describes, built: the same bits in every process."""
 
     config: TrainingConfig
     task: Task
-    train: Dataset
+    train: Dataset  # all training data, in the order in which chunks are drawn from them
     validation: Dataset
     test: Dataset
-    num_classes: int
 
     def start(self) -> Training:
         """The state before the first iteration.
@@ -104,12 +87,11 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     check_device(config.device)
     splits = load_data(config)
     task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
-    held_out = {"validation": splits.validation, "test": splits.test, "num_classes": splits.num_classes}
     if isinstance(config, TrainingConfig):
-        return TrainingExperiment(config, task, splits.train, **held_out)
+        return TrainingExperiment(config, task, splits.train, splits.validation, splits.test)
     settings = config.settings()
     shards = split_among_clients(config, splits.train)
     if config.max_examples is None:
         settings = replace(settings, max_examples=max(map(len, shards)))
     protocol = Protocol(task, settings, identity=config.identity())
-    return Experiment(config, task, protocol, shards, **held_out)
+    return Experiment(config, task, protocol, shards, splits.validation, splits.test, splits.num_classes)

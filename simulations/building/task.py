@@ -22,7 +22,7 @@ from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.task.psi_names import named_transforms
 from simulations.config.load import Config
 from simulations.config.messages import check_options
-from simulations.config.sections import HyperparameterSection, MaskSection
+from simulations.config.sections import DropoutSection, HyperparameterSection
 from simulations.folders.run_directory import STATE
 
 _TRANSFORMS: Registry[Any] = Registry("transform")
@@ -59,14 +59,13 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
     builder = MODELS.resolve(config.model)
     given = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
-    wanted = {"dropout": None if dropout is None else dropout.rate}
+    wanted = {"dropout": None}
     if dropout is not None:
-        wanted["temperature"] = dropout.temperature
+        wanted = {"dropout": dropout.rate, "temperature": dropout.temperature}
     parameters = inspect.signature(builder).parameters
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
-    defaults = HyperparameterSection.model_validate({}).dropout
-    if len(taken) < len(wanted) and dropout is not None and dropout != defaults:
+    if len(taken) < len(wanted) and dropout not in (None, DropoutSection()):
         raise ValueError(
             f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
             f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."
@@ -92,8 +91,16 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
                 f"{list(input_shape)}; set hyperparameters.affine: null."
             )
         found.append((None, AffineAugmentation(**section.affine.model_dump())))
-    if section.mask is not None:
-        found.append(("mask", _build_mask(section.mask, input_shape)))
+    if (mask := section.mask) is not None:
+        if len(input_shape) != 1:
+            raise ValueError(
+                f"A mask takes inputs [features], but the inputs are {list(input_shape)}; set "
+                f"hyperparameters.mask: null."
+            )
+        if mask.kept is None:
+            found.append(("mask", ConcreteMask(*input_shape, mask.probability, mask.temperature)))
+        else:
+            found.append(("mask", FixedMask(*input_shape, mask.kept)))
     for entry in section.transforms:
         build_one = _TRANSFORMS.resolve(entry.use)
         check_options(build_one, entry.options, f"the transform {entry.use!r}")
@@ -111,18 +118,6 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
         transforms[name] = transform
     return transforms
-
-
-def _build_mask(section: MaskSection, input_shape: tuple[int, ...]) -> HyperModule:
-    if len(input_shape) != 1:
-        raise ValueError(
-            f"A mask takes inputs [features], but the inputs are {list(input_shape)}; set "
-            f"hyperparameters.mask: null."
-        )
-    (features,) = input_shape
-    if section.kept is None:
-        return ConcreteMask(features, section.probability, section.temperature)
-    return FixedMask(features, section.kept)
 
 
 def saved_psi(folder: str | Path, task: Task) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -97,15 +98,13 @@ def select(
         run_selection(config, folder, runner)
 
 
-def bench(
-    workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
-) -> None:
-    """Time a round of each workload on each engine."""
+def bench(*asked: Any) -> None:
+    """Time a round of each workload on each engine, with programs that are not installed."""
     try:
-        from benchmarks.rounds.bench import run
+        timing = import_module("benchmarks.rounds.bench")
     except ModuleNotFoundError:
         raise ConfigError("fedpart bench compares with programs of a checkout; run it in one.") from None
-    run(workloads, engines, rounds, file, pfl_python)
+    timing.run(*asked)
 
 
 def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
@@ -127,8 +126,9 @@ def _named(file: str | None, command: str) -> str:
 def new_folder(name: str, config: Config) -> Path:
     """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
     method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
-    first = Path("runs") / f"{name}-{method}-seed{config.seed}"
-    candidates = (
-        first.with_name(f"{first.name}-{number}") if number > 1 else first for number in itertools.count(1)
-    )
-    return next(folder for folder in candidates if not folder.exists())
+    folder, number = Path("runs") / f"{name}-{method}-seed{config.seed}", 1
+    first = folder.name
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{first}-{number}")
+    return folder

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import guarded
+from simulations.cli.guards import perform
 from simulations.cli.options import Configs, Out, Resume, Sets, arguments
 
 app = typer.Typer()
@@ -19,14 +18,6 @@ _Address = Annotated[
 _Keys = Annotated[
     Path, typer.Option("--keys", envvar="FEDPART_KEYS", help="The operator's folder of the keys.")
 ]
-_Run = Annotated[int | None, typer.Option("--run", help="The run's number; the latest if not given.")]
-
-
-def _federations() -> ModuleType:
-    """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
-    from simulations.cli import federations
-
-    return federations
 
 
 @app.command()
@@ -40,8 +31,7 @@ def up(
     resume: Resume = None,
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
-    file, overrides = arguments(config, settings)
-    guarded(lambda: _federations().up(file, overrides, nodes, out, resume), out or resume)
+    perform("federations.up", out or resume, *arguments(config, settings), nodes, out, resume)
 
 
 @app.command()
@@ -54,35 +44,13 @@ def keys(
     owner: Annotated[int | None, typer.Option(help="uid of the processes, if it is not yours.")] = None,
 ) -> None:
     """Make the certificates, keys and secrets of a federation; what is there already stays."""
-
-    def work() -> None:
-        from simulations.config.load import ConfigError
-        from simulations.deployment.keys import make_keys
-
-        try:
-            make_keys(folder, nodes, host or (), owner)
-        except OSError as error:
-            raise ConfigError(
-                f"The keys cannot be written to {folder}: {error.strerror or error}."
-            ) from error
-        typer.echo(f"Keys of {nodes} SuperNodes are in {folder}; each process gets its own folder of it.")
-
-    guarded(work, None)
+    perform("federations.keys", None, folder, nodes, host or (), owner)
 
 
 @app.command()
 def register(link: _Address, keys: _Keys) -> None:
     """Register the SuperNodes' public keys with the SuperLink, each for its client, and no other keys."""
-
-    def work() -> None:
-        from simulations.deployment.control import Control
-
-        here, gone = Control(link, keys).register()
-        typer.echo(f"{here} keys are registered.")
-        if gone:
-            typer.echo(f"{gone} whose files are not in {keys} are not any more.")
-
-    guarded(work, None)
+    perform("federations.register", None, link, keys)
 
 
 @app.command()
@@ -99,14 +67,13 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
-    file, overrides = arguments(config, settings)
-    guarded(lambda: _federations().submit(link, keys, file, overrides, out, resume), None)
+    perform("federations.submit", None, link, keys, *arguments(config, settings), out, resume)
 
 
 @app.command()
 def status(link: _Address, keys: _Keys) -> None:
     """Show the SuperNodes and the runs of a federation."""
-    guarded(lambda: _federations().status(link, keys), None)
+    perform("federations.status", None, link, keys)
 
 
 @app.command()
@@ -117,7 +84,7 @@ def results(
         Path | None,
         typer.Argument(help="Folder into which the run's folder is copied, where it can be read."),
     ] = None,
-    run: _Run = None,
+    run: Annotated[int | None, typer.Option(help="The run's number; the latest if not given.")] = None,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
-    guarded(lambda: _federations().results(link, keys, run, to), to)
+    perform("federations.results", to, link, keys, run, to)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from simulations.cli.guards import interruptible
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import read_yaml
 from simulations.deployment.control import Control
+from simulations.deployment.keys import make_keys
 from simulations.deployment.up import run_deployed
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
@@ -54,6 +55,23 @@ def up(
     if summary is None:
         raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
     Console().print(panel(summary, folder, file))
+
+
+def keys(folder: Path, nodes: int, hosts: Sequence[str], owner: int | None) -> None:
+    """Make what the processes of a federation know each other by."""
+    try:
+        make_keys(folder, nodes, hosts, owner)
+    except OSError as error:
+        raise ConfigError(f"The keys cannot be written to {folder}: {error.strerror or error}.") from error
+    typer.echo(f"Keys of {nodes} SuperNodes are in {folder}; each process gets its own folder of it.")
+
+
+def register(link: str, keys: Path) -> None:
+    """Let the SuperNodes of these keys in, and no others."""
+    here, gone = Control(link, keys).register()
+    typer.echo(f"{here} keys are registered.")
+    if gone:
+        typer.echo(f"{gone} whose files are not in {keys} are not any more.")
 
 
 def submit(
@@ -126,11 +144,7 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
 
 
 def _check_registered(names: Collection[str], clients: int) -> None:
-    """A client without a registered key cannot come, and a run refuses nodes that count other clients.
-
-    Raises:
-        ConfigError: there are more clients than keys.
-    """
+    """A client without a registered key cannot come, and a run refuses nodes that count other clients."""
     if not names:
         raise ConfigError("No SuperNode is registered; register their keys with fedpart register.")
     wanted = [node_name(client) for client in range(clients)]
@@ -158,14 +172,7 @@ def _readable(folder: Path) -> bool:
 
 
 def _fetch(run: SubmittedRun, to: Path) -> Path:
-    """Copy the folder of a run into ``to``, over an earlier copy, and draw its pictures there.
-
-    The copy belongs to whom ``to`` belongs to.
-
-    Raises:
-        ConfigError: another run is where the copy goes.
-        RunError: there is nothing to copy here.
-    """
+    """Copy the folder of a run into ``to``, whose owner it gets, over an earlier copy, and draw it there."""
     source, copy = Path(run.out), to / Path(run.out).name
     if not _readable(source):
         raise RunError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import AfterValidator, model_validator
 
 from fedpart import FederationSettings
 from fedpart.engines import EXECUTIONS
@@ -61,19 +61,12 @@ class ExperimentConfig(_Keys, Config):
     full_validation_rounds: int = entry(
         0, "so many last rounds are evaluated on all validation data, whatever validation_points", ge=0
     )
-    published: str | None = entry(
+    published: Annotated[str, AfterValidator(lambda name: Published.of(name).name)] | None = entry(
         None,
         "the cell of the paper's Table 4 that this repeats, e.g. mnist-1.25k; compare and report put its "
         "numbers beside ours",
         decides="nothing",
     )
-
-    @field_validator("published")
-    @classmethod
-    def _published(cls, value: str | None) -> str | None:
-        if value is not None:
-            Published.of(value)
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
@@ -103,9 +96,6 @@ class ExperimentConfig(_Keys, Config):
     def processes(self) -> int | None:
         """How many processes run the clients; None: as many as the Ray cluster has CPU cores."""
         return 1 if self.workers is None and self.engine == "local" else self.workers
-
-    def recorded(self, until: int) -> range:
-        return range(1, until + 1)
 
     def settings(self) -> FederationSettings:
         """The part that server and clients share, in the library's terms."""

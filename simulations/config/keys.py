@@ -39,13 +39,9 @@ class Section(BaseModel):
 
 def keys_of(section: type) -> dict[str, FieldInfo]:
     """The keys of a :class:`Section`, or of settings of the library, by name."""
-    if issubclass(section, BaseModel):
-        return section.model_fields
-    hints = get_type_hints(section)
-    return {
-        field.name: FieldInfo.from_annotated_attribute(hints[field.name], _entry_of(field))
-        for field in dataclasses.fields(section)
-    }
+    if not issubclass(section, BaseModel):
+        section = section_of(section, **{field.name: field.name for field in dataclasses.fields(section)})
+    return section.model_fields
 
 
 def section_of(

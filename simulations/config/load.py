@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simulations.config.centralised import EVIDENCE_NAMES, TrainingConfig
+from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
+from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
 from simulations.config.shared import Config
-from simulations.config.yaml_files import ConfigError, apply_override, read_extended
-
-__all__ = [
-    "EVIDENCE_NAMES",
-    "AnyConfig",
-    "Config",
-    "ConfigError",
-    "ExperimentConfig",
-    "TrainingConfig",
-    "kind_of",
-    "load_config",
-    "with_overrides",
-]
+from simulations.config.yaml_files import apply_override, read_extended
+from simulations.errors import ConfigError as ConfigError
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 

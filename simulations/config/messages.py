@@ -78,19 +78,17 @@ def _reason(problem: Any) -> str:
     return text.partition(", unable to parse")[0]
 
 
-def knows(section: type, key: str) -> bool:
-    """Whether the section, or one within it, has a key of that name."""
-    return any(path.rpartition(".")[2] == key for path in _paths(section))
+def places(key: str, section: type) -> list[str]:
+    """The keys of that name, in the section and those within it, as ``server.learning_rate``."""
+    return [path for path in _paths(section) if path.rpartition(".")[2] == key]
 
 
 def _nearest_key(key: str, section: type, parents: Sequence[str | int]) -> str:
     """The key of that very name in another section, or else the nearest one of the same section."""
-    paths = _paths(section)
-    elsewhere = [path for path in paths if path.rpartition(".")[2] == key]
-    if elsewhere:
+    if elsewhere := places(key, section):
         return f"did you mean {' or '.join(map(repr, elsewhere))}?"
     place = ".".join(part for part in parents if isinstance(part, str))
-    found = [path.rpartition(".") for path in paths]
+    found = [path.rpartition(".") for path in _paths(section)]
     return nearest(key, [name for parent, _, name in found if parent == place])
 
 

@@ -10,16 +10,11 @@ from simulations.config.yaml_files import read_yaml
 
 @dataclass(frozen=True)
 class Published:
-    """A cell of the paper's Table 4.
+    """A cell of the paper's Table 4."""
 
-    Attributes:
-        name: data set and training points, e.g. ``mnist-1.25k``.
-        rounds: that the paper trains for.
-        accuracy: by method, ``mean`` and standard ``error`` on validation data over four seeds; fractions.
-    """
-
-    name: str
-    rounds: int
+    name: str  # data set and training points, e.g. mnist-1.25k
+    rounds: int  # that the paper trains for
+    # by method, mean and standard error on validation data over four seeds; fractions
     accuracy: dict[str, dict[str, float]]
 
     @classmethod

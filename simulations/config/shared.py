@@ -17,9 +17,9 @@ from fedpart.models import MODELS
 from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
-from simulations.config.messages import check_options, knows, named, sentence
+from simulations.config.messages import check_options, named, places, sentence
 from simulations.config.sections import HyperparameterSection, Padding
-from simulations.config.yaml_files import ConfigError
+from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
@@ -49,7 +49,6 @@ class Config(section_of(RunSettings)):
     """What decides a run, checked. Subclasses are the kinds of experiments, each with its own ``clock``."""
 
     clock: ClassVar[Clock]
-    kinds: ClassVar[list[type[Config]]] = []
 
     method_options: dict[str, dict[str, Any]] = entry(
         {}, "options by method, e.g. {augerino: {safe: false}}; only those of `method` are used"
@@ -108,18 +107,13 @@ class Config(section_of(RunSettings)):
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
     checkpoint_every: int = entry(10, "rounds or iterations between checkpoints", decides="nothing", ge=1)
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        Config.kinds.append(cls)
-
     @field_validator("method")
     @classmethod
     def _method(cls, value: str) -> str:
-        METHODS.resolve(value)
         if cls._can_run(value):
             return value
         here = ", ".join(name for name in METHODS.names() if cls._can_run(name))
-        other = next(kind.clock for kind in Config.kinds if kind is not cls)
+        other = next(kind.clock for kind in Config.__subclasses__() if kind is not cls)
         raise ValueError(
             f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}, or one of "
             f"{here} with fedpart {cls.clock.command}"
@@ -156,15 +150,6 @@ class Config(section_of(RunSettings)):
         """Whether a run can go on for longer than it was meant to, with nothing else changed."""
         return True
 
-    @property
-    def folder_is_data(self) -> bool:
-        """Whether another ``data_dir`` means other data, not another place of the same."""
-        return self.data == "image_folder" or ":" in self.data
-
-    def recorded(self, until: int) -> range:
-        """Counts of the clock that have a line in metrics.jsonl for certain, up to ``until``."""
-        return range(self.evaluate_every, until + 1, self.evaluate_every)
-
     def build_method(self) -> Method:
         """The method with its own options."""
         return build_method(self.method, self.method_options.get(self.method, {}))
@@ -199,8 +184,8 @@ class Config(section_of(RunSettings)):
     @classmethod
     def _other_command(cls, data: dict[str, Any]) -> str | None:
         for name in data:
-            for kind in Config.kinds:
-                if name in kind.model_fields and not knows(cls, str(name)):
+            for kind in Config.__subclasses__():
+                if name in kind.model_fields and not places(str(name), cls):
                     mine, other = cls.clock, kind.clock
                     return (
                         f"{name!r} is a key of {other.kind}, and fedpart {mine.command} does {mine.kind}; "

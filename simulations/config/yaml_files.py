@@ -19,12 +19,13 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     loader.flatten_mapping(node)
     seen = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, str) and key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} appears twice", key_node.start_mark
-            )
-        seen.add(key)
+        if isinstance(key_node, yaml.ScalarNode):  # construct_mapping refuses others
+            key = loader.construct_object(key_node)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} appears twice", key_node.start_mark
+                )
+            seen.add(key)
     return dict(loader.construct_mapping(node, deep=True))
 
 
@@ -125,9 +126,8 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 def _parse(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source} is not valid YAML{place}: {error.problem or error}.") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {str(error).splitlines()[0]}.") from None
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{source} is not valid YAML{place}: {problem}.") from None

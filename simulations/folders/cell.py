@@ -45,7 +45,8 @@ class Cell:
 
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
-    own = {"data_dir": config.data_dir} if config.folder_is_data else {}
+    folder_is_data = config.data == "image_folder" or ":" in config.data  # then other folders are other data
+    own = {"data_dir": config.data_dir} if folder_is_data else {}
     return config.deciding("numbers", "course") | own
 
 

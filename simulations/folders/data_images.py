@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.data import image_listing, listing_digest
-from fedpart.training.files import replace
 from simulations.config.load import Config, ConfigError
 
 IMAGES = "images.json"
@@ -43,13 +42,6 @@ class KnownImages(dict[tuple[str, str | None], Images | None]):
             with suppress(OSError, ValueError):
                 self[key] = listed_images(config)
         return self[key]
-
-
-def write_images(folder: Path, images: Images | None) -> None:
-    """Write ``images.json``, if there is anything to write."""
-    if images is not None:
-        content = json.dumps(images, indent=2, ensure_ascii=False) + "\n"
-        replace(folder / IMAGES, lambda file: file.write(content.encode()))
 
 
 def changed_images(folder: Path, now: Images | None) -> list[str]:

@@ -20,7 +20,7 @@ from fedpart.training.state import ModelState
 from simulations.config.load import Config, ExperimentConfig, kind_of
 from simulations.config.yaml_files import read_yaml
 from simulations.errors import ConfigError, DiskFull
-from simulations.folders.data_images import Images, write_images
+from simulations.folders.data_images import IMAGES, Images
 from simulations.folders.metrics import Report, finite, metrics_line
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
@@ -61,7 +61,9 @@ class RunDirectory:
         run = cls(path, config)
         try:
             refuse_existing(path)
-            write_images(path, images)
+            if images is not None:
+                text = json.dumps(images, indent=2, ensure_ascii=False) + "\n"
+                _replace(path / IMAGES, text.encode())
             run._write_config()
         except BaseException:
             run.close()
@@ -87,15 +89,16 @@ class RunDirectory:
         Raises:
             ValueError: lines are missing.
         """
-        clock = self.config.clock
+        clock, federated = self.config.clock, isinstance(self.config, ExperimentConfig)
+        every = 1 if federated else self.config.evaluate_every
         lines = [line for line in read_metrics(self.path) if line[clock.name] <= until]
-        wanted = self.config.recorded(until)
+        wanted = range(every, until + 1, every)  # those that have a line for certain
         if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
             raise ValueError(
                 f"{self.path / METRICS} does not hold the {clock.total} 1 to {until} that the checkpoint has "
                 f"behind it; start the run anew with --out."
             )
-        if isinstance(self.config, ExperimentConfig):  # a shorter run evaluated its last round, out of turn
+        if federated:  # a shorter run evaluated its last round, out of turn
             for line in lines:
                 if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
                     line.pop("val_accuracy", None)
@@ -234,12 +237,11 @@ def _lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        raise FileExistsError(
-            f"Another process is running in {path}; wait for it, or choose another folder."
-        ) from None
-    except OSError:  # a file system without locks
-        os.close(descriptor)
-        return None
+        if isinstance(error, BlockingIOError):
+            raise FileExistsError(
+                f"Another process is running in {path}; wait for it, or choose another folder."
+            ) from None
+        return None  # a file system without locks
     return descriptor

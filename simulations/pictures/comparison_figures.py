@@ -54,10 +54,7 @@ def evaluated(runs: Runs) -> dict[str, list[Run]]:
 def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     """The validation metric of every method that has runs, AVERAGED, with its error (the paper's Figure 10).
 
-    Args:
-        runs: by method; at least one of them was evaluated.
-        against: ``rounds``, or a kind of :data:`.TRAFFIC`.
-        page: see :func:`.canvas`.
+    At least one run was evaluated. It is drawn against ``rounds``, or a kind of :data:`.TRAFFIC`.
     """
     key = metric(runs)
     factor, label, unit = METRICS[key]

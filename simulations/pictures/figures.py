@@ -43,13 +43,7 @@ Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and t
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure on a page.
-
-    Attributes:
-        title: above it.
-        svg: see :func:`svg`.
-        note: below it; may be empty.
-    """
+    """A figure on a page, see :func:`svg`, with its title above and a note below."""
 
     title: str
     svg: str

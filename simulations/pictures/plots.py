@@ -21,12 +21,8 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     ``learning_curve.png``; ``psi.png`` if it learned hyperparameters, those of a mask over inputs apart in
     ``mask.png``; and of a finished run on images, what its transforms do to them, ``transforms.png``.
 
-    Args:
-        folder: the run's folder, finished or not.
-        download: whether the run's data may be fetched, where they are not here.
-
-    Returns:
-        The files written, none if there is no line of metrics.
+    The run need not be finished; there are no files without a line of metrics. Unless ``download``, data that
+    are not here are not fetched.
 
     Raises:
         FileNotFoundError: the folder holds no run.
@@ -53,13 +49,8 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
 def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[Path]:
     """Draw a comparison's curves against rounds and bytes and, if any was learned, psi over rounds.
 
-    Args:
-        runs: by method, one run per seed; a method without runs is left out.
-        out: folder for ``accuracy_rounds.png``, ``accuracy_bytes.png`` (``nll_...`` where no run has an
-            accuracy) and ``psi.png``.
-
-    Returns:
-        The files written.
+    The files are ``accuracy_rounds.png``, ``accuracy_bytes.png`` (``nll_...`` where no run has an accuracy)
+    and ``psi.png``; a method without runs is left out.
     """
     figures = {}
     if any(evaluated(runs).values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +18,10 @@ from simulations.pictures.figures import (
     legend_above,
     marks,
 )
-from simulations.results.curves import Band, Run, psi_bands
-from simulations.results.psi_parts import Group, PsiParts, groups
+from simulations.results.curves import Run, psi_bands
+from simulations.results.psi_parts import PsiParts, groups
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -70,7 +68,13 @@ def run_psi_figure(run: Run) -> Figure:
         if len(group.lines) > MANY:
             draw_many(ax, group, bands, COLOURS[0])
         else:
-            _draw_lines(ax, group, bands)
+            for i, (label, names) in enumerate(group.lines.items()):
+                colour, ends = COLOURS[i % len(COLOURS)], [bands[name] for name in names]
+                for end in ends:
+                    own = label if end is ends[0] else None
+                    ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=own)
+                if len(ends) == 2:
+                    ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
         if len(group.lines) > 1:
             legend_above(ax, columns=4 // columns)
     return figure
@@ -102,17 +106,6 @@ def mask_figure(run: Run) -> Figure:
     last.set_ylim(0, 100)
     last.set_xlim(-0.6, len(keep) - 0.4)
     return figure
-
-
-def _draw_lines(ax: Axes, group: Group, bands: Mapping[str, Band]) -> None:
-    """A colour for each component, a shade between the ends of a range."""
-    for i, (label, names) in enumerate(group.lines.items()):
-        colour, ends = COLOURS[i % len(COLOURS)], [bands[name] for name in names]
-        for end in ends:
-            own = label if end is ends[0] else None
-            ax.plot(end.x, end.mean, color=colour, ls=DASHES[i], lw=1.8, label=own)
-        if len(ends) == 2:
-            ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
 
 
 def _limits(run: Run) -> tuple[float, float]:

@@ -56,21 +56,25 @@ def selection_figure(selection: Selection) -> Figure:
         rows = [row for row in column.rows if row.lml is not None]
         if not rows:
             continue
-        if _numbers(rows):
+        numbers = all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
+        if numbers:
             rows.sort(key=lambda row: row.value)
+        # numbers stand where they are on the x axis, other values side by side
+        x = np.array([row.value for row in rows] if numbers else range(len(rows)), dtype=float)
         for line, (names, label, factor) in enumerate(_PANELS):
             ax = axes[line * columns + place]
             last = line == len(_PANELS) - 1
             title = _TITLES.get(column.name, column.name) if line == 0 else ""
             label = label.format(evidence=EVIDENCE[column.evidence])
             dress(ax, label, selection.key if last else "", title)
-            _panel(ax, column, rows, names, factor)
+            _draw(ax, column, rows, x, names, factor)
+            _ticks(ax, x, [_text(row.value) for row in rows], numbers)
     return figure
 
 
-def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, ...], factor: float) -> None:
-    # numbers stand where they are on the x axis, other values side by side
-    x = np.array([row.value for row in rows] if _numbers(rows) else range(len(rows)), dtype=float)
+def _draw(
+    ax: Axes, column: Column, rows: list[ValueScores], x: np.ndarray, names: tuple[str, ...], factor: float
+) -> None:
     for i, name in enumerate(names):
         scores = [getattr(row, name) for row in rows]
         if any(score is None for score in scores):
@@ -86,11 +90,6 @@ def _panel(ax: Axes, column: Column, rows: list[ValueScores], names: tuple[str, 
     label = f"best: {_text(column.best)}" if names == ("lml",) else None
     ax.axvline(best, color="0.4", lw=1.2, ls=":", label=label)
     legend_above(ax)
-    _ticks(ax, x, rows)
-
-
-def _numbers(rows: list[ValueScores]) -> bool:
-    return all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
 
 
 def _text(value: Any) -> str:
@@ -98,19 +97,18 @@ def _text(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def _ticks(ax: Axes, x: np.ndarray, rows: list[ValueScores]) -> None:
+def _ticks(ax: Axes, x: np.ndarray, texts: list[str], numbers: bool) -> None:
     """A tick for each value, unless there are too many; numbers over decades on a logarithmic axis."""
     places = x
-    if _numbers(rows) and min(x) > 0 and max(x) > _DECADES * min(x):
+    if numbers and min(x) > 0 and max(x) > _DECADES * min(x):
         ax.set_xscale("log")
         ax.minorticks_off()
         places = np.log(x)
-    texts = [_text(row.value) for row in rows]
     room = np.ptp(places) / _LINE * max(map(len, texts))
-    if _numbers(rows) and len(x) > 1 and min(np.diff(np.sort(places))) < room:
+    if numbers and len(x) > 1 and min(np.diff(np.sort(places))) < room:
         return
     ax.set_xticks(x, texts)
-    if not _numbers(rows) and len(rows) * max(map(len, texts)) > _LINE:
+    if not numbers and len(texts) * max(map(len, texts)) > _LINE:
         ax.tick_params(axis="x", labelrotation=20)
         for text in ax.get_xticklabels():
             text.set_horizontalalignment("right")

@@ -55,10 +55,8 @@ def examples(splits: Splits) -> tuple[Tensor, list[str]]:
 def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
     """Images, and SAMPLES of each at the start and as learned; once, if psi is where it was at the start.
 
-    Args:
-        task: with transforms; its initial psi is where the run started.
-        psi: ``[P]``, where it ended.
-        images: ``[n, c, h, w]``, channels 1 (grey) or 3, values in [0, 1].
+    The run started at the task's initial psi, and ended at ``psi [P]``; ``images [n, c, h, w]`` have 1 or 3
+    channels and values in [0, 1].
     """
     start = task.psi_space.initial()
     changed = not torch.equal(start, psi)

@@ -23,19 +23,12 @@ FEW = 20  # labels that each get a tick
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of a run, sorted by chunk and then by number.
+    """The clients of a run, sorted by chunk and then by number."""
 
-    Attributes:
-        chunks: chunk (1..C) of each, ``[N]``; all 1 where the method has none.
-        labels: examples by label and client, ``[K, N]``; None without labels.
-        angles: examples by angle bin and client, ``[bins, N]``; None if the images are not rotated.
-        max_angle: degrees; the bins divide +- that evenly.
-    """
-
-    chunks: Counts
-    labels: Counts | None
-    angles: Counts | None
-    max_angle: float
+    chunks: Counts  # chunk (1..C) of each, [N]; all 1 where the method has none
+    labels: Counts | None  # examples by label and client, [K, N]; None without labels
+    angles: Counts | None  # examples by angle bin and client, [bins, N]; None if images are not rotated
+    max_angle: float  # degrees; the bins divide +- that evenly
 
     @classmethod
     def of(cls, config: ExperimentConfig, shards: Sequence[Dataset], num_classes: int) -> Clients:

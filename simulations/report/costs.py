@@ -61,9 +61,7 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> 
     with mean c, the slowest of them takes c H_M = c (1 + 1/2 + ... + 1/M) in expectation, and the server
     takes none. FedHPO-B's S is the model; here it is what the round's clients sent and received on average.
 
-    Args:
-        lines: of metrics.jsonl.
-        client: c, seconds, see :func:`client_seconds`; None if it is not known, as then the estimate.
+    ``lines`` are those of metrics.jsonl, ``client`` is c in seconds (:func:`client_seconds`); None if c is.
     """
     if client is None:
         return None

@@ -22,21 +22,13 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """The runs of one comparison, finished or not.
+    """The runs of one comparison, finished or not."""
 
-    Attributes:
-        name: of its configuration; the folder's name if there is one comparison.
-        config: of its first run, with the cell of the paper that the comparison names.
-        methods: in the order in which they were compared.
-        runs: by method and seed.
-        notes: sentences about runs that are left out, or failed.
-    """
-
-    name: str
-    config: ExperimentConfig
-    methods: list[str]
-    runs: list[Run]
-    notes: list[str] = field(default_factory=list)
+    name: str  # of its folder, which has that of its configuration if there are several comparisons
+    config: ExperimentConfig  # of its first run, with the cell of the paper that the comparison names
+    methods: list[str]  # in the order in which they were compared
+    runs: list[Run]  # sorted by method and seed
+    notes: list[str] = field(default_factory=list)  # sentences about runs that are left out, or failed
 
     @cached_property
     def finished(self) -> dict[str, list[Run]]:
@@ -115,10 +107,7 @@ def _comparison(folder: Path) -> Found | None:
 
 
 def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
-    """The runs that one table may average: all have the same settings, those of a method its options too.
-
-    They are those with the settings that most have; on each of the others ``notes`` gets a sentence.
-    """
+    """The runs that one table may average: of the same settings, and within a method of the same options."""
     runs = _most(runs, _shared, notes)
     return [
         run
@@ -128,7 +117,7 @@ def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
 
 
 def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: list[str]) -> list[Run]:
-    """The runs whose ``settings`` are the most frequent ones; of several, the first."""
+    """The runs whose ``settings`` are the most frequent ones, or the first; a note on each of the others."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(settings(run.config), sort_keys=True), []).append(run)

@@ -18,11 +18,8 @@ from simulations.results.tables import COLUMNS, COSTS, without
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write the page about the comparison or the run in a folder; its path.
 
-    What is not there yet, or cannot be read here, is a sentence on the page.
-
-    Args:
-        folder: that ``fedpart compare`` or ``fedpart run`` has written, or is still writing.
-        out: the file; ``report.html`` in the folder if not given.
+    ``fedpart compare`` or ``run`` may still be writing there: what is missing, or cannot be read here, is a
+    sentence on the page. Without ``out`` it is ``report.html`` in the folder.
 
     Raises:
         ConfigError: there are no federated runs in the folder; one sentence.

@@ -29,36 +29,22 @@ from simulations.results.curves import LAST, Run, metric
 
 @dataclass(frozen=True)
 class Sheet:
-    """Images in rows and columns.
+    """Images in rows and columns, as a data URL."""
 
-    Attributes:
-        title: above them, of one line or two.
-        image: a data URL.
-        columns: images side by side.
-    """
-
-    title: str
+    title: str  # above them, of one line or two
     image: str
     columns: int
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page under a heading of its own.
-
-    Attributes:
-        heading: what it shows.
-        charts: drawn side by side where there is room.
-        sheets: images, in groups with a heading each.
-        text: a sentence above them, or in their place.
-        wide: whether the charts need room.
-    """
+    """A part of the page under a heading of its own."""
 
     heading: str
-    charts: Sequence[Chart] = ()
-    sheets: Mapping[str, Sequence[Sheet]] = field(default_factory=dict)
-    text: str = ""
-    wide: bool = False
+    charts: Sequence[Chart] = ()  # drawn side by side where there is room
+    sheets: Mapping[str, Sequence[Sheet]] = field(default_factory=dict)  # in groups with a heading each
+    text: str = ""  # above charts and sheets, or in their place
+    wide: bool = False  # whether the charts need room
 
 
 def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
@@ -75,7 +61,7 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
         Chart(
             f"{label.capitalize()} over {TRAFFIC_NAMES.get(against, against)}",
             svg(metric_figure(shown, against, page=True)),
-            f"{AVERAGED.capitalize()}. {_sentence(runs)}",
+            f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}.",
         )
         for against in ("rounds", *TRAFFIC_NAMES)
     ]
@@ -90,9 +76,8 @@ def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
         note = "Two lines of a kind are the ends of a range. " if pairs else ""
         if len(group.lines) > MANY:
             note = f"Median of {len(group.lines)}, and where the middle 80% lie. "
-        charts.append(
-            Chart(group.title, svg(psi_figure(runs, [group], page=True)), f"{note}{_sentence(runs)}")
-        )
+        note += f"{spread(runs).capitalize()}."
+        charts.append(Chart(group.title, svg(psi_figure(runs, [group], page=True)), note))
     text = "" if charts else "No hyperparameter has changed in any run."
     return PageSection("Hyperparameters over rounds", charts, text=text)
 
@@ -146,11 +131,6 @@ def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection:
     if clients.angles is None:
         sentences.append("The images were not rotated, so there are no angles to show.")
     return PageSection(heading, charts, text=" ".join(sentences), wide=True)
-
-
-def _sentence(runs: Mapping[str, Sequence[Run]]) -> str:
-    text = spread(runs)
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _png_url(images: Tensor) -> str:

@@ -26,17 +26,11 @@ TRAFFIC = {  # what a curve may be drawn against, besides rounds
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run as its folder tells it.
-
-    Attributes:
-        folder: where it lies.
-        metrics: the lines of metrics.jsonl, one per round or per report of centralised training, ascending.
-        summary: summary.json; empty if the run is not finished.
-    """
+    """One run as its folder tells it."""
 
     folder: Path
-    metrics: list[dict[str, Any]]
-    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]  # ascending lines of metrics.jsonl: of rounds, or of centralised reports
+    summary: dict[str, Any]  # summary.json; empty if the run is not finished
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
@@ -144,16 +138,11 @@ def moving_average(values: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Mean and standard error over seeds along x.
-
-    Attributes:
-        x, mean: ``[n]``.
-        error: ``[n]``, or None with one seed.
-    """
+    """Mean and standard error over seeds along x: ``[n]`` each."""
 
     x: Array
     mean: Array
-    error: Array | None
+    error: Array | None  # None with one seed
 
     def scaled(self, x: float, y: float) -> Band:
         """In other units of both axes."""

@@ -26,11 +26,7 @@ Rows = list[tuple[str, list[str]]]  # the comparison's name, and a row of it
 
 @dataclass(frozen=True)
 class Overview:
-    """What ``fedpart compare`` found out with several configurations.
-
-    Attributes:
-        comparisons: by the configuration's name; each lies in a folder of that name.
-    """
+    """What ``fedpart compare`` found out with several configurations: by name, which is the folder's."""
 
     comparisons: Mapping[str, Comparison]
 

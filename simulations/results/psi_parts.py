@@ -104,10 +104,7 @@ class Group:
 
 _TITLES = {
     "angle": "Rotation range",
-    "scale": "Scale range",
-    "shear": "Shear range",
-    "shift": "Shift range",
-    "stretch": "Stretch range",
+    **{kind: f"{kind.capitalize()} range" for kind in ("scale", "shear", "shift", "stretch")},
     "rate": "Dropout rate",
     "norm": "Norm of learned weights",
     "probability": "Probabilities",
@@ -124,20 +121,14 @@ _AXES = {
 
 def groups(names: Iterable[str]) -> list[Group]:
     """psi's keys, sorted into groups that share an axis, in the order of their first key."""
-    found: dict[tuple[str, str, str], dict[str, list[Quantity]]] = {}
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for q in map(Quantity.parse, names):
         shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
         key = (q.kind, "" if shared else q.module, q.unit)
         label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]")
-        found.setdefault(key, {}).setdefault(label or q.component, []).append(q)
-    return [
-        Group(*key, {x: tuple(q.name for q in sorted(own, key=_upper)) for x, own in lines.items()})
-        for key, lines in found.items()
-    ]
-
-
-def _upper(q: Quantity) -> bool:
-    return q.bound != "min"
+        ends = found.setdefault(key, {}).setdefault(label or q.component, [])
+        ends.insert(0 if q.bound == "min" else len(ends), q.name)
+    return [Group(*key, {label: tuple(ends) for label, ends in own.items()}) for key, own in found.items()]
 
 
 def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, str]:

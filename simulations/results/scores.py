@@ -47,12 +47,7 @@ class MethodScores:
 
     @classmethod
     def of(
-        cls,
-        method: str,
-        runs: Sequence[Run],
-        metric: str,
-        fedavg: Sequence[Run],
-        least: Mapping[int, float],
+        cls, method: str, runs: Sequence[Run], metric: str, fedavg: Sequence[Run], least: Mapping[int, float]
     ) -> MethodScores:
         """Summarise a method's finished runs, one per seed.
 

@@ -19,14 +19,15 @@ from simulations.results.estimate import Estimate
 from simulations.results.tables import LF, number_columns, terminal_table, with_error, write_csv, write_json
 from simulations.results.words import counted
 
-# What is kept of each run: name here -> key in its summary.json and the factor of that.
+# What is kept of each run: name here -> key in its summary.json and the factor of that; and on the terminal
+# the heading (none: it is not shown), factor and digits.
 _MEASURES = {
-    "lml": ("lml", 1.0),
-    "train_accuracy": ("train_accuracy", 1.0),
-    "test_accuracy": ("test_accuracy", 1.0),
-    "train_log_likelihood": ("train_nll", -1.0),
-    "test_log_likelihood": ("test_nll", -1.0),
-    "seconds": ("seconds", 1.0),
+    "lml": ("lml", 1.0, "{evidence}\n[nats]", 1.0, 1),
+    "train_accuracy": ("train_accuracy", 1.0, "train\nacc. [%]", 100.0, 1),
+    "test_accuracy": ("test_accuracy", 1.0, "test\nacc. [%]", 100.0, 1),
+    "train_log_likelihood": ("train_nll", -1.0, "train log-\nlik. [nats]", 1.0, 3),
+    "test_log_likelihood": ("test_nll", -1.0, "test log-\nlik. [nats]", 1.0, 3),
+    "seconds": ("seconds", 1.0, None, 1.0, 0),
 }
 
 
@@ -75,11 +76,7 @@ class Column:
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        evidence: str,
-        config: TrainingConfig,
-        runs: Mapping[str, Sequence[dict[str, Any]]],
+        cls, name: str, evidence: str, config: TrainingConfig, runs: Mapping[str, Sequence[dict[str, Any]]]
     ) -> Column:
         """Summarise finished runs: ``runs`` are summaries by value, in the order of ``config.select``."""
         assert config.select is not None
@@ -89,32 +86,19 @@ class Column:
         scored = [row for row in rows if row.lml is not None]
         seeds = range(config.seed, config.seed + config.select.seeds)
         complete = [seed for seed in seeds if all(seed in row.lml_per_seed for row in rows)]
-        return cls(
-            name=name,
-            evidence=evidence,
-            rows=rows,
-            best=max(scored, key=lambda row: row.lml.mean).value if scored else None,
-            best_per_seed={
-                seed: max(rows, key=lambda row: row.lml_per_seed[seed]).value for seed in complete
-            },
-            rank_correlation={
-                key: _rank_correlation(scored, key) for key in ("test_accuracy", "test_log_likelihood")
-            },
-        )
+        best = max(scored, key=lambda row: row.lml.mean).value if scored else None
+        per_seed = {seed: max(rows, key=lambda row: row.lml_per_seed[seed]).value for seed in complete}
+        ranks = {key: _rank_correlation(scored, key) for key in ("test_accuracy", "test_log_likelihood")}
+        return cls(name, evidence, rows, best, per_seed, ranks)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What ``fedpart select`` found about a key of a configuration with a ``select`` section.
-
-    Attributes:
-        columns: networks of the configuration, and the plain ones if Laplace was asked for.
-        failures: names of runs without a result, with the reason.
-    """
+    """What ``fedpart select`` found about a key of a configuration with a ``select`` section."""
 
     key: str
-    columns: list[Column]
-    failures: list[tuple[str, str]]
+    columns: list[Column]  # networks of the configuration, and the plain ones if Laplace was asked for
+    failures: list[tuple[str, str]]  # names of runs without a result, with the reason
     config: TrainingConfig
 
     def table(self) -> RenderableType:
@@ -124,20 +108,14 @@ class Selection:
     def _table(self, column: Column) -> RenderableType:
         what = EVIDENCE_NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
-        head = ["value", what.replace(" ", LF) + "\n[nats]", "train\nacc. [%]", "test\nacc. [%]"]
-        head += ["train log-\nlik. [nats]", "test log-\nlik. [nats]"]
+        shown = {heading: (name, *form) for name, (_, _, heading, *form) in _MEASURES.items() if heading}
+        head = ["value", *(heading.format(evidence=what.replace(" ", LF)) for heading in shown)]
         table = terminal_table(head, f"{column.name}: {self.key}", CAPTION if spread else None, padding=1)
         for row in column.rows:
             best = row.value == column.best
-            cells = [
-                f"{row.value}{' *' if best else ''}",
-                _text(row.lml, 1.0, 1),
-                _text(row.train_accuracy, 100.0, 1),
-                _text(row.test_accuracy, 100.0, 1),
-                _text(row.train_log_likelihood, 1.0, 3),
-                _text(row.test_log_likelihood, 1.0, 3),
-            ]
-            table.add_row(*map(Text, cells), style="bold" if best else "")
+            cells = [_text(getattr(row, name), *form) for name, *form in shown.values()]
+            value = f"{row.value}{' *' if best else ''}"
+            table.add_row(*map(Text, (value, *cells)), style="bold" if best else "")
         if column.best is None:
             return Group(table, Text(f"no {what} on a seed that all values have"), Text(""))
         lines = [f"* {what} is largest at {column.best}"]
@@ -189,7 +167,7 @@ def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> V
     runs = [run for seed, run in found.items() if seed in shared]
     scores = {
         name: Estimate.of(None if run[key] is None else factor * run[key] for run in runs)
-        for name, (key, factor) in _MEASURES.items()
+        for name, (key, factor, *_) in _MEASURES.items()
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
     return ValueScores(value=value, seeds=[run["seed"] for run in runs], lml_per_seed=per_seed, **scores)

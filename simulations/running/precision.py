@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import NamedTuple
 
 from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -78,16 +76,12 @@ def measure(config: Config) -> list[Choice]:
 def _seconds(task: Task, batch: Batch, device: str) -> float:
     """Of a step of the full network: its loss and gradient, the fastest of some."""
     partition = SeparateNetworks(task.parameter_space(1))
-
-    def loss(task: Task, job: Job, *arguments: Any) -> Tensor:
-        return task.loss(*arguments)
-
     point = Point(partition.space, partition.initial().to(device))
     psi, times = task.psi_space.initial().to(device), []
     for repeat in range(1 + REPEATS):
         noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
         start = time.perf_counter()
-        gradients(task, loss, Job(1, 1), point, psi, batch, noise)
+        gradients(task, lambda task, _, *rest: task.loss(*rest), Job(1, 1), point, psi, batch, noise)
         times.append(time.perf_counter() - start)
     return min(times[1:])
 

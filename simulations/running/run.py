@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,13 +23,9 @@ from simulations.terminal.progress import Progress
 
 
 class RoundEngine(Protocol):
-    """What executes rounds until ``rounds`` are complete, and reports each.
+    """What executes rounds until ``rounds`` are complete, and reports each."""
 
-    Attributes:
-        workers: processes that run clients at the same time; None: not known here.
-    """
-
-    workers: int | None
+    workers: int | None  # processes that run clients at the same time; None: not known here
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None: ...
 
@@ -92,7 +88,7 @@ def run_experiment(
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
-        try:
+        with closing(run):
             with one_sentence():
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
@@ -108,8 +104,6 @@ def run_experiment(
                 summary = summarise(experiment, state, lines, workers)
             run.finish(state, summary)
             return summary
-        finally:
-            run.close()
 
 
 def _rounds(

@@ -80,7 +80,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
-    return {
+    found = {
         "engine": config.engine,
         "execution": config.execution,
         "precision": config.precision,
@@ -100,8 +100,11 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
-        **_privacy(federation),
     }
+    if federation.privacy is not None:
+        found["epsilon"] = federation.privacy.epsilon(federation.round)
+        found["delta"] = protocol.settings.privacy.delta
+    return found
 
 
 def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
@@ -114,13 +117,6 @@ def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
     return count * protocol.task.psi_space.size
 
 
-def _privacy(federation: Federation) -> dict[str, float]:
-    privacy = federation.protocol.settings.privacy
-    if federation.privacy is None or privacy is None:
-        return {}
-    return {"epsilon": federation.privacy.epsilon(federation.round), "delta": privacy.delta}
-
-
 def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:
     config, best, last = experiment.config, training.best, lines[-1]
     reached = training.total if best is None else best.iteration
@@ -131,8 +127,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
     full = subnetworks[-1]
     validation = _evaluate(training, experiment.validation)
     stages = [
-        {"name": line["stage"], "iteration": line["iteration"]}
-        | {key: line[key] for key in ("test_accuracy", "test_nll")}
+        {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
         for line in lines
         if "stage" in line
     ]

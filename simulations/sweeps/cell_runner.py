@@ -14,32 +14,25 @@ from simulations.folders.data_images import KnownImages
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import complete_in_processes
-from simulations.sweeps.tally import Failed, Tally
+from simulations.sweeps.tally import Tally
 from simulations.terminal.progress import Progress
 
 
 @dataclass(frozen=True)
 class CellRunner:
-    """How the cells of a sweep are run and shown.
+    """How the cells of a sweep are run and shown."""
 
-    Attributes:
-        jobs: processes that run cells; with 1 this one does.
-        run: what runs a cell in this process; called like :func:`.run_experiment`.
-        progress: shows the runs of this process on a terminal; None shows nothing of them.
-        console: where it is said how it goes on, and what was found; standard output if not given.
-    """
-
-    jobs: int = 1
-    run: Callable[..., dict[str, Any]] = run_experiment
-    progress: Progress | None = None
-    console: Console = field(default_factory=Console)
+    jobs: int = 1  # processes that run cells; with 1 this one does
+    run: Callable[..., dict[str, Any]] = run_experiment  # what runs a cell in this process
+    progress: Progress | None = None  # shows the runs of this process on a terminal; None: nothing of them
+    console: Console = field(default_factory=Console)  # for how it goes on, and what was found
 
     def say(self, text: str) -> None:
         """A line as it is, without markup."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def complete(self, cells: Sequence[Cell]) -> list[Failed]:
-        """Run every cell that is not finished, in this order; those that failed.
+    def complete(self, cells: Sequence[Cell]) -> list[tuple[Cell, str, str]]:
+        """Run every cell that is not finished, in this order; those that failed, as :class:`.Tally` has them.
 
         Without a terminal, and with several processes, a run shows no progress but a line when it is done.
 
@@ -64,12 +57,10 @@ class CellRunner:
             try:
                 progress = self.progress if shown else None
                 self.run(cell.config, cell.folder, resume=state == "started", progress=progress)
-            except Interrupted:
-                raise
             except Exception as error:  # one bad cell must not lose the others
-                if tally.ends_all(error):
+                if isinstance(error, Interrupted) or tally.ends_all(error):
                     raise
-                tally.failed(cell, error, "".join(traceback.format_exception(error)))
+                tally.failed(cell, error, traceback.format_exc())
             else:
                 tally.finished(cell, shown)
         return tally.failures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,9 +65,7 @@ def run_comparisons(
         configs: what the methods have in common, by name; their own ``method`` plays no part. A comparison
             has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a single
             one called "" has ``out`` to itself.
-        methods: names, or ``package.module:Class``.
-        seeds: number of seeds, from a configuration's ``seed`` on.
-        out: the folder.
+        methods, seeds: names, or ``package.module:Class``; how many seeds, from a configuration's on.
         runner: how cells are run and shown; one after another if not given.
 
     Raises:
@@ -91,42 +89,34 @@ def run_comparisons(
     ]
     finished_runs(methods, cells)  # one that cannot be read is found before the others are run
     failed = runner.complete(cells)
-    comparisons = {}
+    comparisons: dict[str, Comparison] = {}
+    remarks, sentences = [], []
     for name, config in configs.items():
         folder, own = out / name, plans[name]
         failures = [
-            Failure(entry.cell.config.method, entry.cell.config.seed, entry.error, entry.traceback)
-            for entry in failed
-            if entry.cell.folder.parents[1] == folder
+            Failure(cell.config.method, cell.config.seed, error, trace)
+            for cell, error, trace in failed
+            if cell.folder.parents[1] == folder
         ]
         runs = finished_runs(methods, own)
         comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
         folder.mkdir(parents=True, exist_ok=True)
         comparison.write(folder, plot_comparison(runs, folder))
+        front = f"{name}: " if name else ""
+        remarks += [front + text for text in comparison.remarks]
+        sentences += [front + text for text in comparison.failed()]
     if "" in comparisons:
         shown, what = comparisons[""], "Table, numbers and learning curves"
     else:
         shown, what = Overview(comparisons), "Table and numbers"
         shown.write(out)
     runner.console.print(shown.table())
-    for text in _of_each(comparisons, lambda comparison: comparison.remarks):
+    for text in remarks:
         runner.say(text)
     runner.say(f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
     if failed:
-        sentences = _of_each(comparisons, Comparison.failed)
         raise SweepIncomplete(comparisons, sentences, len(failed), len(cells))
     return comparisons
-
-
-def _of_each(
-    comparisons: Mapping[str, Comparison], sentences: Callable[[Comparison], Sequence[str]]
-) -> list[str]:
-    """Sentences about all comparisons, each with the name of its comparison in front."""
-    return [
-        f"{name}: {text}" if name else text
-        for name, comparison in comparisons.items()
-        for text in sentences(comparison)
-    ]
 
 
 def _check_layout(out: Path, several: bool) -> None:

@@ -8,8 +8,8 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -38,28 +38,38 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
     waiting, running = list(cells), {}
     stopped: list[int] = []
     ending: Exception | None = None
-    with _forwarded_signals(stopped, running, tally.say):
-        while running or (waiting and not stopped):
-            while waiting and len(running) < jobs and not stopped:
-                cell = waiting.pop(0)
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(cell, sender), daemon=False)
-                process.start()
-                sender.close()
-                running[receiver] = (process, cell)
-            for receiver in wait(list(running), timeout=1.0):
-                process, cell = running.pop(receiver)
-                error, trace = _answer(receiver, process)
-                if error is None:
-                    tally.finished(cell)
-                elif stopped or ending is not None:
-                    continue
-                elif tally.ends_all(error):
-                    ending = error
-                    waiting.clear()
-                    _send(signal.SIGTERM, running)
-                else:
-                    tally.failed(cell, error, trace)
+
+    def stop() -> None:
+        if len(stopped) == 1:
+            tally.say("Stopping the runs in progress (once more to stop at once).")
+        _end(running)  # the second one ends them at once
+
+    with caught_signals(stopped, stop):
+        try:
+            while running or (waiting and not stopped):
+                while waiting and len(running) < jobs and not stopped:
+                    cell = waiting.pop(0)
+                    receiver, sender = context.Pipe(duplex=False)
+                    process = context.Process(target=_work, args=(cell, sender), daemon=False)
+                    process.start()
+                    sender.close()
+                    running[receiver] = (process, cell)
+                for receiver in wait(list(running), timeout=1.0):
+                    process, cell = running.pop(receiver)
+                    error, trace = _answer(receiver, process)
+                    if error is None:
+                        tally.finished(cell)
+                    elif stopped or ending is not None:
+                        continue
+                    elif tally.ends_all(error):
+                        ending = error
+                        waiting.clear()
+                        _end(running)
+                    else:
+                        tally.failed(cell, error, trace)
+        except BaseException:
+            _end(running)
+            raise
     if ending is not None:
         raise ending
     if stopped:
@@ -111,26 +121,8 @@ def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | Non
     return RunError(f"Its process was ended by {signal.Signals(-status).name}{why}."), ""
 
 
-def _send(number: int, running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:
+def _end(running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:
+    """End the runs in progress after their step; those that are told a second time, at once."""
     for process, _ in list(running.values()):
         if process.pid is not None and process.is_alive():
-            os.kill(process.pid, number)
-
-
-@contextmanager
-def _forwarded_signals(
-    stopped: list[int], running: dict[Connection, tuple[BaseProcess, Cell]], say: Callable[[str], None]
-) -> Iterator[None]:
-    """SIGINT and SIGTERM end the runs in progress after their step; a second one at once."""
-
-    def stop() -> None:
-        if len(stopped) == 1:
-            say("Stopping the runs in progress (once more to stop at once).")
-        _send(signal.SIGTERM, running)  # the second one ends them at once
-
-    with caught_signals(stopped, stop):
-        try:
-            yield
-        except BaseException:
-            _send(signal.SIGTERM, running)
-            raise
+            os.kill(process.pid, signal.SIGTERM)

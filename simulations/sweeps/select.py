@@ -12,7 +12,7 @@ from typing import Any
 from simulations.building.experiment import build
 from simulations.config.load import TrainingConfig
 from simulations.config.yaml_files import apply_override
-from simulations.errors import ConfigError
+from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
@@ -52,7 +52,8 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         raise ConfigError(
             f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
-    folders = [_folder(value) for value in section.values]
+    names = [re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") for value in section.values]
+    folders = [name or "null" for name in names]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
     if twice:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
@@ -98,7 +99,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
     if twins:
         columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
-    failures = [(entry.cell.name, entry.error) for entry in failed]
+    failures = [(cell.name, error) for cell, error, _ in failed]
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
@@ -134,17 +135,11 @@ def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
 
 def _check(cell: Cell, source: str) -> None:
     """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
-    try:
+    with one_sentence(lambda reason: ConfigError(f"{source}{reason}")):
         training = build(cell.config).start()
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ConfigError(f"{source}{error}") from error
     if cell.config.evidence == "lml" and not training.scores_chunks:
         raise ConfigError(
             f"{source}selection compares L_ML, which the method {cell.config.method!r} on "
             f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "
             f"or evidence: laplace."
         )
-
-
-def _folder(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") or "null"

@@ -28,32 +28,16 @@ class SweepIncomplete(RunError):
         self.found = found
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A cell that ended with an error: the sentence for people, the traceback for developers."""
-
-    cell: Cell
-    error: str
-    traceback: str
-
-
 @dataclass
 class Tally:
-    """Counts the runs that end.
+    """Counts the runs that end."""
 
-    Attributes:
-        total: runs to do.
-        before: runs of the sweep that were finished earlier.
-        say: tells a person.
-        done: runs that are finished.
-        failures: those that failed.
-    """
-
-    total: int
-    before: int
-    say: Callable[[str], None]
-    done: int = 0
-    failures: list[Failed] = field(default_factory=list)
+    total: int  # runs to do
+    before: int  # runs of the sweep that were finished earlier
+    say: Callable[[str], None]  # tells a person
+    done: int = 0  # runs that are finished
+    # those that failed, each with a sentence for people and a traceback for developers
+    failures: list[tuple[Cell, str, str]] = field(default_factory=list)
 
     def finished(self, cell: Cell, shown: bool = False) -> None:
         """Count a finished run, and say so unless it was ``shown``."""
@@ -63,7 +47,7 @@ class Tally:
 
     def failed(self, cell: Cell, error: Exception, traceback: str) -> None:
         """Count a failed run, and say so."""
-        self.failures.append(Failed(cell, in_words(error), traceback))
+        self.failures.append((cell, in_words(error), traceback))
         self.say(f"Failed: {cell.name}: {in_words(error)}")
 
     def ends_all(self, error: Exception) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,7 @@ _FEDERATED = {
 
 
 def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None) -> RenderableType:
-    """The summary of a run.
-
-    Args:
-        summary: as in ``summary.json``.
-        out: the run's folder.
-        config_file: what the user ran, for the suggestions.
-    """
+    """The summary of the run in a folder, and suggestions, with the configuration file if one was run."""
     what, clock, own_rows, own_tips = (
         (_CENTRALISED, "iterations", _training_rows, _training_tips)
         if "iterations" in summary
@@ -175,10 +170,6 @@ def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | Non
 
 def _list(numbers: list[int]) -> str:
     """``0-14, 17``: runs of numbers in short."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
+    places = groupby(enumerate(numbers), lambda place: place[1] - place[0])
+    parts = [[number for _, number in own] for _, own in places]
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

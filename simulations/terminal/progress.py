@@ -17,12 +17,9 @@ from simulations.results.psi_parts import compact
 
 
 class Progress:
-    """Shows a run while it goes on.
+    """Shows a run while it goes on, unless it is ``quiet``; a console that is no terminal gets plain lines.
 
-    Args:
-        console: where; standard output if not given. A console that is no terminal gets plain lines.
-        quiet: show nothing at all.
-        title: what stands before the bar; the method's name if not given.
+    Without another ``title``, the method's name stands before the bar.
     """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False, title: str = "") -> None:

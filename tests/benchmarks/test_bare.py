@@ -7,7 +7,7 @@ import torch
 
 import fedpart.models
 from benchmarks.rounds import bare
-from benchmarks.rounds.local_work import Draws, LocalWork
+from benchmarks.rounds.local_work import LocalWork
 from benchmarks.rounds.networks import Model, resnet9
 from benchmarks.rounds.ours import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS, Workload
@@ -19,10 +19,11 @@ from fedpart.randomness.streams import generator
 SMALL = {"model": "digits_cnn", "clients": 12, "examples": 5, "cohort": 5, "samples": 2}
 
 
-class FedpartsDraws(Draws):
-    """The random numbers that fedpart draws."""
+class FedpartsNumbers(LocalWork):
+    """A client's work with the random numbers that fedpart draws."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, *work) -> None:
+        super().__init__(*work)
         self.federation, self.seed = federation, federation.protocol.settings.seed
 
     def uniform(self, job, step):
@@ -51,7 +52,7 @@ def side_by_side(workload: Workload, network=None):
         for weight, value in zip(model.weights, federation.tensors().values(), strict=True):
             weight.copy_(value)
     model.double()
-    work = LocalWork(model, [(x.double(), y) for x, y in data], workload, FedpartsDraws(federation))
+    work = FedpartsNumbers(federation, model, [(x.double(), y) for x, y in data], workload)
     loop = (
         bare.BarePartitioned(work, protocol.partition.assignment)
         if workload.partitioned

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
 from functools import cache
 
 import torch
@@ -71,38 +70,28 @@ def train_round(msg: Message, context: Context) -> Message:
     return Message(content=content, reply_to=msg)
 
 
-class TimedFedAvg(FedAvg):
-    """FedAvg that notes when each round has ended."""
-
-    def __init__(self, ends: list[float], cohort: int, clients: int) -> None:
-        super().__init__(
-            fraction_train=cohort / clients,
-            fraction_evaluate=0.0,
-            min_train_nodes=cohort,  # the fraction is of the nodes connected so far, few in the first round
-            min_available_nodes=clients,
-        )
-        self.ends = ends
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        aggregated = super().aggregate_train(server_round, replies)
-        self.ends.append(time.perf_counter())
-        return aggregated
-
-
 def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
     """An app that runs ``rounds`` rounds and notes their ends."""
     app = ServerApp()
 
+    def note(round: int, arrays: ArrayRecord) -> None:
+        if round:
+            ends.append(time.perf_counter())
+
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         chosen = workload()
-        TimedFedAvg(ends, chosen.cohort, chosen.clients).start(
+        FedAvg(
+            fraction_train=chosen.cohort / chosen.clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=chosen.cohort,  # the fraction is of the nodes connected so far, few at first
+            min_available_nodes=chosen.clients,
+        ).start(
             grid=grid,
             initial_arrays=ArrayRecord(Net().state_dict()),
             train_config=ConfigRecord({"lr": chosen.learning_rate}),
             num_rounds=rounds,
+            evaluate_fn=note,
         )
 
     return app

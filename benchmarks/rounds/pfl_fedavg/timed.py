@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from benchmarks.rounds.networks import NETWORKS, Model
 from benchmarks.rounds.timed import TimedEngine
 from benchmarks.rounds.workloads import Workload
+from benchmarks.script import seconds
 
 
 class Classifier(Model):
@@ -56,7 +58,10 @@ class TimedPfl(TimedEngine):
             local_batch_size=workload.batch_size,
         )
 
-    def round(self) -> None:
+    def run(self, rounds: int) -> dict[str, Any]:
+        return {"seconds": [seconds(self._round) for _ in range(rounds)]}
+
+    def _round(self) -> None:
         self.done += 1
         params = NNAlgorithmParams(
             central_num_iterations=self.done,  # of the whole run: this call does the last of them

@@ -98,7 +98,8 @@ def test_partition_order():
     for k in range(1, 4):
         assert torch.equal(w[partition.slice(k)].long(), partition.order[partition.slice(k)])
         assert torch.equal(
-            w[partition.tail(k)].long(), torch.cat([partition.order[partition.slice(j)] for j in range(k, 4)])
+            w[partition.bounds[k - 1] :].long(),
+            torch.cat([partition.order[partition.slice(j)] for j in range(k, 4)]),
         )
         assert (partition.assignment[w[partition.slice(k)].long()] == k).all()
     assert torch.equal(partition.to_own_order(w), own)

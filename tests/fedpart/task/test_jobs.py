@@ -1,5 +1,7 @@
 """Jobs travel as plain data."""
 
+from dataclasses import asdict
+
 import pytest
 
 from fedpart.task.jobs import Job
@@ -7,7 +9,7 @@ from fedpart.task.jobs import Job
 
 @pytest.mark.parametrize("job", [Job(1, 1), Job(3, None, True), Job(1, 1, True)])
 def test_there_and_back(job):
-    assert Job.from_dict(job.to_dict()) == job
+    assert Job.from_dict(asdict(job)) == job
 
 
 @pytest.mark.parametrize(

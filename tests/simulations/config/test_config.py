@@ -66,6 +66,7 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("hyperparameters: {transforms: [blur]}", ["package.module:callable"]),
         ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
         ("rounds: [1,\nseed: }", ["not valid YAML", "line 2"]),
+        ("rounds: 1\n[seed, rounds]: 2", ["not valid YAML, line 2", "unhashable key"]),
         ("- rounds", ["key: value"]),
     ],
 )

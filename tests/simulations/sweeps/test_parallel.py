@@ -72,12 +72,12 @@ def test_what_fails_is_named_and_the_others_finish(tmp_path):
     own = cells(tmp_path, {}, {"data": name + "deadly"}, bad, {"data": name + "unportable"})
     said, failed = run(own, 2)
     assert states(own) == ["finished", "new", "started", "new"]
-    errors = {entry.cell.name: entry.error for entry in failed}
+    errors = {cell.name: error for cell, error, _ in failed}
     assert errors["seed 1"] == "Its process was ended by SIGKILL, perhaps for lack of memory."
     assert "is nan" in errors["seed 2"] and errors["seed 3"] == "Odd: odd data"
     assert "4 runs to do, 2 at a time." in said and "Finished 1 of 4: seed 0: validation accuracy" in said
     assert said.count("Failed: ") == 3
-    assert {entry.cell.name for entry in failed if "Traceback" in entry.traceback} == {"seed 2", "seed 3"}
+    assert {cell.name for cell, _, traceback in failed if "Traceback" in traceback} == {"seed 2", "seed 3"}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -100,7 +100,7 @@ def test_the_first_run_of_all_cannot_be_set_up(tmp_path, jobs):
     assert not any(holds_run(cell.folder) for cell in own)
     run(own[2:], jobs)
     _, failed = run(own, jobs)  # not the first: one is finished
-    assert {entry.cell.name for entry in failed} == {"seed 0", "seed 1"}  # in the order of their ends
+    assert {cell.name for cell, *_ in failed} == {"seed 0", "seed 1"}  # in the order of their ends
 
 
 def test_started_runs_go_on_to_the_same_bits(tmp_path):
