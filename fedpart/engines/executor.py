@@ -105,8 +105,7 @@ class Executor:
                 )
         if losses:
             update.loss = losses[reported(losses)]
-        self.protocol.clip(update)
-        return update
+        return self.protocol.outgoing(update)
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""

@@ -41,7 +41,7 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        if settings.clip is not None or settings.trim is not None:  # privacy clips
+        if settings.clip is not None or settings.of_all is not None:  # privacy clips
             raise ValueError(
                 "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
                 "trim and privacy out, or use execution: loop."

@@ -123,5 +123,5 @@ class Loop:
         def term(client: int) -> Update | None:
             return self.executor.term(round, client, self.shards, found)
 
-        found.total = aggregate(cohort, term, self.protocol.settings.trim)
+        found.total = aggregate(cohort, term, self.protocol.settings.of_all)
         return found

@@ -20,9 +20,8 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, in_memory, work
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.updates.cohort import CohortSum, blocks, sum_updates
+from fedpart.updates.cohort import CohortSum, OfAll, blocks, sum_updates
 from fedpart.updates.errors import ClientError, skipped
-from fedpart.updates.trimmed import trimmed_mean
 from fedpart.updates.update import Update
 
 DEATHS = 3  # a client during which its process dies this often has failed
@@ -97,16 +96,16 @@ class WorkerPool:
         """
         self._epoch += 1
         torch.cat([round.w, round.psi], out=self._shared.row(0))
-        trim = self.protocol.settings.trim
-        parts = blocks(cohort, trim)
+        of_all = self.protocol.settings.of_all
+        parts = blocks(cohort, single=of_all is not None)
         waiting = deque(Block(i, list(part), round.number, self._epoch) for i, part in enumerate(parts))
         try:
-            return self._sum(waiting, trim)
+            return self._sum(waiting, of_all)
         except BaseException:
             self.close()  # what is under way is of no use, and must not write into shared memory later
             raise
 
-    def _sum(self, waiting: deque[Block], trim: float | None) -> CohortSum:
+    def _sum(self, waiting: deque[Block], of_all: OfAll | None) -> CohortSum:
         bounds, found, total = self.protocol.partition.bounds, CohortSum(), None
         done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
@@ -134,12 +133,12 @@ class WorkerPool:
             found.skipped += answer.skipped
             if answer.total is not None:
                 update = in_memory(answer.total, self._shared.row(block.row), bounds)
-                if trim is not None:
+                if of_all is not None:
                     kept.append(update.copied_for(None))
                 else:
                     total = sum_updates((total, update.copied_for(total)))
             free.append(block.row)
-        found.total = total if trim is None else trimmed_mean(kept, trim)
+        found.total = total if of_all is None else of_all(kept)
         found.skipped.sort(key=lambda skip: skip["client"])
         return found
 

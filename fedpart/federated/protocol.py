@@ -125,7 +125,12 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
-    def clip(self, update: Update) -> None:
+    def outgoing(self, update: Update) -> Update:
+        """A client's update as it leaves the client: clipped, in place."""
+        self._clip(update)
+        return update
+
+    def _clip(self, update: Update) -> None:
         """Scale down what is longer than the settings' norms, in place."""
         if self._norms is not None and self.settings.clip is not None:
             update.clip(self._norms, self.settings.clip.psi)
@@ -146,8 +151,8 @@ class Protocol:
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
-        self.clip(update)
-        equal = self.settings.privacy is not None or self.settings.trim is not None
+        self._clip(update)
+        equal = self.settings.privacy is not None or self.settings.of_all is not None
         return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.training.optimisers import AdamSettings, DecaySettings
 from fedpart.training.settings import RunSettings, documented, setting
+from fedpart.updates.cohort import OfAll
+from fedpart.updates.trimmed import trimmed_mean
 
 
 @documented
@@ -84,8 +87,16 @@ class FederationSettings(RunSettings):
     )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
 
+    @property
+    def of_all(self) -> OfAll | None:
+        """What takes the place of the sum of a cohort's updates; None: the sum."""
+        return None if self.trim is None else partial(trimmed_mean, trim=self.trim)
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in ("server", "server_psi"):
+            if type(given := getattr(self, key)) is not AdamSettings:
+                raise ValueError(f"The server steps by Adam, but {key} is {given!r}; give it AdamSettings.")
         if self.cohort > self.clients:
             raise ValueError(
                 f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."

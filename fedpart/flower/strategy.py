@@ -134,7 +134,7 @@ class FedPart(Strategy):
                 left_out.append(skipped(client, error))
                 return None
 
-        total = aggregate(cohort, term, protocol.settings.trim)
+        total = aggregate(cohort, term, protocol.settings.of_all)
         repeated = incoming.repeated()
         for client in repeated:  # whose first answers are in the sum, which is not used yet
             if not self._skip:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpart.updates.trimmed import trimmed_mean
 from fedpart.updates.update import Update
 
+OfAll = Callable[[Sequence[Update]], Update | None]
+"""What takes the place of the sum: from all updates of a cohort at once, see :func:`.trimmed_mean`."""
 BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
 
 
@@ -27,13 +28,13 @@ class CohortSum:
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
 
-def blocks(cohort: Sequence[int], trim: float | None = None) -> list[Sequence[int]]:
+def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
     """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.
 
-    Where a trimmed mean needs every update, each client is a block.
+    Where every update is needed (``single``), each client is a block.
     """
     n = len(cohort)
-    count = n if trim is not None else min(BLOCKS, n)
+    count = n if single else min(BLOCKS, n)
     return [cohort[n * b // count : n * (b + 1) // count] for b in range(count)]
 
 
@@ -48,9 +49,9 @@ def sum_updates(updates: Iterable[Update | None]) -> Update | None:
 
 
 def aggregate(
-    cohort: Sequence[int], term: Callable[[int], Update | None], trim: float | None = None
+    cohort: Sequence[int], term: Callable[[int], Update | None], of_all: OfAll | None = None
 ) -> Update | None:
-    """The sum of ``term(client)`` over a cohort, or its trimmed mean in the same form.
+    """The sum of ``term(client)`` over a cohort, or what takes its place.
 
     Summing each block of positions and then the blocks, in order, gives the same bits for any number of
     workers; at most two sums are held at a time.
@@ -58,8 +59,8 @@ def aggregate(
     Args:
         cohort: client numbers.
         term: a client's weighted update; None if it has none. Called once for each, in order.
-        trim: see :func:`.trimmed_mean`; None: the sum.
+        of_all: what takes the place of the sum, in the same form; None: the sum.
     """
-    if trim is not None:
-        return trimmed_mean([update for client in cohort if (update := term(client)) is not None], trim)
+    if of_all is not None:
+        return of_all([update for client in cohort if (update := term(client)) is not None])
     return sum_updates(sum_updates(map(term, block)) for block in blocks(cohort))

@@ -82,7 +82,7 @@ class VectorisedRunner:
             return None
 
         try:
-            found.total = aggregate(cohort, term, self.protocol.settings.trim)
+            found.total = aggregate(cohort, term, self.protocol.settings.of_all)
         except ValueError as error:
             raise ClientError(f"Round {round.number}: {error}") from error
         return found
@@ -174,7 +174,8 @@ class VectorisedRunner:
         if share:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
-        return {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
+        finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
+        return {client: self.protocol.outgoing(update) for client, update in finite.items()}
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""

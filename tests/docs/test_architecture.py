@@ -2,8 +2,10 @@
 
 import ast
 import re
+from collections.abc import Sequence
 
 from documents import DOCS, blocks
+from import_graph import edges, rooms
 from places import ROOT
 
 TOPS = ("fedpart", "simulations", "benchmarks", "server", "client")
@@ -30,22 +32,44 @@ def section(title: str) -> str:
     return found
 
 
+def floors_of(file: str) -> list[str]:
+    """The floors that a test of the import graph holds rooms to, the lowest first."""
+    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests" / file).read_text(), re.S)
+    return ast.literal_eval(floors)
+
+
 def test_the_floors_are_those_of_the_imports():
-    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests/fedpart/test_floors.py").read_text(), re.S)
-    rooms = [
+    shown = [
         name.removesuffix(".py")
         for row in re.findall(r"^\|([^|]*)\|", section("Floors"), re.M)[1:]
         for name in re.findall(r"`([\w.]+)`", row)
     ]
-    assert rooms == [name.removeprefix("fedpart.") for name in reversed(ast.literal_eval(floors))]
+    floors = floors_of("fedpart/test_floors.py")
+    assert shown == [name.removeprefix("fedpart.") for name in reversed(floors)]
 
 
 def test_the_floors_of_simulations_are_those_of_the_imports():
-    file = ROOT / "tests/simulations/test_rooms.py"
-    (floors,) = re.findall(r"FLOORS = (\[.*?\])", file.read_text(), re.S)
     (row,) = re.findall(r"its rooms are (.*?), and", section("Floors"), re.S)
-    rooms = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)]
-    assert rooms == [name.removeprefix("simulations.") for name in reversed(ast.literal_eval(floors))]
+    shown = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)]
+    floors = floors_of("simulations/test_rooms.py")
+    assert shown == [name.removeprefix("simulations.") for name in reversed(floors)]
+
+
+def arrows(package: str, floors: Sequence[str]) -> str:
+    """A line a room: the rooms that it imports."""
+    graph = rooms({name: found for name, found in edges(package).items() if found}, floors)
+    lines = []
+    for room in reversed(floors):
+        if graph[room]:
+            names = [name.removeprefix(f"{package}.") for name in reversed(floors) if name in graph[room]]
+            lines.append(f"{room.removeprefix(f'{package}.'):16}-> {', '.join(names)}")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_arrows_are_the_imports():
+    shown = [block.text for block in blocks(DOCS / "architecture.md")[1:]]
+    tests = {"fedpart": "fedpart/test_floors.py", "simulations": "simulations/test_rooms.py"}
+    assert shown == [arrows(package, floors_of(file)) for package, file in tests.items()]
 
 
 def test_a_round_is_read_in_four_files_and_500_lines():
