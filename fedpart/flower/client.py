@@ -52,6 +52,7 @@ class _Clients:
 
 @lru_cache(maxsize=1)  # the module's own, as Flower's Ray engine copies apps
 def _clients(build: Build, run_config: tuple[tuple[str, Any], ...]) -> _Clients:
+    _clients.cache_clear()  # the data of the experiment before are not kept while these are read
     return _Clients(build(dict(run_config)))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import perform
+from simulations.cli.guards import guarded
 from simulations.cli.options import Configs, Out, Resume, Sets, arguments
 
 app = typer.Typer()
@@ -18,6 +19,13 @@ _Address = Annotated[
 _Keys = Annotated[
     Path, typer.Option("--keys", envvar="FEDPART_KEYS", help="The operator's folder of the keys.")
 ]
+
+
+def _federations() -> ModuleType:
+    """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
+    from simulations.cli import federations
+
+    return federations
 
 
 @app.command()
@@ -31,7 +39,7 @@ def up(
     resume: Resume = None,
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
-    perform("federations.up", out or resume, *arguments(config, settings), nodes, out, resume)
+    guarded(lambda: _federations().up(*arguments(config, settings), nodes, out, resume), out or resume)
 
 
 @app.command()
@@ -44,13 +52,13 @@ def keys(
     owner: Annotated[int | None, typer.Option(help="uid of the processes, if it is not yours.")] = None,
 ) -> None:
     """Make the certificates, keys and secrets of a federation; what is there already stays."""
-    perform("federations.keys", None, folder, nodes, host or (), owner)
+    guarded(lambda: _federations().keys(folder, nodes, host or (), owner), None)
 
 
 @app.command()
 def register(link: _Address, keys: _Keys) -> None:
     """Register the SuperNodes' public keys with the SuperLink, each for its client, and no other keys."""
-    perform("federations.register", None, link, keys)
+    guarded(lambda: _federations().register(link, keys), None)
 
 
 @app.command()
@@ -67,13 +75,13 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
-    perform("federations.submit", None, link, keys, *arguments(config, settings), out, resume)
+    guarded(lambda: _federations().submit(link, keys, *arguments(config, settings), out, resume), None)
 
 
 @app.command()
 def status(link: _Address, keys: _Keys) -> None:
     """Show the SuperNodes and the runs of a federation."""
-    perform("federations.status", None, link, keys)
+    guarded(lambda: _federations().status(link, keys), None)
 
 
 @app.command()
@@ -87,4 +95,4 @@ def results(
     run: Annotated[int | None, typer.Option(help="The run's number; the latest if not given.")] = None,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
-    perform("federations.results", to, link, keys, run, to)
+    guarded(lambda: _federations().results(link, keys, run, to), to)

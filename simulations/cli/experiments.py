@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import perform
+from simulations.cli.guards import guarded
 from simulations.cli.options import Configs, Out, Resume, Sets, arguments, several
 
 app = typer.Typer()
@@ -19,6 +20,13 @@ _Many = Annotated[Path | None, typer.Option("--out", help="Folder; finished runs
 _Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each a process of its own.")]
 
 
+def _commands() -> ModuleType:
+    """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
+    from simulations.cli import commands
+
+    return commands
+
+
 @app.command()
 def run(
     config: Configs = None,
@@ -28,7 +36,9 @@ def run(
     resume: Resume = None,
 ) -> None:
     """Run a federated experiment and leave its results in a folder."""
-    perform("commands.run_federated", out or resume, *arguments(config, settings, engine), out, resume)
+    guarded(
+        lambda: _commands().run_federated(*arguments(config, settings, engine), out, resume), out or resume
+    )
 
 
 @app.command()
@@ -46,7 +56,7 @@ def compare(
     With several configurations, one table of all of them.
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    perform("commands.compare", out, *several(config, settings, engine), names, seeds, jobs, out)
+    guarded(lambda: _commands().compare(*several(config, settings, engine), names, seeds, jobs, out), out)
 
 
 @app.command()
@@ -55,13 +65,13 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,
 ) -> None:
     """Write one HTML page about a comparison or a run, finished or not, that can be read offline."""
-    perform("commands.report", out or folder, folder, out)
+    guarded(lambda: _commands().report(folder, out), out or folder)
 
 
 @app.command()
 def train(config: Configs = None, settings: Sets = None, out: Out = None, resume: Resume = None) -> None:
     """Train a network and its hyperparameters on one data set, without federation."""
-    perform("commands.train", out or resume, *arguments(config, settings), out, resume)
+    guarded(lambda: _commands().train(*arguments(config, settings), out, resume), out or resume)
 
 
 @app.command()
@@ -72,7 +82,7 @@ def retrain(
     out: Out = None,
 ) -> None:
     """Train a plain network with the hyperparameters that a run has found, which stay fixed."""
-    perform("commands.retrain", out, found, [*(settings or []), *(more or [])], out)
+    guarded(lambda: _commands().retrain(found, [*(settings or []), *(more or [])], out), out)
 
 
 @app.command()
@@ -85,7 +95,7 @@ def select(
     out: _Many = None,
 ) -> None:
     """Train with each value of a key, and choose by L_ML, without held-out data; a table and a picture."""
-    perform("commands.select", out, *arguments(config, settings), values, seeds, jobs, out)
+    guarded(lambda: _commands().select(*arguments(config, settings), values, seeds, jobs, out), out)
 
 
 @app.command()
@@ -105,4 +115,4 @@ def bench(
     ] = None,
 ) -> None:
     """Time a round on every engine, against a bare PyTorch loop, stock Flower and pfl."""
-    perform("commands.bench", json, workload, engine, rounds, json, pfl_python)
+    guarded(lambda: _commands().bench(workload, engine, rounds, json, pfl_python), json)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,23 +34,20 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     raise typer.Exit(128 + number)
 
 
-def perform(work: str, out: Path | None, *given: Any) -> None:
-    """Call a function; expected errors become a sentence and an exit status, a bug keeps its traceback.
+def guarded(work: Callable[[], Any], out: Path | None) -> None:
+    """Expected errors become a sentence and an exit status; a bug keeps its traceback.
 
     Args:
-        work: ``module.function`` of this folder; imported here, for torch and rich take seconds to import,
-            and ``fedpart --help`` must not.
+        work: what may fail.
         out: the folder of results; None: one in ``runs/``.
-        given: what the function takes.
     """
     from fedpart import ClientError, TrainingError
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
 
     folder = out or Path("runs")
-    module, _, name = work.partition(".")
     try:
-        getattr(import_module(f"simulations.cli.{module}"), name)(*given)
+        work()
     except (ClientError, RunError, TrainingError) as error:
         fail(str(error), FAILED)
     except ConfigError as error:
