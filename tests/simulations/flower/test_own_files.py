@@ -80,6 +80,7 @@ def own(tmp_path, request):
     return tmp_path
 
 
+@pytest.mark.parametrize("own", ["server.py"], indirect=True)
 def test_ray_runs_beside_them(own):
     (own / "config.yaml").write_text(CONFIG)
     command = "from simulations.cli.main import main; main()"
