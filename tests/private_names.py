@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,12 +34,9 @@ def _is_public(name: str) -> bool:
 
 
 def exists(name: str) -> bool:
-    """Whether a module, or a name in one, is there."""
-    module, _, last = name.rpartition(".")
+    """Whether a module, a name in one, or an attribute of that is there."""
     try:
-        if hasattr(importlib.import_module(module), last):
-            return True
-        importlib.import_module(name)
-    except ModuleNotFoundError:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
         return False
     return True

@@ -2,8 +2,8 @@
 
 The fault: ``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
-has. When the process that has started it is gone (SIGHUP), it takes all of its session with it: ClientApps
-of a run that has ended may hang in Flower's own exit, and outlive their executor.
+has. When the process that has started it is gone (SIGHUP), it takes all of its session with it, so that
+nothing outlives it.
 
 The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """

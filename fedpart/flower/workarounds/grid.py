@@ -2,7 +2,7 @@
 
 The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
 
-The tests: in ``test_grid.py``, those of ``flowers_own_grid``, and ``with pytest.raises(ObjectPushError)``.
+The tests: in ``test_grid.py``, those whose names begin with ``test_flowers_own_grid``.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class _Calls:
 class GuardedGrid(HttpGrid):
     """Flower's grid to a SuperLink, with another way of pulling messages.
 
-    Flower's own takes as many and as large objects as a reply announces, waits two hours for those that do
-    not come, and raises whatever their reading raises, which ends the run. Here a reply whose objects have
-    not all come is left for a later pull, and one that is too large or cannot be read becomes an error of
-    code ``UNREADABLE``. What a reply answers is what the SuperLink says, not what it says itself.
+    Flower's own waits for the objects that a reply announces, whatever the timeout, raises whatever their
+    reading raises, which ends the run, and believes a reply about what it answers. Here a reply whose objects
+    have not all come is left for a later pull, one that is too large or cannot be read becomes an error of
+    code ``UNREADABLE``, and what a reply answers is what the SuperLink says.
 
-    A message that gets lost, or whose reply does, is sent once more: a SuperNode gives a reply up of which a
-    SuperLink has taken a part when it ends. Clients compute the same again; both expire at the same moment.
+    A message that gets lost, or whose reply does, is sent once more, and not by Flower's own: a SuperNode
+    gives a reply up when its SuperLink ends. Clients compute the same again; both expire at the same moment.
 
     Args:
         grid: Flower's, whose connection it shares.

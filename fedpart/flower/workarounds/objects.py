@@ -3,7 +3,8 @@
 The fault: Flower raises whatever the reading of foreign bytes raises, which ends the run, and puts arrays
 together from as many chunks as they claim.
 
-The test: ``test_grid.py::test_flowers_own_grid_raises_on_them``.
+The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and
+``test_faults.py::test_an_array_has_a_chunk_as_often_as_it_claims``.
 """
 
 from __future__ import annotations

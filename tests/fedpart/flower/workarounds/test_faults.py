@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import Array, Message, Metadata, RecordDict
 from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -130,6 +130,12 @@ def test_flower_has_no_public_client_of_the_control_api():
 
 def test_a_message_does_not_tell_its_size():
     assert not [name for name in dir(Message) if name[0] != "_" and ("size" in name or "byte" in name)]
+
+
+def test_an_array_has_a_chunk_as_often_as_it_claims():
+    array = Array("uint8", (8,), "numpy.ndarray", bytes(8))
+    claims = array.deflate().replace(b"[0]", b"[0, 0, 0]")
+    assert Array.inflate(claims, array.children).data == bytes(24)
 
 
 EXECUTOR = """

@@ -1,15 +1,15 @@
 """Replies out of a SuperLink: whatever a registered node pushes, the round goes on with the others."""
 
 import copy
-import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pkgutil import resolve_name
+from types import SimpleNamespace
 
 import pytest
 import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.message_pb2 import PushObjectResponse
-from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from inprocess_grid import InProcessGrid
 from malformed import forge
@@ -17,16 +17,29 @@ from superlink import Link
 
 from fedpart import ClientError, Federation
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.grid import GuardedGrid
 from fedpart.flower.workarounds.objects import UNREADABLE
 
-SKIP = {"on_client_error": "skip", "round_timeout": 0.5}
+SKIP = {"on_client_error": "skip", "round_timeout": 600.0}
 VICTIM = build({}).protocol.cohort(1)[2]
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr("flwr.superlink.grid.http_grid.time.sleep", lambda seconds: None)
+def clock(monkeypatch):
+    """The time of grids and messages: it passes while grids sleep, and not otherwise."""
+    slept = [0.0]
+    made = SimpleNamespace(time=lambda: sum(slept), monotonic=lambda: sum(slept), sleep=slept.append)
+    for place in ("flwr.app.message.message", "fedpart.flower.workarounds.grid"):
+        monkeypatch.setattr(f"{place}.now", lambda: datetime.fromtimestamp(sum(slept), UTC))
+    for place in ("superlink.grid.http_grid", "supercore.inflatable.inflatable_utils"):
+        monkeypatch.setattr(f"flwr.{place}.time", made)
+    monkeypatch.setattr("fedpart.flower.workarounds.grid.time", made)
+    return made
+
+
+@pytest.fixture
+def flowers_own(monkeypatch):
+    """Nothing is guarded; where a test with this fails, there is less to guard."""
+    monkeypatch.setattr("fedpart.flower.strategy.guarded", lambda grid, limit: grid)
 
 
 def link(change=None, config=SKIP):
@@ -113,11 +126,7 @@ def sender(reply):
 
 
 @pytest.mark.parametrize("kind", ["message", "content", "arrays", "config", "metrics", "root"])
-def test_flowers_own_grid_raises_on_them(kind, monkeypatch):
-    """If it no longer does, there is less to guard."""
-    monkeypatch.setattr(
-        GuardedGrid, "pull_messages", lambda grid, ids: super(GuardedGrid, grid).pull_messages(ids)
-    )
+def test_flowers_own_grid_raises_on_them(kind, flowers_own):
     with pytest.raises(Exception, match=r".") as raised:
         run(1, link(UNREAD[kind]))
     assert not isinstance(raised.value, ClientError)
@@ -127,39 +136,50 @@ def test_the_rounds_of_a_superlink_are_those_of_the_local_engine():
     assert_equal_runs(run(3, link()), local(3))
 
 
-def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_taken():
-    _, (report,) = run(1, link(announced_only))
-    assert [(skip["client"], skip["category"]) for skip in report.skipped] == [(VICTIM, "no_answer")]
-
-    patient = {**SKIP, "round_timeout": 600.0}
-    made = link(announced_only, patient)
+def after_one_more_look(clock, seconds):
+    """A link to which an object comes after that time."""
+    made = link(announced_only)
     pull = made.PullObject
 
-    def after_one_more_look(request):
+    def look(request):
         answer = pull(request)
         made.held.discard(request.object_id)
+        clock.sleep(0 if answer.object_available else seconds)
         return answer
 
-    made.PullObject = after_one_more_look
-    assert_equal_runs(run(1, made, patient), local(1))
+    made.PullObject = look
+    return made
+
+
+def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_taken(clock):
+    assert_unanswered(run(1, link(announced_only)))
+    assert_equal_runs(run(1, after_one_more_look(clock, 5)), local(1))
+
+
+def assert_unanswered(outcome):
+    (report,) = outcome[1]
+    assert [(skip["client"], skip["category"]) for skip in report.skipped] == [(VICTIM, "no_answer")]
+
+
+def test_flowers_own_grid_waits_for_them_beyond_the_timeout(flowers_own, clock):
+    assert_equal_runs(run(1, after_one_more_look(clock, 7000)), local(1))
+
+
+def stored_before_it_ended():
+    """A link to which objects are pushed again, and which says that it does not store them."""
+    made = link()
+    push = made.PushObject
+    made.PushObject = lambda request: push(request) and PushObjectResponse(stored=False)
+    return made
 
 
 def test_an_object_that_a_superlink_stored_before_it_ended_does_not_end_the_run():
-    """Flower pushes it again after the restart, and is told that it is not stored."""
-    made = link()
-    push = made.PushObject
-
-    def stored_at_the_first_attempt(request):
-        push(request)
-        return PushObjectResponse(stored=False)
-
-    made.PushObject = stored_at_the_first_attempt
-    with pytest.raises(ObjectPushError):  # if it no longer does, there is less to guard
-        made.grid().push_messages([Message(RecordDict(), 1, "train")])
-    assert_equal_runs(run(2, made), local(2))
+    assert_equal_runs(run(2, stored_before_it_ended()), local(2))
 
 
-LOSING = {"on_client_error": "skip"}
+def test_flowers_own_grid_ends_the_run_at_such_an_object(flowers_own):
+    with pytest.raises(ObjectPushError):
+        run(1, stored_before_it_ended())
 
 
 class Losing:
@@ -174,7 +194,7 @@ class Losing:
             self.gone.add(reply.object_id)
 
     def link(self):
-        made = link(self, LOSING)
+        made = link(self)
         pull = made.PullObject
 
         def without(request):
@@ -188,21 +208,19 @@ class Losing:
 
 def test_a_message_whose_reply_is_lost_is_sent_again():
     losing = Losing(1)
-    assert_equal_runs(run(1, losing.link(), LOSING), local(1))
+    assert_equal_runs(run(1, losing.link()), local(1))
     assert losing.seen == 2
 
 
-def test_flowers_own_grid_does_not_send_it_again(monkeypatch):
-    """If it does, there is less to guard."""
-    monkeypatch.setattr("fedpart.flower.strategy.guarded", lambda grid, limit: grid)
+def test_flowers_own_grid_does_not_send_it_again(flowers_own):
     losing = Losing(1)
-    _, (report,) = run(1, losing.link(), LOSING)
+    _, (report,) = run(1, losing.link())
     assert losing.seen == 1 and [skip["client"] for skip in report.skipped] == [VICTIM]
 
 
 def test_it_is_sent_again_once():
     losing = Losing(5)
-    _, (report,) = run(1, losing.link(), LOSING)
+    _, (report,) = run(1, losing.link())
     (skip,) = report.skipped
     assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 2
     assert "could not be found" in skip["reason"]
@@ -221,35 +239,28 @@ def expiries(made):
     return found
 
 
-def test_what_is_sent_again_expires_when_the_first_does(monkeypatch):
+def test_what_is_sent_again_expires_when_the_first_does(clock):
     losing = Losing(1)
     made = losing.link()
-    found, later, pull = expiries(made), [timedelta(0)], made.PullObject
-    monkeypatch.setattr("fedpart.flower.workarounds.grid.now", lambda: now() + later[0])
+    found, pull = expiries(made), made.PullObject
 
-    def after_ten_minutes(request):
-        if request.object_id in losing.gone:
-            later[0] = timedelta(minutes=10)
+    def after_five_minutes(request):
+        clock.sleep(300 if request.object_id in losing.gone else 0)
         return pull(request)
 
-    made.PullObject = after_ten_minutes  # messages get their times from the true clock
-    run(1, made, LOSING)
-    assert losing.seen == 2 and found[-1] < max(found[:-1]) - 590
+    made.PullObject = after_five_minutes
+    run(1, made)
+    assert losing.seen == 2 and len(found) == 6 and set(map(round, found)) == {660}
 
 
-@pytest.mark.parametrize(
-    "clock", ["fedpart.flower.workarounds.grid.time.monotonic", "fedpart.flower.workarounds.grid.now"]
-)
-def test_nothing_is_sent_again_after_the_timeout_or_its_expiry(clock, monkeypatch):
+@pytest.mark.parametrize(("name", "hours"), [("time.monotonic", 7200), ("now", timedelta(hours=2))])
+def test_nothing_is_sent_again_after_the_timeout_or_its_expiry(name, hours, monkeypatch):
     losing = Losing(1)
     made = losing.link()
-    true = {
-        "fedpart.flower.workarounds.grid.time.monotonic": time.monotonic,
-        "fedpart.flower.workarounds.grid.now": now,
-    }[clock]
-    hours = 2 * 3600 if true is time.monotonic else timedelta(hours=2)
-    monkeypatch.setattr(clock, lambda: true() + hours if losing.gone else true())
-    _, (report,) = run(1, made, LOSING)
+    place = f"fedpart.flower.workarounds.grid.{name}"
+    before = resolve_name(place)
+    monkeypatch.setattr(place, lambda: before() + hours if losing.gone else before())
+    _, (report,) = run(1, made)
     (skip,) = report.skipped
     assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 1
 
@@ -274,21 +285,19 @@ def test_what_nobody_has_asked_for_is_not_read():
     assert_equal_runs((federation, reports), local(1))
 
 
+def claims_another(made, reply):
+    metadata = copy.deepcopy(reply.metadata)
+    metadata.__dict__["_reply_to_message_id"] = "0" * 64
+    other = Message(metadata=metadata, content=RecordDict()).deflate()
+    forge(reply, lambda body: other.split(b"\0", 1)[1])
+
+
 def test_a_reply_answers_what_the_superlink_says():
-    def claims_another(made, reply):
-        forge(
-            reply,
-            lambda body: (
-                Message(metadata=other(reply.metadata), content=RecordDict()).deflate().split(b"\0", 1)[1]
-            ),
-        )
-
-    def other(metadata):
-        changed = copy.deepcopy(metadata)
-        changed.__dict__["_reply_to_message_id"] = "0" * 64
-        return changed
-
     assert_equal_runs(run(1, link(claims_another)), local(1))
+
+
+def test_flowers_own_grid_believes_what_it_says_itself(flowers_own):
+    assert_unanswered(run(1, link(claims_another)))
 
 
 def test_an_error_of_a_client_stays_what_it_is():

@@ -1,6 +1,11 @@
 """Flower's private names: which of them we use, where, and that they are still there."""
 
+import re
+
 import pytest
+from flwr.app import Metadata
+from flwr.supercore.state.schema.linkstate_models import LinkStateBase
+from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
 from places import ROOT
 from private_names import exists, private_names
 
@@ -44,14 +49,19 @@ flwr.superlink.grid.http_grid: HttpGrid
 flwr.superlink.servicer.fleet: fleet_handlers
 flwr.superlink.servicer.runtime: runtime_handlers
 """  # a module, and names in it
-PATCHED = (  # that we call, replace or set, and that no import mentions
+PATCHED = (  # that we call, replace, set or inherit, and that no import mentions
     "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
     "flwr.superlink.cli.flower_superlink.flower_superlink",
     "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
     "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
+    "flwr.supercore.object_store.sql_object_store.SqlObjectStore._mutation_session",
+    "flwr.superlink.grid.http_grid.HttpGrid._runtime_client",
 )
+METADATA = {"_message_id", "_reply_to_message_id"}  # of a message
+TABLES = {"message_ins", "message_res", "objects"}  # of a SuperLink's database
+MEASURED = {"flwr.supernode.cli", "flwr.supernode.runtime.run_clientapp"}  # how long their imports take
 WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
-MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"  # how long Flower's own imports take
+MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"
 ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
 
 
@@ -69,11 +79,20 @@ def test_workarounds_use_these_and_nobody_else_any():
     used = {file: private_names(file) for room in ROOMS for file in (ROOT / room).rglob("*.py")}
     ours = [names for file, names in used.items() if WORKAROUNDS in file.parents]
     assert set().union(*ours) == set(expected())
-    others = {file for file, names in used.items() if names and WORKAROUNDS not in file.parents}
-    assert others == {MEASURES}
+    others = {file: names for file, names in used.items() if names and WORKAROUNDS not in file.parents}
+    assert others == {MEASURES: MEASURED}
 
 
-@pytest.mark.parametrize("name", sorted({*expected(), *PATCHED}))
+def test_workarounds_reach_for_these_attributes_and_tables_which_are_still_there():
+    code = "".join(file.read_text() for file in WORKAROUNDS.glob("*.py"))
+    attributes = set(re.findall(r'(?:(?<!self)\.|")(_[a-z]\w*)', code))
+    assert attributes == METADATA | {name.rpartition(".")[2] for name in PATCHED if "._" in name}
+    assert set(re.findall(r'(?:FROM |table=")(\w+)', code)) == TABLES
+    assert vars(Metadata(1, "", 1, 1, "", "", 0.0, 1.0, "train")).keys() >= METADATA
+    assert {*LinkStateBase.metadata.tables, *ObjectStoreBase.metadata.tables} >= TABLES
+
+
+@pytest.mark.parametrize("name", sorted({*expected(), *PATCHED, *MEASURED}))
 def test_it_is_still_there(name):
     assert exists(name)
 
