@@ -17,6 +17,10 @@ def local_batches(protocol: Protocol, client: int, round: int, examples: int, jo
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
     the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out.
+
+    Args:
+        client, round: numbers, from which the draws follow.
+        examples: how many the shard has.
     """
     local, seed = protocol.settings.local, protocol.settings.seed
     whole, _ = divided(protocol, client, examples)

@@ -136,6 +136,10 @@ def decode_update(
 ) -> Update:
     """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
+    Args:
+        scalars: of the reply: ``examples`` and ``loss``.
+        client: its number.
+
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
     """

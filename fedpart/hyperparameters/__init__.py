@@ -1,4 +1,4 @@
-"""Hyperparameters (psi): one file per kind. Any module's own parameters can be psi too, see ``Task``."""
+"""Hyperparameters (psi): one file per kind; a ``Task`` also takes a module's own parameters as psi."""
 
 from fedpart.hyperparameters.affine import AffineAugmentation
 from fedpart.hyperparameters.base import HyperModule

@@ -17,7 +17,7 @@ it says otherwise. numba is imported when the first kernel is asked for.
                                     round of the MNIST CNN.
 =================================== ===================================================================
 
-Commits, machines and tables stand in docs/measurements/rounds.md. AMX and AVX-512 have not been compared on
+Commits, machines and tables stand in docs/measurements/kernels.md. AMX and AVX-512 have not been compared on
 one processor, so both stay; where there are both, AMX computes bfloat16.
 
 Behind the door, ``convolution/`` holds what computes convolutions: ``on_tiles`` and ``on_vectors`` arrange

@@ -78,12 +78,12 @@ class PooledConvolution(Protocol):
         """
 
     def of_images(self, gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-        """The derivative in images."""
+        """The derivative in images, ``[N, channels, height, width]``, as is ``shape``; channels-last."""
 
     def of_parameters(
         self, gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size
     ) -> tuple[Tensor, Tensor]:
-        """Derivatives in weights and in the bias, not rounded."""
+        """Derivatives in weights, of ``shape``, and in the bias, not rounded."""
 
 
 def pooled_convolution_kernel(

@@ -47,9 +47,12 @@ def setting(
 
 
 def documented(kind: Kind) -> Kind:
-    """Class decorator: the docstring of a dataclass of settings lists its fields with their descriptions."""
+    """Class decorator: the docstring of a dataclass of settings lists its fields, and what it raises."""
     fields = [f"    {field.name}: {field.metadata['description']}." for field in dataclasses.fields(kind)]
-    kind.__doc__ = "\n".join([inspect.cleandoc(kind.__doc__ or ""), "", "Attributes:", *fields])
+    text = inspect.cleandoc(kind.__doc__ or "")
+    if "Raises:" not in text:
+        fields += ["", "Raises:", "    ValueError: a value out of range; one sentence that names it."]
+    kind.__doc__ = "\n".join([text, "", "Attributes:", *fields])
     return kind
 
 
