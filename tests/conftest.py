@@ -13,20 +13,15 @@ import torch
 
 torch.set_num_threads(1)
 
-TOGETHER = {  # by what they share: waiting, a Ray cluster, or kernels that are compiled once
-    "test_deployment.py": "deployment",
-    "test_flwr_run.py": "deployment",
+TOGETHER = {  # by what they share: a Ray cluster and the cores for it, or kernels that are compiled once
     "test_ray.py": "ray",
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",
+    "test_flwr_run.py": "ray",
+    "test_deployment.py": "ray",
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",
 }
-
-
-def pytest_xdist_auto_num_workers():
-    """One more than cores: those of a deployment wait most of the time."""
-    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(tryfirst=True)
