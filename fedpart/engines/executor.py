@@ -59,15 +59,7 @@ class Executor:
         """
         jobs = self.protocol.plan(client, round.number)
         try:
-            try:
-                update = self.run(round, client, shards[client], jobs)
-                update = self.protocol.accept(client, update, jobs)
-            except Refusal as error:
-                raise ClientError.refused(client, round.number, error) from error
-            except ClientError:
-                raise
-            except Exception as error:
-                raise ClientError.of(client, round.number, error) from error
+            update = self._accepted(round, client, shards, jobs)
         except ClientError as error:
             if self.protocol.settings.on_client_error == "fail":
                 raise
@@ -75,6 +67,18 @@ class Executor:
             return None
         found.upload_bytes += self.protocol.upload_bytes(client, jobs)
         return update
+
+    def _accepted(self, round: Round, client: int, shards: Sequence[Dataset], jobs: Sequence[Job]) -> Update:
+        """What ``jobs`` have led to, checked, clipped and weighted; whatever goes wrong is a ClientError."""
+        try:
+            update = self.run(round, client, shards[client], jobs)
+            return self.protocol.accept(client, update, jobs)
+        except Refusal as error:
+            raise ClientError.refused(client, round.number, error) from error
+        except ClientError:
+            raise
+        except Exception as error:
+            raise ClientError.of(client, round.number, error) from error
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.

@@ -99,7 +99,10 @@ def select(
 
 
 def bench(*asked: Any) -> None:
-    """Time a round of each workload on each engine, with programs that are not installed."""
+    """Time a round of each workload on each engine: a door to programs that a checkout alone has.
+
+    It loads them when it is called; nothing else here may know benchmarks, which stand on simulations.
+    """
     try:
         timing = import_module("benchmarks.rounds.bench")
     except ModuleNotFoundError:

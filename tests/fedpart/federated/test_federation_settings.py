@@ -3,7 +3,7 @@
 import pytest
 from problems import chain_net, settings
 
-from fedpart import FederationSettings, LocalSettings, Protocol, Task
+from fedpart import AdamWSettings, FederationSettings, LocalSettings, Protocol, SGDSettings, Task
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from fedpart import FederationSettings, LocalSettings, Protocol, Task
         ({"weighting": "size"}, "weighting is one of examples or uniform, got 'size'"),
         ({"non_contributors": "drop"}, "non_contributors is one of ignore or zero, got 'drop'"),
         ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
+        ({"server": AdamWSettings()}, r"steps by Adam, but server is AdamWSettings\(.*AdamSettings"),
+        ({"server_psi": SGDSettings(1.0)}, r"steps by Adam, but server_psi is SGDSettings\("),
     ],
 )
 def test_a_federation_is_refused(changes, says):
