@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -47,10 +48,15 @@ def divided(protocol: Protocol, client: int, examples: int) -> tuple[Tensor, Ten
     """
     held = count_held_out(protocol.method.held_out, examples)
     if not held:
-        whole = torch.arange(examples)
-        return whole, whole[:0]
+        return _all(examples)
     drawn = torch.from_numpy(generator(protocol.settings.seed, "held out", client).permutation(examples))
     return drawn[held:].sort().values, drawn[:held].sort().values
+
+
+@lru_cache(1024)
+def _all(examples: int) -> tuple[Tensor, Tensor]:
+    """Every place, and none."""
+    return torch.arange(examples), torch.arange(0)
 
 
 def count_held_out(share: float, examples: int) -> int:

@@ -47,10 +47,10 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         found = found.contiguous(memory_format=torch.channels_last)
         return Pooling.of(found).pool(found)
     many, pair = abreast.filters_at_once(filters), 4 // x.itemsize
-    begins = torch.arange(0, filters, many).clamp(max=filters - many)
-    rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., begins[:, None] + torch.arange(many)]
+    begins, members = _blocks(filters, many)
+    rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., members]
     rows = rows.to(x.dtype).permute(2, 0, 3, 1)  # [blocks, size, many, size * channels]
-    rows = F.pad(rows, (0, -size * channels % pair))
+    rows = _padded(rows, -size * channels % pair)
     words = rows.view(len(begins), size, many, -1, pair).transpose(2, 3).contiguous().view(torch.int32)
     out = torch.empty(n, height // 2, width // 2, filters, dtype=x.dtype)
     where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
@@ -69,7 +69,7 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
     out = torch.empty(n, height, width, channels, dtype=gradient.dtype)
     rows = F.pad(weight.permute(2, 0, 3, 1), (0, 0, 0, 0, 0, 0, 0, -layout.size % layout.stacked))
     rows = rows.reshape(-1, layout.stacked, *rows.shape[1:]).permute(0, 2, 3, 1, 4).flatten(3)
-    rows = layout.ordered(F.pad(rows, (0, layout.depth - rows.shape[-1])).to(gradient.dtype))
+    rows = layout.ordered(_padded(rows, layout.depth - rows.shape[-1]).to(gradient.dtype))
     sparse.gradient_of_images(*layout)(
         bits_of(gradient).reshape(where.shape), where.numpy(), height, width,
         bits_of(rows.contiguous()), bits_of(out).reshape(n * height, -1),
@@ -96,6 +96,18 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
     rows = layout.ordered(rows)[..., : size * layout.depth].reshape(-1, filters, size, layout.depth)
     rows = rows[..., : layout.stacked * channels].reshape(-1, filters, size, layout.stacked, channels)
     return rows.permute(1, 4, 0, 3, 2).flatten(2, 3)[:, :, :size], bias
+
+
+@cache
+def _blocks(filters: int, many: int) -> tuple[Tensor, Tensor]:
+    """Where each block of ``many`` filters begins, the last one maybe within the one before; its filters."""
+    begins = torch.arange(0, filters, many).clamp(max=filters - many)
+    return begins, begins[:, None] + torch.arange(many)
+
+
+def _padded(rows: Tensor, zeros: int) -> Tensor:
+    """With so many zeros behind each row."""
+    return F.pad(rows, (0, zeros)) if zeros else rows
 
 
 class _Layout(NamedTuple):
