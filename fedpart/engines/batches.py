@@ -55,8 +55,8 @@ def divided(protocol: Protocol, client: int, examples: int) -> tuple[Tensor, Ten
 
 @lru_cache(1024)
 def _all(examples: int) -> tuple[Tensor, Tensor]:
-    """Every place, and none."""
-    return torch.arange(examples), torch.arange(0)
+    """Every place, and none; shared, so nobody writes to them."""
+    return torch.arange(examples, device="cpu"), torch.arange(0, device="cpu")
 
 
 def count_held_out(share: float, examples: int) -> int:

@@ -129,11 +129,8 @@ class Executor:
         w = self.on_device(round).w
         if (partition, k) not in self._subnetworks:
             theta = partition.subnetwork(w, k)
-            self._subnetworks[partition, k] = theta, self._point(partition, k, theta)
+            self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
         return self._subnetworks[partition, k]
-
-    def _point(self, partition: Partition, k: int, theta: Tensor) -> Point:
-        return Point(partition.space_of(k), theta, self.protocol.task.channels_last)
 
     def draws(self, round: Round, job: Job, batch: Batch) -> Draws:
         """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
@@ -157,7 +154,7 @@ class Executor:
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
             if sgd is not None and j is not None and step > 0:
-                point = self._point(partition, k, partition.put(start, j, k, sgd.values))
+                point = Point(partition.space_of(k), partition.put(start, j, k, sgd.values))
             found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
@@ -187,7 +184,7 @@ class Executor:
         _, point = self.subnetwork(round, partition, job.subnetwork)
         learned, held = divided(self.protocol, view.number, len(shard))
         batches = torch.split(held, self.protocol.settings.local.batch_size) if len(held) else ()
-        trained, psi = self._point(partition, job.subnetwork, after), method.local_psi(view)
+        trained, psi = Point(partition.space_of(job.subnetwork), after), method.local_psi(view)
         before, now = (
             score(view.task, one.tensors, psi, self._noisy(view, shard, "held out", batches))
             for one in (point, trained)
@@ -207,8 +204,7 @@ class Executor:
         for step, places in enumerate(batches):
             key = NoiseKey(view.seed, purpose, (step, view.number, view.round))
             here = places.to(self.device)
-            batch = Batch(shard.inputs.index_select(0, here), shard.targets.index_select(0, here))
-            yield batch, Noise(key, self.device, view.task.dtype)
+            yield Batch(shard.inputs[here], shard.targets[here]), Noise(key, self.device, view.task.dtype)
 
 
 def differentiated(protocol: Protocol, job: Job) -> Job:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.task.jobs import Job
-from fedpart.task.task import Batch, Task, in_channels_last
+from fedpart.task.task import Batch, Task
 
 # What an IndexError in the network means, to people.
 MISFIT = "every label must be below its number of outputs, and every token below the size of its vocabulary"
@@ -26,19 +26,15 @@ class Point:
     Args:
         space: of the subnetwork.
         theta: ``[size]`` in the module's own order.
-        channels_last: whether the network computes in that memory format: then its tensors are copied to it
-            here, once, and not in every pass.
 
     Attributes:
         tensors: the module's named tensors, leaves, norms folded.
     """
 
-    def __init__(self, space: ParameterSpace, theta: Tensor, channels_last: bool = False) -> None:
+    def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
         self._space, self._theta = space, theta.detach()
-        self.tensors = {
-            name: (in_channels_last(view) if channels_last else view).clone().requires_grad_()
-            for name, view in space.tensors(self._theta).items()
-        }
+        views = space.tensors(self._theta)
+        self.tensors = {name: view.clone().requires_grad_() for name, view in views.items()}
 
     def pull_back(self, gradients: Sequence[Tensor]) -> Tensor:
         """``[size]`` in the module's own order, from gradients with respect to ``tensors``."""

@@ -45,7 +45,7 @@ class _Model(nn.Module):
         for transform in self.transforms.values():
             x = transform(x)
         if channels_last:
-            x = in_channels_last(x)
+            x = _channels_last(x)
         # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
         cast = torch.autocast(x.device.type, torch.bfloat16) if bf16 else nullcontext()
         with cast, share.repeated(samples, len(x)) if share is not None else nullcontext():
@@ -200,7 +200,7 @@ class Task:
         """
         tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
         for name, value in w.items():
-            tensors[f"module.{name}"] = in_channels_last(value) if self.channels_last else value
+            tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
         if self._model.module.training != dropout:
             self._model.module.train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
@@ -274,15 +274,10 @@ class Task:
                 self._model.get_parameter(path).copy_(value)
 
 
-def in_channels_last(value: Tensor) -> Tensor:
-    """Images, and the weights of their convolutions, with channels next to each other in memory.
-
-    Itself, if they are that already, or it is something else.
-    """
-    if value.ndim != 4 or (value.stride(1) == 1 and value.is_contiguous(memory_format=torch.channels_last)):
+def _channels_last(value: Tensor) -> Tensor:
+    """Images, and the weights of their convolutions, with channels next to each other in memory."""
+    if value.ndim != 4:
         return value
-    value = value.contiguous(memory_format=torch.channels_last)
     if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
-        height, width = value.shape[2:]
-        value = value.as_strided(value.shape, (height * width, 1, width, 1))
-    return value
+        return value.reshape(-1).contiguous().view(len(value), *value.shape[2:], 1).movedim(-1, 1)
+    return value.contiguous(memory_format=torch.channels_last)

@@ -100,9 +100,9 @@ def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size)
 
 @cache
 def _blocks(filters: int, many: int) -> tuple[Tensor, Tensor]:
-    """Where each block of ``many`` filters begins, the last one maybe within the one before; its filters."""
-    begins = torch.arange(0, filters, many).clamp(max=filters - many)
-    return begins, begins[:, None] + torch.arange(many)
+    """Where each block of ``many`` filters begins, the last may overlap the one before; its filters."""
+    begins = torch.arange(0, filters, many, device="cpu").clamp(max=filters - many)
+    return begins, begins[:, None] + torch.arange(many, device="cpu")
 
 
 def _padded(rows: Tensor, zeros: int) -> Tensor:

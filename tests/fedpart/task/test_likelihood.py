@@ -52,6 +52,14 @@ def by_hand(logits, y, average):
     return torch.tensor([float(r) for r in rows]).mean()
 
 
+def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
+    """To the bit, rows one after the other; a likelihood may write to it."""
+    outputs = torch.randn(K, B).T.unsqueeze(1)  # columns lie one after the other
+    found = average_samples(outputs, "logits")
+    assert torch.equal(found, outputs[:, 0]) and found.is_contiguous()
+    assert found.data_ptr() != outputs.data_ptr()
+
+
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
 def test_average_over_samples(average):
     task, arguments, logits, y = task_and_logits(average)

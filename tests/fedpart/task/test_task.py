@@ -10,6 +10,7 @@ import fedpart
 from fedpart import AffineAugmentation, Batch, ConcreteDropout, HyperModule, Task
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.task import _channels_last
 
 KEY = NoiseKey(0, "test", (4, 5, 6))
 
@@ -212,6 +213,18 @@ def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
         found[channels_last] = task.outputs(w, psi, batch.inputs, noise(task))
         assert contiguous == [True, True]
     torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 0, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (1, 1, 2, 3), (2, 1, 3, 2), (2, 3, 2, 1)], ids=str)
+def test_images_of_any_layout_have_the_strides_of_channels_last(shape, order):
+    """Convolutions look at strides; those of a single channel or image are free to ``is_contiguous``."""
+    _, channels, height, width = shape
+    whole = torch.randn([shape[d] + 1 for d in order])
+    part = whole[tuple(slice(shape[d]) for d in order)].permute([order.index(d) for d in range(4)])
+    found = _channels_last(part)
+    assert found.shape == shape and torch.equal(found, part)
+    assert found.stride() == (channels * height * width, 1, channels * width, channels)
 
 
 def test_a_double_module_is_brought_to_the_tasks_precision():

@@ -14,7 +14,7 @@ from flwr.common.serde import message_to_proto
 
 from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine
-from fedpart.flower.messages import instruction, state_record
+from fedpart.flower.messages import cause, instruction, state_record
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.outside import claim_identity
 from fedpart.flower.workarounds.traffic import message_bytes
@@ -78,16 +78,6 @@ def test_client_that_kills_its_actor_in_mid_round_once(tmp_path):
     assert_equal_runs(result, local(3))
 
 
-def test_client_that_always_kills_its_actor(tmp_path):
-    victim = build({}).protocol.cohort(1)[1]
-    config = {"dying": victim, "marker": str(tmp_path / "died"), "always": True}
-    with RayGrid(load, CLIENTS, config, workers=2) as grid:
-        _, reports = run(grid, 1, on_client_error="skip")  # the others of its calls are not lost
-    assert [skip["client"] for skip in reports[0].skipped] == [victim]
-    reason = reports[0].skipped[0]["reason"]
-    assert reason.startswith(f"Client {victim} failed in round 1: its process died 3 times")
-
-
 def one_client_that_dies():
     """A client app that replies what it is sent; client 0 ends its process, each time."""
     app = ClientApp()
@@ -101,13 +91,14 @@ def one_client_that_dies():
     return app
 
 
-def test_who_is_beside_a_message_that_kills_is_not_to_blame():
+def test_a_client_that_always_kills_its_actor_fails_alone():
     with RayGrid(one_client_that_dies, CLIENTS, workers=1) as grid:
-        for order in (slice(None), slice(None, None, -1)):
-            messages = instructions(Federation(build({}).protocol))[:3][order]
-            replies = list(grid.send_and_receive(messages))
-            assert len(replies) == 3, "what waits behind it runs again"
-            assert [r.metadata.src_node_id for r in replies if r.has_error()] == [FIRST_NODE]
+        messages = instructions(Federation(build({}).protocol))
+        replies = list(grid.send_and_receive([*messages[1:3], messages[0], *messages[3:5]]))
+    assert len(replies) == 5, "what waits behind it runs again"
+    (failed,) = (reply for reply in replies if reply.has_error())
+    assert failed.metadata.src_node_id == FIRST_NODE
+    assert cause(failed.error).startswith("its process died 3 times")
 
 
 def test_client_exception_is_named():
@@ -152,18 +143,27 @@ def noting():
     return app
 
 
+@pytest.fixture(scope="module")
+def noting_grid(cluster, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("noted")
+    with RayGrid(noting, CLIENTS, {"folder": str(folder)}, workers=2) as grid:
+        yield grid, folder
+
+
 @pytest.fixture
-def noted(tmp_path):
+def noted(noting_grid):
     """A grid whose clients leave files, their folder, and what waits until there are as many as it says."""
+    grid, folder = noting_grid
+    for file in folder.iterdir():
+        file.unlink()
 
     def wait_for(count):
         end = time.monotonic() + 600
-        while len(list(tmp_path.glob("answered-*"))) < count:
+        while len(list(folder.glob("answered-*"))) < count:
             assert time.monotonic() < end, f"{count} messages should have been answered"
             time.sleep(0.01)
 
-    with RayGrid(noting, CLIENTS, {"folder": str(tmp_path)}, workers=2) as grid:
-        yield grid, tmp_path, wait_for
+    return grid, folder, wait_for
 
 
 def test_one_call_per_actor_whose_replies_come_in_the_order_of_messages_and_few_at_a_time(noted):
@@ -205,10 +205,14 @@ def echo_but_one():
     return app
 
 
-def test_a_reply_that_cannot_be_pickled_fails_alone():
-    messages = instructions(Federation(build({}).protocol))
-    with RayGrid(echo_but_one, CLIENTS, workers=2) as grid:
-        replies = list(grid.send_and_receive(messages))
+@pytest.fixture(scope="module")
+def echo(cluster):
+    with RayGrid(echo_but_one, CLIENTS, workers=1) as grid:
+        yield grid
+
+
+def test_a_reply_that_cannot_be_pickled_fails_alone(echo):
+    replies = list(echo.send_and_receive(instructions(Federation(build({}).protocol))))
     assert [client for client, reply in enumerate(replies) if reply.has_error()] == [5]
     assert "lock" in replies[5].error.reason and len(replies) == CLIENTS
 
@@ -248,22 +252,10 @@ def test_arrays_travel_beside_their_message():
         assert message_to_proto(message).SerializeToString(deterministic=True) == before
 
 
-def echoing():
-    """A client app that sends back what it was sent."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        return Message(message.content, reply_to=message)
-
-    return app
-
-
-def test_what_messages_share_may_be_sent_back():
-    with RayGrid(echoing, 3, workers=1) as grid:
-        shared = ArrayRecord({"x": Array(np.arange(5.0))})
-        messages = [Message(RecordDict({"a": shared}), FIRST_NODE + client, "train") for client in range(3)]
-        replies = [reply.content["a"]["x"].numpy() for reply in grid.send_and_receive(messages)]
+def test_what_messages_share_may_be_sent_back(echo):
+    shared = ArrayRecord({"x": Array(np.arange(5.0))})
+    messages = [Message(RecordDict({"a": shared}), FIRST_NODE + client, "train") for client in range(3)]
+    replies = [reply.content["a"]["x"].numpy() for reply in echo.send_and_receive(messages)]
     assert [reply.tolist() for reply in replies] == 3 * [[0, 1, 2, 3, 4]]
 
 
@@ -290,7 +282,7 @@ def test_what_a_slot_has_no_room_for_travels_through_ray():
 
 def test_without_slots_everything_travels_through_ray(monkeypatch):
     monkeypatch.setattr("simulations.ray.grid.make_slots", lambda count: [])
-    with RayGrid(load, CLIENTS, {}, workers=2) as grid:
+    with RayGrid(load, CLIENTS, {}, workers=1) as grid:
         assert_equal_runs(run(grid, 2), local(2))
 
 
