@@ -132,6 +132,11 @@ class Executor:
             self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
         return self._subnetworks[partition, k]
 
+    def _own(self, partition: Partition, k: int, theta: Tensor) -> Point:
+        """A point of one client's own; casts of those before are not kept, see :func:`.kept_casts`."""
+        torch.clear_autocast_cache()
+        return Point(partition.space_of(k), theta)
+
     def draws(self, round: Round, job: Job, batch: Batch) -> Draws:
         """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
         task, method = self.protocol.task, self.protocol.method
@@ -154,7 +159,7 @@ class Executor:
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
             if sgd is not None and j is not None and step > 0:
-                point = Point(partition.space_of(k), partition.put(start, j, k, sgd.values))
+                point = self._own(partition, k, partition.put(start, j, k, sgd.values))
             found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * len(batch.inputs)
@@ -184,7 +189,7 @@ class Executor:
         _, point = self.subnetwork(round, partition, job.subnetwork)
         learned, held = divided(self.protocol, view.number, len(shard))
         batches = torch.split(held, self.protocol.settings.local.batch_size) if len(held) else ()
-        trained, psi = Point(partition.space_of(job.subnetwork), after), method.local_psi(view)
+        trained, psi = self._own(partition, job.subnetwork, after), method.local_psi(view)
         before, now = (
             score(view.task, one.tensors, psi, self._noisy(view, shard, "held out", batches))
             for one in (point, trained)

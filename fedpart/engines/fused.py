@@ -12,7 +12,7 @@ from fedpart.engines.local import EXECUTIONS, Loop
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
-from fedpart.task.gradients import gradients
+from fedpart.task.gradients import gradients, kept_casts
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.updates.checks import LARGEST
@@ -78,8 +78,7 @@ class FusedRunner:
             ClientError: a client failed, and the settings say ``fail``; or the clients cannot be fused.
         """
         try:
-            # Autocast keeps its 16-bit copies of weights until the outermost one ends: for all passes.
-            with torch.autocast(self._one_by_one.executor.device.type, enabled=False):
+            with kept_casts(self._one_by_one.executor.device):
                 return self._fused(round, cohort)
         except _NotFused as error:
             raise ClientError(str(error)) from error

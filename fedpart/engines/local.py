@@ -13,6 +13,7 @@ from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.round import Round
 from fedpart.registry import Registry
+from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.update import Update
 
@@ -123,5 +124,6 @@ class Loop:
         def term(client: int) -> Update | None:
             return self.executor.term(round, client, self.shards, found)
 
-        found.total = aggregate(cohort, term, self.protocol.settings.of_all)
+        with kept_casts(self.executor.device):
+            found.total = aggregate(cohort, term, self.protocol.settings.of_all)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import torch
@@ -39,6 +40,14 @@ class Point:
     def pull_back(self, gradients: Sequence[Tensor]) -> Tensor:
         """``[size]`` in the module's own order, from gradients with respect to ``tensors``."""
         return self._space.pull_back(self._theta, gradients)
+
+
+def kept_casts(device: torch.device) -> AbstractContextManager[object]:
+    """While it lasts, a :class:`Point` is brought to 16 bits once, for all losses at it.
+
+    Autocast keeps what it has cast until the outermost one ends, or ``torch.clear_autocast_cache`` is called.
+    """
+    return torch.autocast(device.type, enabled=False)
 
 
 class Objective(Protocol):

@@ -9,23 +9,28 @@ from problems import CLASSES, AtRound, augmentation, chain_net, norm_net, settin
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart import (
     Batch,
     ClientError,
     Dataset,
     Federation,
+    FederationSettings,
     HyperModule,
     LocalSettings,
     Protocol,
     Task,
 )
 from fedpart.engines.executor import Executor
+from fedpart.engines.local import Loop
+from fedpart.federated.round import Round
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
 from fedpart.parameters.assigned import AssignedPartition
 from fedpart.task.jobs import Job
 from fedpart.training.optimisers import LocalSGD, SGDSettings
+from fedpart.updates.cohort import CohortSum, sum_updates
 
 CLIENT, ROUND = 2, 5
 
@@ -341,3 +346,33 @@ def test_a_change_is_that_of_torchs_sgd(dtype, momentum, steps):
     tolerance = 1e-6 if dtype == torch.float32 else 1e-14
     torch.testing.assert_close(found, change, rtol=tolerance, atol=tolerance, equal_nan=True)
     assert found[7].isnan() and not found[9].isnan()
+
+
+class Casts(TorchDispatchMode):
+    """Counts how often a float32 matrix of some shape is brought to 16 bits."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") is torch.bfloat16:
+            self.count += args[0].dtype is torch.float32 and args[0].shape == self.shape
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_weights_that_clients_share_are_cast_once_and_their_own_at_every_step(epochs):
+    task = Task(nn.Linear(5, CLASSES), hyperparameters=["bias"], samples=1, precision="bf16")
+    local = LocalSettings(0.1, 64, epochs=epochs)
+    protocol = Protocol(task, FederationSettings(clients=4, cohort=4, method="fedavg", local=local))
+    federation = Federation(protocol)
+    torch.manual_seed(0)
+    shards = [Dataset(torch.randn(7, 5), torch.randint(CLASSES, (7,))) for _ in range(4)]
+    round = Round(1, federation.w, federation.psi)
+    with Casts((CLASSES, 5)) as casts:
+        found = Loop(protocol, shards).sum(round, range(4)).total
+    assert casts.count == (1 if epochs == 1 else 4 * epochs)
+    executor = Executor(protocol)
+    alone = [executor.term(round, client, shards, CohortSum()) for client in range(4)]
+    assert_same_update(found, sum_updates(alone))
