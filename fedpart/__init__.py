@@ -20,6 +20,7 @@ from fedpart.hyperparameters import (
     FixedMask,
     HyperModule,
 )
+from fedpart.layers import replace_batchnorm
 from fedpart.methods import METHODS, Method
 from fedpart.parameters.assigned import RandomPartition
 from fedpart.parameters.nodes import NodePartition
@@ -69,5 +70,6 @@ __all__ = [
     "federate",
     "fit",
     "normal",
+    "replace_batchnorm",
     "uniform",
 ]

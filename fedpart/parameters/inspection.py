@@ -5,52 +5,62 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrizations import _SpectralNorm
+
+from fedpart.layers import FrozenBatchNorm
 
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def check_supported(module: nn.Module) -> None:
-    """Refuse layers whose behaviour would let data leak between partitions or escape the explicit noise.
+    """Refuse layers that would let data leak between partitions.
 
     Raises:
-        ValueError: names the layer, the reason, and what to use instead.
+        ValueError: names all of them, the reasons, and the code to use instead.
     """
+    found: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
         reason = _refusal(layer)
         if reason:
             where = repr(name) if name else "the top level"
-            raise ValueError(f"{type(layer).__name__} at {where} cannot be partitioned: {reason}")
+            found.setdefault((type(layer).__name__, reason), []).append(where)
+    if found:
+        raise ValueError("; ".join(_sentence(*kind, places) for kind, places in found.items()) + ".")
+
+
+def _sentence(kind: str, reason: str, places: list[str]) -> str:
+    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+    return f"{kind} at {places[0]}{more} cannot be partitioned: {reason}"
 
 
 def _refusal(layer: nn.Module) -> str | None:
+    if isinstance(layer, FrozenBatchNorm):
+        return None
+    if isinstance(layer, _BatchNorm):
+        return (
+            "its batch statistics tie examples together and mix the data of all chunks; use "
+            'module = fedpart.replace_batchnorm(module, "group"), or "frozen" if it is pretrained'
+        )
     if isinstance(layer, _NormBase) and layer.track_running_stats:
-        return "its running statistics mix the data of all chunks; use GroupNorm or LayerNorm."
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        return "its batch statistics tie examples together; use GroupNorm or LayerNorm."
-    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
-        return "its gradients are sparse; use sparse=False."
+        kind = type(layer).__name__
+        return (
+            f"its running statistics mix the data of all chunks; use nn.{kind}({layer.num_features}, "
+            f"affine={layer.affine}, track_running_stats=False)"
+        )
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
-        return "max_norm rewrites the weights in place; use max_norm=None and normalise the output."
-    if getattr(layer, "inplace", False) is True:
-        return "it works in place; use inplace=False."
-    if isinstance(layer, _DropoutNd) and layer.p > 0:
-        return "its noise is not reproducible; use fedpart.ConcreteDropout (its rate may stay fixed), or p=0."
-    if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
-        return "its noise is not reproducible; use dropout=0 and a fedpart.ConcreteDropout after it."
-    if isinstance(layer, nn.RReLU):
-        return "its noise is not reproducible; use LeakyReLU, or a layer that draws from fedpart.uniform."
-    if isinstance(layer, (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)):
-        return "its noise is not reproducible; use MaxPool or AdaptiveMaxPool."
+        return (
+            "max_norm rewrites the weights in place; set layer.max_norm = None, and normalise its output "
+            "with torch.nn.functional.normalize"
+        )
     if isinstance(layer, _SpectralNorm):
-        return "it updates its vectors in every forward pass; use weight_norm, or no reparametrisation."
-    if isinstance(layer, nn.RNNBase):
-        return "recurrent layers keep their weights in a packed form; use attention or convolutions."
+        return (
+            "it updates its vectors in every forward pass; "
+            "use torch.nn.utils.parametrizations.weight_norm(layer)"
+        )
     if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
-        return "its shape is not known yet; run one batch through the module first."
+        return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
     return None
 
 

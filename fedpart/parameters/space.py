@@ -51,8 +51,8 @@ class ParameterSpace:
     name them here.
 
     Args:
-        module: any nn.Module of Linear, Conv, Embedding, MultiheadAttention, normalisation layers without
-            batch statistics, and parameters of your own.
+        module: any nn.Module without layers that tie examples together (BatchNorm with batch statistics).
+            Frozen parameters (``requires_grad=False``) are constants, and not in the space.
         chunks: C, the number of partitions.
         stacked: further stacked parameters, ``{"block.scale": "product"}``.
         exclude: names of parameters that are not weights (psi).
@@ -76,14 +76,13 @@ class ParameterSpace:
         folds = _folds(module, stacked or {}) if only is None else {}
         self.chunks = chunks
         entries, values, offset = [], [], 0
+        constants = set(exclude)
         for name, parameter in module.named_parameters():
-            if name in exclude or (only is not None and name not in only):
+            if name in constants or (only is not None and name not in only):
                 continue
-            if only is None and not parameter.requires_grad:
-                raise ValueError(
-                    f"The parameter {name!r} is frozen (requires_grad=False); register it as a buffer, or "
-                    f"list it under the task's hyperparameters."
-                )
+            if not parameter.requires_grad:
+                constants.add(name)
+                continue
             fold = folds.get(name)
             entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, name.rpartition(".")[0])
             entries.append(entry)
@@ -91,11 +90,14 @@ class ParameterSpace:
             values += [own, own.new_full((entry.size - len(own),), float(fold == "product"))]
             offset += entry.size
         names = {entry.name for entry in entries}
-        missing = [name for name in (*folds, *(only or ())) if name not in names and name not in exclude]
+        missing = [name for name in (*folds, *(only or ())) if name not in names | constants]
         if missing:
             raise ValueError(f"The module has no parameter {missing[0]!r}: {nearest(missing[0], names)}")
         if not entries and only is None:
-            raise ValueError("The module has no trainable parameters, so there is nothing to partition.")
+            raise ValueError(
+                "The module has no trainable parameters, so there is nothing to partition; call "
+                "module.requires_grad_(True) on the layers that shall be trained."
+            )
         self.entries: tuple[Entry, ...] = tuple(entries)
         self.size = offset
         self._sizes = [entry.size for entry in entries]

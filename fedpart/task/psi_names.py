@@ -62,6 +62,11 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
     own = [name for name in every if name.startswith("module.")]
     for pattern in patterns:
         matched = fnmatch.filter(own, f"module.{pattern}")
+        if matched and not any(every[name].requires_grad for name in matched):
+            raise ValueError(
+                f"What matches the hyperparameter {pattern!r} is frozen; to learn it, call "
+                f"module.get_parameter({short_name(matched[0])!r}).requires_grad_(True)."
+            )
         if not matched:
             raise ValueError(
                 f"No parameter of the module matches the hyperparameter {pattern!r}: "
@@ -73,8 +78,12 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
         raise ValueError(
             f"A module declares {short_name(min(unknown))!r} as hyperparameter but has no such parameter."
         )
-    shared = {id(every[name]) for name in psi}
-    strays = [n for n in parameters if n.startswith("transforms.") and id(every[n]) not in shared]
+    shared = {id(every[name]) for name in psi if every[name].requires_grad}  # a frozen one is a constant
+    strays = [
+        name
+        for name in parameters
+        if name.startswith("transforms.") and id(every[name]) not in shared and every[name].requires_grad
+    ]
     if strays:
         raise ValueError(
             f"The transform's parameter {short_name(strays[0])!r} is not listed in its `hyperparameters`; "

@@ -28,6 +28,7 @@ class Substitution:
                         found = places.setdefault(id(tensor), [])
                         found.append((held, name))
                         self._places[f"{prefix}.{name}" if prefix else name] = found
+        self._recurrent = [layer for layer in module.modules() if isinstance(layer, nn.RNNBase)]
 
     @contextmanager
     def __call__(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
@@ -42,7 +43,14 @@ class Substitution:
                 for held, name in self._places[path]:
                     before.append((held, name, held[name]))
                     held[name] = tensor
+            self._list_weights()
             yield
         finally:
             for held, name, own in reversed(before):
                 held[name] = own
+            self._list_weights()
+
+    def _list_weights(self) -> None:
+        """Recurrent layers compute with a list of their weights, which is made anew."""
+        for layer in self._recurrent:
+            layer._flat_weights = [getattr(layer, name) for name in layer._flat_weights_names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
+from fedpart.randomness.redirect import Redirection
+from fedpart.task.adapting import adapt, to_dtype
 from fedpart.task.likelihood import LIKELIHOODS, Likelihood, average_samples, resolve_likelihood
 from fedpart.task.psi_names import check_transforms, named_transforms, psi_paths, short_name
 from fedpart.task.substitution import Substitution
@@ -56,7 +58,9 @@ class Task:
     """What is learned: ``loss(w, psi, batch, noise)`` averages over S samples, here and nowhere else.
 
     Args:
-        module: the network, which is copied; see :class:`.ParameterSpace` for its layers.
+        module: the network, which is copied; see :class:`.ParameterSpace` for its layers. Frozen parameters
+            (``requires_grad=False``) are constants. A part in evaluation mode stays in it; where the whole
+            network is, only its BatchNorm does, which keeps its statistics.
         transforms: input transforms with learned parameters, e.g. ``AffineAugmentation()``; a list, or a dict
             that names them.
         hyperparameters: names of further parameters of ``module`` that are psi and not w; ``*`` and ``?`` are
@@ -70,10 +74,13 @@ class Task:
             of the time on a CPU that has it.
         stacked: further stacked parameters of ``module``, ``{"block.scale": "product"}``; see
             :class:`.ParameterSpace`.
+        learn_dropout: whether the rates of the network's nn.Dropout layers are psi, as those of
+            :class:`.ConcreteDropout`, and not fixed.
 
     Attributes:
         psi_space: the hyperparameters as a flat vector.
         psi_names: their names, e.g. ``affine.range`` or ``dropout1.logit``.
+        notes: a sentence about everything that was changed about the network so that it can be trained.
 
     Raises:
         ValueError: a layer that cannot be partitioned, an unknown likelihood, average, precision or parameter
@@ -93,6 +100,7 @@ class Task:
         precision: str = "fp32",
         channels_last: bool = False,
         stacked: Mapping[str, Fold] | None = None,
+        learn_dropout: bool = False,
     ) -> None:
         if samples < 1:
             raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
@@ -103,7 +111,12 @@ class Task:
         self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
         named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
         check_transforms(named, module)
-        self._model = _Model(copy.deepcopy(named), copy.deepcopy(module)).to(self.dtype)
+        own, self.notes = adapt(copy.deepcopy(module), learn_dropout)
+        if not own.training:  # as a whole: what is trained is not in evaluation mode
+            own.train()
+        self._resting = [layer for layer in own.modules() if not layer.training]
+        self._model = _Model(copy.deepcopy(named), own)
+        to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
         self.psi_names = tuple(short_name(entry.name) for entry in self.psi_space.entries)
@@ -111,6 +124,7 @@ class Task:
             short_name(path) for path in self._psi_paths if path.startswith("transforms.")
         )
         self._with = Substitution(self._model)
+        self._redirected = Redirection(self._model)
         self._buffers: dict[torch.device, dict[str, Tensor]] = {}
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
@@ -137,6 +151,7 @@ class Task:
         self, transforms: Mapping[str, HyperModule] | None = None, samples: int | None = None
     ) -> Task:
         """A copy with other input transforms, or another S."""
+        self._train(True)
         return Task(
             self.module,
             transforms=self.transforms if transforms is None else transforms,
@@ -202,11 +217,14 @@ class Task:
         for name, value in w.items():
             tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
         if self._model.module.training != dropout:
-            self._model.module.train(dropout)
+            self._train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
         share = noise if self.share_dropout_mask and self.samples > 1 else None
-        drawing = noise.active(self.channels_last) if noise is not None else nullcontext()
-        with drawing, self._with(tensors):
+        drawing: AbstractContextManager[object] = nullcontext()
+        redirected = drawing
+        if noise is not None:
+            drawing, redirected = noise.active(self.channels_last), self._redirected(dropout)
+        with drawing, self._with(tensors), redirected:
             out = self._model(x, self.samples, share, self.precision == "bf16", self.channels_last)
         out = out.to(self.dtype)
         return average_samples(out.view(len(inputs), self.samples, *out.shape[1:]), self.average)
@@ -261,12 +279,24 @@ class Task:
             )
         return torch.cat(found)
 
+    @property
+    def frozen(self) -> dict[str, Tensor]:
+        """The network's and the transforms' frozen parameters by name: constants, in no partition."""
+        return {name: p for name, p in self._model.named_parameters() if not p.requires_grad}
+
     def _buffers_on(self, device: torch.device) -> dict[str, Tensor]:
-        """Buffers that are elsewhere than the inputs, copied to them once."""
+        """Buffers and frozen parameters that are elsewhere than the inputs, copied to them once."""
         if device not in self._buffers:
-            away = [(name, buffer) for name, buffer in self._model.named_buffers() if buffer.device != device]
-            self._buffers[device] = {name: buffer.to(device) for name, buffer in away}
+            constants = (*self._model.named_buffers(), *self.frozen.items())
+            away = [(name, tensor) for name, tensor in constants if tensor.device != device]
+            self._buffers[device] = {name: tensor.to(device) for name, tensor in away}
         return self._buffers[device]
+
+    def _train(self, training: bool) -> None:
+        """Switch the network's stochastic layers; what came in evaluation mode stays in it."""
+        self._model.module.train(training)
+        for layer in self._resting:
+            layer.training = False
 
     def _write_psi(self, psi: Tensor) -> None:
         with torch.no_grad():

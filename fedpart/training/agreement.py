@@ -31,6 +31,8 @@ def agreement(
     buffers = [*task.module.buffers(), *(b for t in task.transforms.values() for b in t.buffers())]
     agreed["partition hash"] = _hash(partition.assignment)
     agreed["default values hash"] = _hash(partition.default, *buffers)
+    if task.frozen:
+        agreed["frozen weights hash"] = _hash(*task.frozen.values())
     agreed["initial psi hash"] = _hash(task.psi_space.initial())
     agreed["data"] = identity
     plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))

@@ -80,7 +80,8 @@ class ModelState:
         values = {**self.tensors(), **self.psi_tensors()}
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                parameter.copy_(values[name])
+                if name in values:  # the others are frozen
+                    parameter.copy_(values[name])
         return module.eval()
 
     def predict(

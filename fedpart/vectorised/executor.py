@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_held_out, local_batches
@@ -44,7 +45,8 @@ class VectorisedRunner:
             networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
 
     Raises:
-        ValueError: fewer than one row, or a task in channels-last memory format, which vmap does not know.
+        ValueError: fewer than one row; a task in channels-last memory format, or a recurrent layer, which
+            vmap does not know.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
@@ -54,6 +56,14 @@ class VectorisedRunner:
             raise ValueError(
                 "Clients cannot be computed together in channels-last memory format; set channels_last to "
                 "false, or compute them one after another."
+            )
+        recurrent = [
+            name for name, layer in protocol.task.module.named_modules() if isinstance(layer, nn.RNNBase)
+        ]
+        if recurrent:
+            raise ValueError(
+                f"The recurrent layer {recurrent[0]!r} cannot be vectorised; use execution: loop, or several "
+                f"workers."
             )
         self.protocol, self.shards = protocol, shards
         self.device = torch.device(protocol.settings.device)

@@ -30,6 +30,12 @@ class GivenNoise(Noise):
 
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
         draw = self._given[self._draws] if self._draws < len(self._given) else None
+        if draw is not None and draw.shape != shape:  # below vmap: asked for by one of torch's own functions
+            draw = (
+                torch._C._functorch.get_unwrapped(draw)
+                if torch._C._functorch.is_batchedtensor(draw)
+                else draw
+            )
         if draw is None or draw.shape != shape:
             given = "none" if draw is None else tuple(draw.shape)
             raise ValueError(f"the loss asks for noise of shape {shape}, where it was {given} before")

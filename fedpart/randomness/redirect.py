@@ -1,0 +1,209 @@
+"""Draws of a network that was not written for fedpart: torch's own random functions, made reproducible."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedpart.randomness.noise import uniform
+
+
+class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within this context torch's random functions draw from the active noise, see :func:`.uniform`.
+
+    It looks at operations below autograd, so that dropout is found wherever it is called: as a layer, as a
+    function in somebody's forward, inside of attention, between recurrent layers, as stochastic depth.
+
+    Attributes:
+        drawn: whether anything was drawn.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.drawn = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
+            return func(*args, **kwargs)
+        draw = _DRAWS.get(func)
+        if draw is None:
+            name = str(func).removeprefix("aten.").partition(".")[0]
+            raise ValueError(
+                f"The network draws random numbers with torch's {name}, for which there is no reproducible "
+                f"noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
+            )
+        self.drawn = True
+        return draw(*args, **kwargs)
+
+
+class Redirection:
+    """Has a network draw reproducibly where it calls torch's random functions; what it does not is found.
+
+    The first pass, of training and of inference, looks whether anything is drawn at all; if not, those that
+    follow cost nothing more.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._draws: dict[bool, bool] = {}  # in training, at inference
+
+    def __call__(self, training: bool) -> AbstractContextManager[object]:
+        """For one pass through the network, while noise is active.
+
+        Raises:
+            ValueError: the pass has moved a generator that is the process's own; the layer is named.
+        """
+        draws = self._draws.get(training)
+        if draws is None:
+            return self._first(training)
+        return TorchDraws() if draws else nullcontext()
+
+    @contextmanager
+    def _first(self, training: bool) -> Iterator[None]:
+        mode = TorchDraws()
+        with _watched(self._model) as moved, mode:
+            yield
+        if moved:
+            name, layer, what = moved[0]
+            raise ValueError(
+                f"{type(layer).__name__} at {name!r} draws from {what}, so that equal seeds would give "
+                f"different weights; draw with torch.rand(()) or fedpart.uniform in its forward()."
+            )
+        self._draws[training] = mode.drawn
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, str]]]:
+    """Which layers move one of the process's generators, innermost first: name, layer, the generator."""
+    names = {id(layer): name for name, layer in model.named_modules()}
+    moved: list[tuple[str, nn.Module, str]] = []
+    open_layers: list[list[Any]] = []
+
+    def enter(layer: nn.Module, _inputs: Any) -> None:
+        open_layers.append([state() for state in _GENERATORS.values()])
+
+    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
+        before = open_layers.pop() if open_layers else [state() for state in _GENERATORS.values()]
+        for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
+            if state() != then:
+                name = names.get(id(layer), "").partition(".")[2]
+                moved.append((name or "the top level", layer, what))
+
+    hooks = [
+        nn.modules.module.register_module_forward_pre_hook(enter),
+        nn.modules.module.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield moved
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+_GENERATORS: dict[str, Callable[[], Any]] = {
+    "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
+    "Python's random module": random.getstate,
+    "NumPy's global generator": lambda: repr(np.random.get_state()),
+}
+
+
+def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether this is an attention kernel that might drop weights, and does not."""
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    return "attention" in func._schema.name and not given.get("dropout_p", 0.0)
+
+
+def _like(shape: Sequence[int], kwargs: Any) -> Tensor:
+    """A tensor of hardly any memory, with the dtype and the device that a factory function is asked for."""
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    return torch.empty((), dtype=dtype, device=kwargs.get("device")).expand(tuple(shape))
+
+
+def _uniform(like: Tensor, coarse: bool = False) -> Tensor:
+    """Numbers in at least single precision: 16 bits would make a rate of 10% one of 10.2%."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return uniform(like.shape, like=torch.empty((), dtype=dtype, device=like.device), coarse=coarse)
+
+
+def _normal(like: Tensor) -> Tensor:
+    draw: Tensor = torch.special.ndtri(_uniform(like))
+    return draw.to(like.dtype)
+
+
+def _whole(like: Tensor, low: int, high: int) -> Tensor:
+    """Integers from ``low`` to ``high - 1``."""
+    u = _uniform(like).to(torch.float64)
+    return (low + (high - low) * u).floor_().clamp_(max=high - 1).to(like.dtype)
+
+
+def _bernoulli(like: Tensor, p: float | Tensor = 0.5, **_: Any) -> Tensor:
+    coarse = not isinstance(p, Tensor)  # a rate of one's own choice may be off by 2**-17
+    return (_uniform(like, coarse) < p).to(like.dtype)
+
+
+def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    kept = _bernoulli(x, 1 - p).bool() if train or train is None else torch.ones_like(x, dtype=torch.bool)
+    return x * kept / (1 - p if p < 1 and (train or train is None) else 1), kept
+
+
+def _rrelu(x: Tensor, noise: Tensor, low: float = 1 / 8, high: float = 1 / 3, *rest: Any, **_: Any) -> Tensor:
+    slope = low + (high - low) * _uniform(x) if rest[:1] == (True,) else torch.full_like(x, (low + high) / 2)
+    noise.copy_(torch.where(x <= 0, slope, 1))
+    return x * noise
+
+
+def _rand(like: Tensor) -> Tensor:
+    return uniform(like.shape, like=like)
+
+
+def _int_range(like: Tensor, low: int | None = None, high: int | None = None, **_: Any) -> Tensor:
+    """``random_()``, ``random_(to)`` and ``random_(from, to)``."""
+    if low is None:
+        low, high = 0, 2**24
+    elif high is None:
+        low, high = 0, low
+    return like.copy_(_whole(like, low, high))
+
+
+def _permutation(count: int, **kwargs: Any) -> Tensor:
+    return uniform((count,), like=_like((count,), {})).argsort().to(kwargs.get("dtype") or torch.int64)
+
+
+_aten = torch.ops.aten
+_DRAWS: dict[Any, Callable[..., Any]] = {
+    _aten.bernoulli.default: lambda p, **_: _bernoulli(p, p),
+    _aten.bernoulli.p: _bernoulli,
+    _aten.bernoulli_.float: lambda x, p=0.5, **_: x.copy_(_bernoulli(x, p)),
+    _aten.bernoulli_.Tensor: lambda x, p, **_: x.copy_(_bernoulli(x, p)),
+    _aten.native_dropout.default: _native_dropout,
+    _aten.rrelu_with_noise.default: _rrelu,
+    _aten.rand.default: lambda shape, **kwargs: _rand(_like(shape, kwargs)),
+    _aten.rand_like.default: lambda x, **kwargs: _rand(x.to(kwargs.get("dtype") or x.dtype)),
+    _aten.uniform_.default: lambda x, low=0.0, high=1.0, **_: x.copy_(low + (high - low) * _uniform(x)),
+    _aten.randn.default: lambda shape, **kwargs: _normal(_like(shape, kwargs)),
+    _aten.randn_like.default: lambda x, **kwargs: _normal(x.to(kwargs.get("dtype") or x.dtype)),
+    _aten.normal_.default: lambda x, mean=0.0, std=1.0, **_: x.copy_(mean + std * _normal(x)),
+    _aten.normal.float_float: lambda mean, std, shape, **kwargs: mean + std * _normal(_like(shape, kwargs)),
+    _aten.normal.Tensor_float: lambda mean, std=1.0, **_: mean + std * _normal(mean),
+    _aten.normal.float_Tensor: lambda mean, std, **_: mean + std * _normal(std),
+    _aten.normal.Tensor_Tensor: lambda mean, std, **_: mean + std * _normal(mean + std),
+    _aten.exponential_.default: lambda x, rate=1.0, **_: x.copy_(-_uniform(x).log() / rate),
+    _aten.randint.default: lambda high, shape, **kwargs: _integers(0, high, shape, kwargs),
+    _aten.randint.low: lambda low, high, shape, **kwargs: _integers(low, high, shape, kwargs),
+    _aten.random_.default: _int_range,
+    _aten.random_.to: _int_range,
+    getattr(_aten.random_, "from"): _int_range,
+    _aten.randperm.default: _permutation,
+}  # fmt: skip
+
+
+def _integers(low: int, high: int, shape: Sequence[int], kwargs: Any) -> Tensor:
+    return _whole(_like(shape, {**kwargs, "dtype": kwargs.get("dtype") or torch.int64}), low, high)
