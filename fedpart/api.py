@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol

@@ -10,7 +10,7 @@ from typing import Any
 from fedpart.centralised.reports import TrainingError, TrainingReport
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.centralised.training import Training
-from fedpart.data.dataset import Examples, as_dataset
+from fedpart.data.given import Examples, as_dataset
 from fedpart.data.splitting.chunks import given_chunks
 from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
 from fedpart.centralised.settings import TrainingSettings
-from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, as_dataset
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
 from fedpart.methods.views import Schedule
@@ -257,11 +258,10 @@ class Training(ModelState):
     def _given(self, batch: Batch | Examples) -> Batch:
         """A user's batch, where the model is."""
         if not isinstance(batch, Batch):
-            dataset = as_dataset(batch)
-            batch = Batch(dataset.inputs, dataset.targets)
-        if len(batch.inputs) == 0:
+            batch = Batch(*as_dataset(batch).batch(slice(None)))
+        if not batch.examples:
             raise ValueError("The batch is empty; a step needs at least one example.")
-        return Batch(*(None if part is None else part.to(self.w.device) for part in batch))  # type: ignore[arg-type]
+        return batch.to(self.w.device)
 
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:
         job, k = step.job, step.job.subnetwork

@@ -3,6 +3,8 @@
 from fedpart.data.dataset import Dataset as Dataset
 from fedpart.data.dataset import Splits as Splits
 from fedpart.data.dataset import check_labels as check_labels
+from fedpart.data.dataset import has_labels as has_labels
+from fedpart.data.given import as_dataset as as_dataset
 from fedpart.data.images.image_dataset import ImageDataset as ImageDataset
 from fedpart.data.images.listing import image_listing as image_listing
 from fedpart.data.images.listing import listing_digest as listing_digest

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpart.trees import Tree, first_leaf, leaves, map_leaves
+
 Indices = Tensor | NDArray[np.int64] | Sequence[int]
 
 
@@ -20,8 +22,9 @@ class Dataset:
 
     Args:
         inputs: [n, ...], floating point (float32 unless moved), or int64 for tokens. Images are [n, c, h, w]
-            in [0, 1].
-        targets: [n] classes, kept as int64; or [n, ...] floating-point values for regression.
+            in [0, 1]. Or a dict, tuple or list of such, as the network takes them; there, masks may be bool.
+        targets: [n] classes, kept as int64; [n, ...] floating-point values for regression; [n, T] classes of
+            tokens or labels; or a tree of such.
         groups: None, or [n] floating-point attribute that a split may use, e.g. the rotation of each image in
             radians.
 
@@ -30,13 +33,18 @@ class Dataset:
         ValueError: lengths differ, a dtype does not fit, a value is not finite, or a label is negative.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tree
+    targets: Tree
     groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         parts = {"inputs": self.inputs, "targets": self.targets, "groups": self.groups}
-        tensors = {name: part for name, part in parts.items() if part is not None}
+        tensors = {
+            name: leaf
+            for kind, part in parts.items()
+            if part is not None
+            for name, leaf in leaves(part, kind)
+        }
         for name, part in tensors.items():
             if not isinstance(part, Tensor):
                 raise TypeError(
@@ -49,10 +57,12 @@ class Dataset:
             raise ValueError(
                 f"Dataset parts differ in length: {lengths}; every example needs one entry in each."
             )
-        if not (self.inputs.is_floating_point() or self.inputs.dtype == torch.int64):
-            raise ValueError(
-                f"Dataset inputs are {self.inputs.dtype}; use float32 for images, int64 for tokens."
-            )
+        for name, part in leaves(self.inputs, "inputs"):
+            mask = part.dtype == torch.bool and part is not self.inputs
+            if not (part.is_floating_point() or part.dtype == torch.int64 or mask):
+                raise ValueError(
+                    f"Dataset {name} are {part.dtype}; use float32 for images, int64 for tokens."
+                )
         if self.groups is not None and not (self.groups.is_floating_point() and self.groups.dim() == 1):
             raise ValueError(
                 f"Dataset groups must be [n] floating point, got {self.groups.dtype} "
@@ -65,11 +75,14 @@ class Dataset:
                     f"Dataset {name} hold NaN or infinite values in {bad} of {len(part)} examples; "
                     f"remove or repair them."
                 )
-        if not self.targets.is_floating_point():
+        if isinstance(self.targets, Tensor) and not self.targets.is_floating_point():
             self._check_labels()
 
     def _check_labels(self) -> None:
         given = self.targets
+        if given.dim() > 1 and not given.is_complex():  # of tokens, where some stand for none; or yes and no
+            object.__setattr__(self, "targets", given if given.dtype == torch.bool else given.long())
+            return
         if given.dim() != 1 or given.dtype == torch.bool or given.is_complex():
             raise ValueError(
                 f"Class labels must be [n] integers, got {given.dtype} {list(given.shape)}; "
@@ -83,27 +96,41 @@ class Dataset:
         object.__setattr__(self, "targets", labels)
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(first_leaf(self.targets))
+
+    @property
+    def input_shape(self) -> Any:
+        """Shape of one example: a tuple of numbers, or a tree of such."""
+        return map_leaves(lambda leaf: tuple(leaf.shape[1:]), self.inputs)
+
+    def batch(self, places: Tensor | slice, device: torch.device | None = None) -> tuple[Tree, Tree]:
+        """Inputs and targets of the examples at ``places`` ([m] int64, where the data are), in that order."""
+        parts = (self.inputs, self.targets)
+        if device is None:
+            return map_leaves(lambda leaf: leaf[places], parts)  # type: ignore[no-any-return]
+        return map_leaves(lambda leaf: leaf[places].to(device), parts)  # type: ignore[no-any-return]
 
     def subset(self, indices: Indices) -> Dataset:
         """The examples at ``indices`` ([m] integers), in that order, as a copy."""
-        index = torch.as_tensor(indices, dtype=torch.int64, device=self.targets.device)
+        index = torch.as_tensor(indices, dtype=torch.int64, device=first_leaf(self.targets).device)
         groups = None if self.groups is None else self.groups[index]
-        return Dataset(self.inputs[index], self.targets[index], groups)
+        return Dataset(*self.batch(index), groups)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
         """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64.
 
         Itself, if that is how it is.
         """
-        before = (self.inputs, self.targets, self.groups)
-        moved = [
-            None if part is None else part.to(device, dtype if part.is_floating_point() else None)
-            for part in before
-        ]
-        if all(new is old for new, old in zip(moved, before, strict=True)):
-            return self
-        return Dataset(*moved)  # type: ignore[arg-type]  # None for groups at most
+        before, same = (self.inputs, self.targets, self.groups), True
+
+        def move(leaf: Tensor | None) -> Tensor | None:
+            nonlocal same
+            moved = None if leaf is None else leaf.to(device, dtype if leaf.is_floating_point() else None)
+            same = same and moved is leaf
+            return moved
+
+        after = map_leaves(move, before)
+        return self if same else Dataset(*after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,28 +174,10 @@ class Splits:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-Examples = Dataset | tuple[Tensor, Tensor]  # what a caller may hand over as data
-
-
-def as_dataset(given: Examples) -> Dataset:
-    """A data set, or ``(inputs, targets)``, as a data set.
-
-    Raises:
-        TypeError, ValueError: see :class:`Dataset`; or it is neither.
-    """
-    if isinstance(given, Dataset):
-        return given
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        return Dataset(*given)
-    raise ValueError(
-        f"Data are a Dataset or the two tensors (inputs, targets), got {_kind(given)}; put the examples into "
-        f"tensors, one row each."
-    )
-
-
-def _kind(given: Any) -> str:
-    name = type(given).__name__
-    return f"a {name} of {len(given)}" if isinstance(given, (tuple, list)) else f"a {name}"
+def has_labels(dataset: Dataset) -> bool:
+    """Whether its targets are one class per example."""
+    targets = dataset.targets
+    return isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
 
 
 def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None:
@@ -177,7 +186,7 @@ def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None
     Raises:
         ValueError: names how many labels lie outside the classes, and the largest.
     """
-    if dataset.targets.is_floating_point() or not len(dataset):
+    if not has_labels(dataset) or not len(dataset):
         return
     outside = int((dataset.targets >= num_classes).sum())
     if outside:

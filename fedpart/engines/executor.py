@@ -162,11 +162,11 @@ class Executor:
                 point = self._own(partition, k, partition.put(start, j, k, sgd.values))
             found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
-                psi_sum += found.psi * len(batch.inputs)
+                psi_sum += found.psi * batch.examples
             if sgd is not None and j is not None and found.theta is not None:
                 sgd.step(partition.take(found.theta, j, k))
-            loss_sum += found.loss * len(batch.inputs)
-            seen += len(batch.inputs)
+            loss_sum += found.loss * batch.examples
+            seen += batch.examples
         if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
         elif job.psi:
@@ -209,7 +209,7 @@ class Executor:
         for step, places in enumerate(batches):
             key = NoiseKey(view.seed, purpose, (step, view.number, view.round))
             here = places.to(self.device)
-            yield Batch(shard.inputs[here], shard.targets[here]), Noise(key, self.device, view.task.dtype)
+            yield Batch(*shard.batch(here)), Noise(key, self.device, view.task.dtype)
 
 
 def differentiated(protocol: Protocol, job: Job) -> Job:

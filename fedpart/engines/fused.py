@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
@@ -15,6 +16,7 @@ from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import gradients, kept_casts
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
+from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.checks import LARGEST
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError
@@ -106,7 +108,7 @@ class FusedRunner:
                 batches = list(executor.batches(view, shard, job))
                 if job.partition is not None:
                     _check_steps(client, len(shard), len(batches))
-                weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
+                weight = len(shard) / sum(batch.examples for batch, _ in batches)  # of a psi batch
                 kind = (job, job == main)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0])
@@ -128,7 +130,7 @@ class FusedRunner:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
         if job in self._by_row:
             return
-        some = (Batch(*(part[:1].expand(n, *part.shape[1:]) for part in batch[:2])) for n in (2, 3))
+        some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
         draws = [self._one_by_one.executor.draws(round, job, one) for one in some]
         for (two, _), (three, _) in zip(*draws, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
@@ -184,7 +186,7 @@ class PooledSum:
     def add(self, batch: Batch, noise: Noise, weight: float) -> None:
         """Take in a batch whose examples count ``weight`` each; no more are held than a pass takes."""
         self._waiting.append((batch, noise, weight))
-        if sum(len(one.inputs) for one, _, _ in self._waiting) >= self._rows:
+        if sum(one.examples for one, _, _ in self._waiting) >= self._rows:
             self.flush()
 
     def flush(self) -> None:
@@ -193,7 +195,7 @@ class PooledSum:
             return
         executor, (batches, noises, weights) = self._executor, zip(*self._waiting, strict=True)
         protocol = executor.protocol
-        counts = [len(batch.inputs) for batch in batches]
+        counts = [batch.examples for batch in batches]
         padding = -sum(counts) % self._round
         found = gradients(
             protocol.task,
@@ -216,11 +218,15 @@ class PooledSum:
 
 def _pooled(batches: Sequence[Batch], weights: Sequence[float], padding: int, dtype: torch.dtype) -> Batch:
     """The batches as one, examples of batch i with ``weights[i]``; padding repeats the last with weight 0."""
-    inputs, targets = [one.inputs for one in batches], [one.targets for one in batches]
-    counts = torch.tensor([len(one.inputs) for one in batches])
+    parts = [(one.inputs, one.targets) for one in batches]
+    counts = torch.tensor([one.examples for one in batches])
     own = [torch.tensor(weights, dtype=dtype).repeat_interleave(counts)]
     if padding:
-        for parts in (inputs, targets):
-            parts.append(parts[-1][-1:].expand(padding, *parts[-1].shape[1:]))
+        parts.append(map_leaves(lambda leaf: _repeated(leaf[-1:], padding), parts[-1]))
         own.append(own[-1].new_zeros(padding))
-    return Batch(torch.cat(inputs), torch.cat(targets), torch.cat(own).to(inputs[0].device))
+    inputs, targets = joined(parts)
+    return Batch(inputs, targets, torch.cat(own).to(first_leaf(inputs).device))
+
+
+def _repeated(example: Tensor, times: int) -> Tensor:
+    return example.expand(times, *example.shape[1:])

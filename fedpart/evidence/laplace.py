@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, has_labels
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.training.optimisers import AdamWSettings
 
@@ -75,7 +75,7 @@ def diagonal_laplace(
         ValueError: no examples, targets that are no classes, a prior precision that is not positive, a batch
             size below 1, random outputs, no parameters, or no optimal precision.
     """
-    if len(dataset) == 0 or dataset.targets.is_floating_point():
+    if not (len(dataset) and has_labels(dataset) and isinstance(dataset.inputs, Tensor)):
         raise ValueError("The Laplace approximation is of a classifier; give examples with class labels.")
     given = prior_precision
     if not (given == "optimised" if isinstance(given, str) else 0 < given < math.inf):

@@ -39,8 +39,8 @@ def score(
     classes = task.likelihood_name == "classification"
     with torch.no_grad():
         for batch, noise in batches:
-            outputs = task.outputs(w, psi, batch.inputs, noise, dropout=False)
-            examples += len(outputs)
-            nll += task.likelihood(outputs, batch.targets).sum().item()
-            errors += int((outputs.argmax(1) != batch.targets).sum()) if classes else 0
+            found = task.predict(w, psi, batch, noise)
+            examples += len(found.nll)
+            nll += found.nll.sum().item()
+            errors += int(len(found.nll) - found.hits.sum()) if classes and found.hits is not None else 0
     return HeldOutScore(examples, nll, errors if classes else None)

@@ -92,6 +92,26 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in parameters if id(every[name]) in shared)
 
 
+def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
+    """The model's hyperparameters in units that a person reads.
+
+    Args:
+        model: holds their values.
+        paths: of :func:`psi_paths`.
+    """
+    values: dict[str, float] = {}
+    claimed: set[str] = set()
+    for path, layer in model.named_modules():
+        if isinstance(layer, HyperModule) and layer.hyperparameters:
+            prefix = short_name(path) + "." if path not in ("module", "") else ""
+            values.update({prefix + name: value for name, value in layer.physical().items()})
+            claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
+    for path in paths:
+        if path not in claimed:  # a module's own weights: their size is what a person can read
+            values[f"{short_name(path)}.norm"] = model.get_parameter(path).norm().item()
+    return values
+
+
 def short_name(path: str) -> str:
     """The path without ``transforms.`` or ``module.``."""
     return path.partition(".")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 
@@ -19,6 +20,8 @@ class Substitution:
     """
 
     def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._constants: dict[torch.device, dict[str, Tensor]] = {}
         places: dict[int, list[tuple[dict[str, Tensor | None], str]]] = {}
         self._places: dict[str, list[tuple[dict[str, Tensor | None], str]]] = {}
         for prefix, layer in module.named_modules():
@@ -29,6 +32,14 @@ class Substitution:
                         found.append((held, name))
                         self._places[f"{prefix}.{name}" if prefix else name] = found
         self._recurrent = [layer for layer in module.modules() if isinstance(layer, nn.RNNBase)]
+
+    def constants(self, device: torch.device) -> dict[str, Tensor]:
+        """Buffers and frozen parameters that are elsewhere than ``device``, copied there once."""
+        if device not in self._constants:
+            frozen = ((name, p) for name, p in self._module.named_parameters() if not p.requires_grad)
+            away = [(n, t) for n, t in (*self._module.named_buffers(), *frozen) if t.device != device]
+            self._constants[device] = {name: tensor.to(device) for name, tensor in away}
+        return self._constants[device]
 
     @contextmanager
     def __call__(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:

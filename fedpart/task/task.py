@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.base import HyperModule
+from fedpart.likelihoods import FromModel, Likelihood
+from fedpart.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirect import Redirection
 from fedpart.task.adapting import adapt, to_dtype
-from fedpart.task.likelihood import LIKELIHOODS, Likelihood, average_samples, resolve_likelihood
-from fedpart.task.psi_names import check_transforms, named_transforms, psi_paths, short_name
+from fedpart.task.calling import loss_of
+from fedpart.task.model import Batch as Batch
+from fedpart.task.model import Model, Prediction, channels_last_of
+from fedpart.task.psi_names import check_transforms, named_transforms, physical_values, psi_paths, short_name
 from fedpart.task.substitution import Substitution
-
-
-class Batch(NamedTuple):
-    """Examples with optional weights (padding has weight 0).
-
-    ``inputs [B, ...]``, ``targets [B, ...]``, ``weights [B]`` or None for ones.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    weights: Tensor | None = None
-
-
-class _Model(nn.Module):
-    """Transforms, then the user's module: one tree, so that one substitution reaches w and psi."""
-
-    def __init__(self, transforms: Mapping[str, nn.Module], module: nn.Module) -> None:
-        super().__init__()
-        self.transforms = nn.ModuleDict(transforms)
-        self.module = module
-
-    def forward(
-        self, x: Tensor, samples: int, share: Noise | None, bf16: bool, channels_last: bool
-    ) -> Tensor:
-        if samples > 1:
-            x = x.repeat_interleave(samples, 0)
-        for transform in self.transforms.values():
-            x = transform(x)
-        if channels_last:
-            x = _channels_last(x)
-        # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
-        cast = torch.autocast(x.device.type, torch.bfloat16) if bf16 else nullcontext()
-        with cast, share.repeated(samples, len(x)) if share is not None else nullcontext():
-            return self.module(x)  # type: ignore[no-any-return]
+from fedpart.trees import Tree, first_leaf, map_leaves
 
 
 class Task:
@@ -65,7 +36,8 @@ class Task:
             that names them.
         hyperparameters: names of further parameters of ``module`` that are psi and not w; ``*`` and ``?`` are
             wildcards (``"stage1.*"``). Those that a ``HyperModule`` inside ``module`` lists are psi anyway.
-        likelihood: ``classification``, ``gaussian``, or your own ``(outputs [B, ...], targets) -> nll [B]``.
+        likelihood: ``classification``, ``gaussian``, ... (:mod:`fedpart.likelihoods`), a :class:`.Likelihood`
+            with options of its own, or a function ``(outputs [B, ...], targets) -> nll [B]``.
         samples: S, augmentation samples per example.
         average: what is averaged over the samples: see :func:`.average_samples`.
         share_dropout_mask: whether the samples of one example share their dropout noise.
@@ -93,7 +65,7 @@ class Task:
         *,
         transforms: Sequence[HyperModule] | Mapping[str, HyperModule] = (),
         hyperparameters: Sequence[str] = (),
-        likelihood: str | Likelihood = "classification",
+        likelihood: str | Likelihood | Callable[[Tensor, Any], Tensor] = "classification",
         samples: int = 10,
         average: str = "logits",
         share_dropout_mask: bool = False,
@@ -106,26 +78,21 @@ class Task:
             raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
         if precision not in ("fp32", "fp64", "bf16"):
             raise ValueError(f"Unknown precision {precision!r}: choose fp32, fp64 or bf16.")
-        self.likelihood_name, self._likelihood = resolve_likelihood(likelihood, average)
+        self.likelihood_name, ends = resolve_likelihood(copy.deepcopy(likelihood), average, {})
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
         self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
         named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
         check_transforms(named, module)
         own, self.notes = adapt(copy.deepcopy(module), learn_dropout)
-        if not own.training:  # as a whole: what is trained is not in evaluation mode
-            own.train()
-        self._resting = [layer for layer in own.modules() if not layer.training]
-        self._model = _Model(copy.deepcopy(named), own)
+        self._model = Model(copy.deepcopy(named), own, ends, samples, precision == "bf16", channels_last)
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
         self.psi_names = tuple(short_name(entry.name) for entry in self.psi_space.entries)
-        self.transform_psi = tuple(
-            short_name(path) for path in self._psi_paths if path.startswith("transforms.")
-        )
+        self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
+        self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)
         self._redirected = Redirection(self._model)
-        self._buffers: dict[torch.device, dict[str, Tensor]] = {}
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
     @property
@@ -140,8 +107,12 @@ class Task:
 
     def parameter_space(self, chunks: int) -> ParameterSpace:
         """The trainable numbers (psi excluded) for ``chunks`` partitions."""
-        exclude = {path.removeprefix("module.") for path in self._psi_paths if path.startswith("module.")}
+        exclude = set(map(short_name, self._paths_of("module")))
         return ParameterSpace(self.module, chunks, stacked=self.stacked, exclude=exclude)
+
+    def _paths_of(self, part: str) -> list[str]:
+        """Those of psi that belong to ``transforms``, ``module`` or ``ends``."""
+        return [path for path in self._psi_paths if path.startswith(f"{part}.")]
 
     def plain(self) -> Task:
         """The task without augmentation: the identity transform and S = 1; layers keep their (frozen) psi."""
@@ -151,12 +122,12 @@ class Task:
         self, transforms: Mapping[str, HyperModule] | None = None, samples: int | None = None
     ) -> Task:
         """A copy with other input transforms, or another S."""
-        self._train(True)
+        self._model.switch(True)
         return Task(
             self.module,
             transforms=self.transforms if transforms is None else transforms,
-            hyperparameters=[short_name(path) for path in self._psi_paths if path.startswith("module.")],
-            likelihood=self.likelihood_name if self.likelihood_name in LIKELIHOODS else self._likelihood,
+            hyperparameters=list(map(short_name, self._paths_of("module"))),
+            likelihood=ends.function if isinstance(ends := self._model.likelihood, OwnLikelihood) else ends,
             samples=self.samples if samples is None else samples,
             average=self.average,
             share_dropout_mask=self.share_dropout_mask,
@@ -181,25 +152,30 @@ class Task:
         """The input transforms by name."""
         return dict(self._model.transforms.items())  # type: ignore[arg-type]
 
-    def likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    @contextmanager
+    def _likelihood_at(self, psi: Tensor | None) -> Iterator[Likelihood]:
+        """The likelihood with its hyperparameters; the initial ones if None."""
+        if psi is None or not self._of_likelihood:
+            yield self._model.likelihood
+        else:
+            named = self.psi_space.tensors(psi)
+            with self._with({path: named[path] for path in self._of_likelihood}):
+                yield self._model.likelihood
+
+    def likelihood(self, outputs: Tensor, targets: Tree, psi: Tensor | None = None) -> Tensor:
         """Negative log-likelihood of each example given averaged outputs ``[B, ...]``; ``[B]`` nats.
 
         Raises:
             ValueError: a likelihood of one's own returns another shape.
         """
-        nll = self._likelihood(outputs, targets)
-        if nll.shape != (len(outputs),):
-            raise ValueError(
-                f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
-                f"example, {(len(outputs),)}, is expected; sum over the other dimensions."
-            )
-        return nll
+        with self._likelihood_at(psi) as likelihood:
+            return likelihood.of_each(outputs, targets)
 
     def outputs(
         self,
         w: Mapping[str, Tensor],
         psi: Tensor,
-        inputs: Tensor,
+        inputs: Tree,
         noise: Noise | None,
         *,
         dropout: bool = True,
@@ -209,58 +185,103 @@ class Task:
         Args:
             w: the module's named tensors, from ``Partition.materialise`` or ``ParameterSpace.tensors``.
             psi: flat ``[P]``.
-            inputs: ``[B, ...]``.
+            inputs: ``[B, ...]``, or a tree of such.
             noise: the random numbers; None draws from torch's generator, anew for every row.
             dropout: False switches the network's stochastic layers off (inference); transforms still sample.
+
+        Raises:
+            TypeError: the network returns no tensor.
+            ValueError: its outputs are not one per row.
         """
-        tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
+        found = self._run(w, psi, inputs, noise, dropout)
+        with self._likelihood_at(psi):
+            return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
+
+    def _run(
+        self,
+        w: Mapping[str, Tensor],
+        psi: Tensor,
+        inputs: Tree,
+        noise: Noise | None,
+        dropout: bool,
+        targets: Tree | None = None,
+    ) -> Any:
+        """What the network returns for all rows; given targets, it computes its loss itself."""
+        tensors = {**self._with.constants(first_leaf(inputs).device), **self.psi_space.tensors(psi)}
         for name, value in w.items():
-            tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
+            tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value
         if self._model.module.training != dropout:
-            self._train(dropout)
-        x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+            self._model.switch(dropout)
+        x = map_leaves(self._cast, inputs)
         share = noise if self.share_dropout_mask and self.samples > 1 else None
         drawing: AbstractContextManager[object] = nullcontext()
         redirected = drawing
         if noise is not None:
             drawing, redirected = noise.active(self.channels_last), self._redirected(dropout)
         with drawing, self._with(tensors), redirected:
-            out = self._model(x, self.samples, share, self.precision == "bf16", self.channels_last)
-        out = out.to(self.dtype)
-        return average_samples(out.view(len(inputs), self.samples, *out.shape[1:]), self.average)
+            return self._model(x, share, targets)
+
+    def _cast(self, leaf: Tensor) -> Tensor:
+        return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
 
     def loss(
         self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
-        """Mean negative log-likelihood of the batch in nats, a scalar; weighted if the batch has weights."""
-        outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-        nll = self.likelihood(outputs, batch.targets)
+        """Mean negative log-likelihood of the batch in nats, a scalar; weighted if the batch has weights.
+
+        Raises:
+            TypeError, ValueError: see :meth:`outputs`; or it returns one loss for a batch with weights.
+        """
+        if isinstance(self._model.likelihood, FromModel):
+            nll = self._own_loss(w, psi, batch, noise, dropout)
+        else:
+            outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
+            nll = self.likelihood(outputs, batch.targets, psi)
         if batch.weights is None:
             return nll.mean()
+        if not nll.ndim:
+            raise ValueError(
+                "The network returns one loss for the whole batch, which cannot be padded; return one for "
+                "each row, or use execution: loop."
+            )
         return (nll * batch.weights).sum() / batch.weights.sum()
 
-    def transformed(self, psi: Tensor, inputs: Tensor, noise: Noise | None = None) -> Tensor:
+    def _own_loss(
+        self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
+    ) -> Tensor:
+        """What the network computes itself: ``[B]`` nats, or one mean of all."""
+        loss = loss_of(self._run(w, psi, batch.inputs, noise, dropout, map_leaves(self._cast, batch.targets)))
+        loss = loss.to(self.dtype)
+        return loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
+
+    def predict(
+        self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool = False
+    ) -> Prediction:
+        """Outputs, and how good they are; see :meth:`outputs`."""
+        outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
+        if isinstance(self._model.likelihood, FromModel):
+            nll = self._own_loss(w, psi, batch, noise, dropout).expand(batch.examples)
+        else:
+            nll = self.likelihood(outputs, batch.targets, psi)
+        with self._likelihood_at(psi) as likelihood:
+            return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
+
+    def measures(self, outputs: Tensor, targets: Tree, psi: Tensor) -> dict[str, float]:
+        """Further measures of predictions, over all examples; see :meth:`.Likelihood.measures`."""
+        with torch.no_grad(), self._likelihood_at(psi) as likelihood:
+            return likelihood.measures(outputs, targets)
+
+    def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
-        x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+        x = map_leaves(self._cast, inputs)
         drawing = noise.active() if noise is not None else nullcontext()
         with drawing, self._with(self.psi_space.tensors(psi)):
-            for transform in self.transforms.values():
-                x = transform(x)
-        return x
+            return self._model.augmented(x)
 
     def physical(self, psi: Tensor) -> dict[str, float]:
         """psi in units that a person reads: ``{"affine.angle_max [deg]": 67.0, "drop.rate [%]": 9.8}``."""
-        values: dict[str, float] = {}
         self._write_psi(psi)
-        claimed: set[str] = set()
-        for path, layer in self._model.named_modules():
-            if isinstance(layer, HyperModule) and layer.hyperparameters:
-                prefix = short_name(path) + "." if path not in ("module", "") else ""
-                values.update({prefix + name: value for name, value in layer.physical().items()})
-                claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
-        for path in self._psi_paths:
-            if path not in claimed:  # a module's own weights: their size is what a person can read
-                values[f"{short_name(path)}.norm"] = self._model.get_parameter(path).norm().item()
+        values = physical_values(self._model, self._psi_paths)
         self._write_psi(self.psi_space.initial())
         return values
 
@@ -271,43 +292,14 @@ class Task:
             ValueError: no transform has widths.
         """
         with self._with(self.psi_space.tensors(psi)):
-            all_widths = [transform.widths() for transform in self.transforms.values()]
-        found = [width for width in all_widths if width is not None]
-        if not found:
-            raise ValueError(
-                "No transform of the task has widths; add AffineAugmentation, or define widths() in your own."
-            )
-        return torch.cat(found)
+            return self._model.widths()
 
     @property
     def frozen(self) -> dict[str, Tensor]:
         """The network's and the transforms' frozen parameters by name: constants, in no partition."""
         return {name: p for name, p in self._model.named_parameters() if not p.requires_grad}
 
-    def _buffers_on(self, device: torch.device) -> dict[str, Tensor]:
-        """Buffers and frozen parameters that are elsewhere than the inputs, copied to them once."""
-        if device not in self._buffers:
-            constants = (*self._model.named_buffers(), *self.frozen.items())
-            away = [(name, tensor) for name, tensor in constants if tensor.device != device]
-            self._buffers[device] = {name: tensor.to(device) for name, tensor in away}
-        return self._buffers[device]
-
-    def _train(self, training: bool) -> None:
-        """Switch the network's stochastic layers; what came in evaluation mode stays in it."""
-        self._model.module.train(training)
-        for layer in self._resting:
-            layer.training = False
-
     def _write_psi(self, psi: Tensor) -> None:
         with torch.no_grad():
             for path, value in self.psi_space.tensors(psi.detach()).items():
                 self._model.get_parameter(path).copy_(value)
-
-
-def _channels_last(value: Tensor) -> Tensor:
-    """Images, and the weights of their convolutions, with channels next to each other in memory."""
-    if value.ndim != 4:
-        return value
-    if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
-        return value.reshape(-1).contiguous().view(len(value), *value.shape[2:], 1).movedim(-1, 1)
-    return value.contiguous(memory_format=torch.channels_last)

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.task import Task
+from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser
+from fedpart.trees import Tree, first_leaf, map_leaves
 
 
 class ModelState:
@@ -86,7 +87,7 @@ class ModelState:
 
     def predict(
         self,
-        inputs: Tensor,
+        inputs: Tree,
         k: int | None = None,
         *,
         dropout: bool = False,
@@ -102,15 +103,25 @@ class ModelState:
             purpose: names the noise.
             samples: at most so many instead of S.
         """
-        named, task = self.tensors(k), self.task
-        if samples is not None and samples < task.samples:
-            task = task.replace(samples=samples)
-        rows = 256 if self.w.device.type == "cpu" else 8192  # whose activations stay in a CPU's cache
+        named, task = self.tensors(k), self._sampling(samples)
         with torch.no_grad():
-            for index, x in enumerate(torch.split(inputs, max(1, rows // task.samples))):
-                key = NoiseKey(self.seed, purpose, (index, self.completed))
-                noise = Noise(key, self.w.device, task.dtype)
-                yield task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
+            for places, noise in self._visits(task, len(first_leaf(inputs)), purpose):
+                x = map_leaves(lambda leaf, here=places: leaf[here].to(self.w.device), inputs)
+                yield task.outputs(named, self.psi, x, noise, dropout=dropout)
+
+    def _sampling(self, samples: int | None) -> Task:
+        """The task with at most so many samples."""
+        if samples is None or samples >= self.task.samples:
+            return self.task
+        return self.task.replace(samples=samples)
+
+    def _visits(self, task: Task, examples: int, purpose: str) -> Iterator[tuple[slice, Noise]]:
+        """Examples of an evaluation, batch by batch, each with its noise."""
+        rows = 256 if self.w.device.type == "cpu" else 8192  # whose activations stay in a CPU's cache
+        size = max(1, rows // task.samples)
+        for index, start in enumerate(range(0, examples, size)):
+            key = NoiseKey(self.seed, purpose, (index, self.completed))
+            yield slice(start, start + size), Noise(key, self.w.device, task.dtype)
 
     def evaluate(
         self,
@@ -120,12 +131,14 @@ class ModelState:
         dropout: bool = False,
         purpose: str = "evaluation",
         samples: int | None = None,
+        measures: bool = False,
     ) -> dict[str, float]:
-        """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` of a classification.
+        """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` where there are classes.
 
         Args:
             dataset: at least one example.
             k, dropout, purpose, samples: see :meth:`predict`.
+            measures: whether to add those of the likelihood, see :meth:`.Likelihood.measures`.
 
         Raises:
             ValueError: the data set is empty, or a label lies outside the classes.
@@ -134,17 +147,29 @@ class ModelState:
             raise ValueError(
                 "There are no examples to evaluate on; give at least one, or no validation data."
             )
-        nll, correct, seen = 0.0, 0, 0
-        classes = self.task.likelihood_name == "classification"
-        for out in self.predict(dataset.inputs, k, dropout=dropout, purpose=purpose, samples=samples):
-            if classes and seen == 0:
-                check_labels(dataset, out.shape[1], "evaluation")
-            y = dataset.targets[seen : seen + len(out)].to(out.device)
-            seen += len(out)
-            nll += self.task.likelihood(out, y).sum().item()
-            correct += int((out.argmax(1) == y).sum()) if classes else 0
+        nll, correct, classes, outputs = 0.0, 0.0, False, list[Tensor]()
+        named, task = self.tensors(k), self._sampling(samples)
+        with torch.no_grad():
+            for places, noise in self._visits(task, len(dataset), purpose):
+                batch = Batch(*dataset.batch(places, self.w.device))
+                try:
+                    found = task.predict(named, self.psi, batch, noise, dropout)
+                except IndexError:
+                    out = task.outputs(named, self.psi, batch.inputs, noise, dropout=dropout)
+                    check_labels(dataset, out.shape[1], "evaluation")
+                    raise
+                nll += found.nll.sum().item()
+                if found.hits is not None:
+                    classes, correct = True, correct + found.hits.sum().item()
+                if measures:
+                    outputs.append(found.outputs.cpu())
         scores = {"nll": nll / len(dataset)}
-        return {**scores, "accuracy": correct / len(dataset)} if classes else scores
+        if classes:
+            scores["accuracy"] = correct / len(dataset)
+        return {
+            **scores,
+            **(task.measures(torch.cat(outputs), dataset.targets, self.psi) if measures else {}),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, not copied."""
@@ -245,6 +270,6 @@ class Result(Generic[Report]):
         """The trained network alone; see :meth:`ModelState.module`."""
         return self.state.module()
 
-    def predict(self, x: Tensor) -> Tensor:
+    def predict(self, x: Tree) -> Tensor:
         """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
         return torch.cat(list(self.state.predict(x)))

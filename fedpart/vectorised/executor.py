@@ -17,6 +17,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.methods.base import Method
 from fedpart.task.jobs import Job, reported
+from fedpart.trees import joined, map_leaves
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
@@ -161,8 +162,8 @@ class VectorisedRunner:
     def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
         shards = [member.shard for member in members]
-        inputs = upload(torch.cat([shard.inputs for shard in shards]), self.device)
-        targets = upload(torch.cat([shard.targets for shard in shards]), self.device)
+        together = joined([(shard.inputs, shard.targets) for shard in shards])
+        inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
         share = self.protocol.method.held_out
         examples = {one.client: len(one.shard) - count_held_out(share, len(one.shard)) for one in members}
         updates = {client: Update(examples=count) for client, count in examples.items()}

@@ -59,7 +59,7 @@ def stacked_gradients(
         return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
 
     theta = theta.detach().requires_grad_(job.partition is not None)
-    psi = psi.expand(len(batch.inputs), -1).clone().requires_grad_() if job.psi else psi
+    psi = psi.expand(batch.examples, -1).clone().requires_grad_() if job.psi else psi
     own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
     of_batch = tuple(None if part is None else 0 for part in batch)
     mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")

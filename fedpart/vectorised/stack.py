@@ -17,6 +17,7 @@ from fedpart.randomness.shapes import Draws
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
 from fedpart.training.optimisers import SlicedOptimiser
+from fedpart.trees import Tree, map_leaves
 from fedpart.vectorised.gradients import stacked_gradients
 from fedpart.vectorised.stacked_noise import stacked_draws, upload
 
@@ -43,10 +44,10 @@ class Stack:
         self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
         # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
         self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
-        self._shapes: dict[tuple[Job, torch.Size], Draws] = {}
+        self._shapes: dict[tuple[Job, str], Draws] = {}
 
     def run(
-        self, round: Round, jobs: Sequence[ClientJob], inputs: Tensor, targets: Tensor
+        self, round: Round, jobs: Sequence[ClientJob], inputs: Tree, targets: Tree
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
         """Execute J ``jobs``.
 
@@ -93,7 +94,7 @@ class Stack:
         return losses / seen, deltas, psi_mean if job.psi else None
 
     def _batch(
-        self, live: Sequence[ClientJob], step: int, inputs: Tensor, targets: Tensor
+        self, live: Sequence[ClientJob], step: int, inputs: Tree, targets: Tree
     ) -> tuple[Batch, Tensor]:
         """The batches of one step, ``[J, b, ...]``, and their sizes ``[J]``; padding repeats an example."""
         batches = [of.batches[step] for of in live]
@@ -104,7 +105,8 @@ class Stack:
         if int(sizes.min()) < width:
             real = torch.arange(width) < sizes.unsqueeze(1)
             weights = upload(real, self.device, self.protocol.task.dtype)
-        return Batch(inputs[places], targets[places], weights), upload(sizes, self.device)
+        here, wanted = map_leaves(lambda leaf: leaf[places], (inputs, targets))
+        return Batch(here, wanted, weights), upload(sizes, self.device)
 
     def _draws(self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
         """The noise of one step, as every job draws it alone."""
@@ -112,14 +114,14 @@ class Stack:
         for of in live:
             purpose = "psi" if of.job.partition is None else f"train {of.job.partition}"
             keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, round.number)))
-        first = {n: Batch(batch.inputs[0, :n], batch.targets[0, :n]) for n in set(sizes)}
+        first = {n: Batch(*map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2])) for n in set(sizes)}
         shapes = {n: self._shapes_of(round, live[0].job, some) for n, some in first.items()}
         own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
     def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
         """See :meth:`.Executor.draws`; found once."""
-        key = job, batch.inputs.shape
+        key = job, str(map_leaves(lambda leaf: tuple(leaf.shape), batch.inputs))
         if key not in self._shapes:
             self._shapes[key] = self._executor.draws(round, job, batch)
         return self._shapes[key]

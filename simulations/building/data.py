@@ -14,6 +14,7 @@ from fedpart.data import (
     Splits,
     angle_bins,
     check_shards,
+    has_labels,
     load_splits,
     random_places,
     rotated,
@@ -76,7 +77,7 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
     split = config.split
     if split.by == "angle" and train.groups is not None:
         groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
-    elif not train.targets.is_floating_point():
+    elif has_labels(train):
         groups = train.targets
     elif split.recipe == "iid":
         groups = torch.zeros(len(train), dtype=torch.int64)

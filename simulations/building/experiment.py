@@ -86,7 +86,7 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     """
     check_device(config.device)
     splits = load_data(config)
-    task = build_task(config, splits.num_classes, tuple(splits.train.inputs.shape[1:]))
+    task = build_task(config, splits.num_classes, splits.train.input_shape)
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, splits.train, splits.validation, splits.test)
     settings = config.settings()

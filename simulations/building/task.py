@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.hyperparameters import ConcreteMask, FixedMask
+from fedpart.likelihoods import LIKELIHOODS
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
-from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.task.psi_names import named_transforms
 from simulations.config.load import Config
 from simulations.config.messages import check_options
@@ -40,19 +40,25 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
         torch.manual_seed(seed)
         module = _build_model(config, num_classes, input_shape)
         transforms = _build_transforms(config.hyperparameters, input_shape)
-    likelihood = config.likelihood
     task = Task(
         module,
         transforms=transforms,
         hyperparameters=config.hyperparameters.names,
-        likelihood=likelihood if likelihood in LIKELIHOODS else Registry("likelihood").resolve(likelihood),
+        likelihood=_build_likelihood(config),
         samples=config.samples,
         average=config.average,
         share_dropout_mask=config.share_dropout_mask,
         precision=config.precision,
         channels_last=config.channels_last,
+        learn_dropout=config.hyperparameters.learn_dropout,
     )
     return task if config.psi_from is None else task.with_psi(saved_psi(config.psi_from, task))
+
+
+def _build_likelihood(config: Config) -> Any:
+    """The likelihood with its options; a function of the user's is one as it is."""
+    found, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
+    return found(**options) if isinstance(found, type) or options else found
 
 
 def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:

@@ -104,6 +104,7 @@ class HyperparameterSection(Section):
     transforms: list[TransformSection] = entry(
         [], "input transforms of your own, after the affine one and the mask"
     )
+    learn_dropout: bool = entry(False, "whether the rates of the model's nn.Dropout layers are learned")
     names: list[str] = entry(
         [], "parameters of the model that are hyperparameters, by name, with * and ? as wildcards"
     )

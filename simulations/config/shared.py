@@ -12,9 +12,9 @@ from pydantic import ValidationError, ValidationInfo, field_validator
 
 from fedpart import METHODS
 from fedpart.data import DATASETS
+from fedpart.likelihoods import LIKELIHOODS
 from fedpart.methods.base import Method, build_method
 from fedpart.models import MODELS
-from fedpart.task.likelihood import LIKELIHOODS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
@@ -82,7 +82,13 @@ class Config(section_of(RunSettings)):
     )
     model_options: dict[str, Any] = entry({}, "further keyword arguments of the model's builder")
     likelihood: named(LIKELIHOODS, "likelihood") = entry(
-        "classification", "classification, gaussian, or package.module:callable -> nll per example"
+        "classification",
+        "classification, token_classification, multilabel, gaussian, poisson, ordinal, from_model (the "
+        "network returns its loss), or package.module:callable, a fedpart.likelihoods.Likelihood or a "
+        "function -> nll per example",
+    )
+    likelihood_options: dict[str, Any] = entry(
+        {}, "keyword arguments of the likelihood, e.g. {learned: true}"
     )
     hyperparameters: HyperparameterSection = entry(HyperparameterSection(), "what psi consists of")
     psi_from: str | None = entry(
@@ -131,6 +137,14 @@ class Config(section_of(RunSettings)):
             if "data_seed" in value:
                 raise ValueError("data_seed is a key of the configuration; set it there")
             check_options(DATASETS.resolve(name), value, f"the data set {name!r}")
+        return value
+
+    @field_validator("likelihood_options")
+    @classmethod
+    def _likelihood_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("likelihood")  # absent if it is refused itself
+        if name is not None and value:
+            check_options(LIKELIHOODS.resolve(name), value, f"the likelihood {name!r}")
         return value
 
     @field_validator("method_options")

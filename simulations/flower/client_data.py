@@ -79,8 +79,7 @@ class KeptShards:
         if self._kept is None:
             return self._built.protocol
         check_device(self._config.device)
-        shape = tuple(self._kept.shard.inputs.shape[1:])
-        task = build_task(self._config, self._kept.num_classes, shape)
+        task = build_task(self._config, self._kept.num_classes, self._kept.shard.input_shape)
         return Protocol(task, self._config.settings(), identity=self._config.identity())
 
     @cached_property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart import Task
-from fedpart.data import Splits
+from fedpart.data import Splits, has_labels
 from fedpart.randomness.noise import Noise, NoiseKey
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
@@ -33,8 +33,8 @@ def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     There are none if its data, ``splits``, are no images, or no transforms change them.
     """
     config = saved_config(folder)
-    shape = tuple(splits.train.inputs.shape[1:])
-    if len(shape) != 3 or shape[0] not in (1, 3):
+    shape = splits.train.input_shape
+    if not isinstance(shape, tuple) or len(shape) != 3 or shape[0] not in (1, 3):
         return []
     task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
     psi, (images, _) = saved_psi(folder, task), examples(splits)
@@ -45,7 +45,7 @@ def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
 def examples(splits: Splits) -> tuple[Tensor, list[str]]:
     """A few training images ``[n, c, h, w]``, of different classes if there are any; their names, if any."""
     targets = splits.train.targets
-    if targets.is_floating_point():
+    if not has_labels(splits.train):
         return splits.train.inputs[:IMAGES], []
     labels = targets.unique()[:IMAGES]
     first = [int((targets == label).nonzero()[0]) for label in labels]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpart import Dataset
-from fedpart.data import angle_bins
+from fedpart.data import angle_bins, has_labels
 from fedpart.federated.assignment import ChunkAssignment
 from simulations.config.load import ExperimentConfig
 from simulations.pictures.figures import PAGE_WIDTH, Chart, dress, dress_bar, legend_below, short, svg
@@ -39,7 +39,7 @@ class Clients:
         order = np.argsort(chunks, kind="stable")
         first, bins = shards[0], config.split.bins
         labels = angles = None
-        if not first.targets.is_floating_point():
+        if has_labels(first):
             labels = _counts([shard.targets.numpy() for shard in shards], num_classes)[:, order]
         if first.groups is not None and config.rotated:
             most = math.radians(config.max_angle)

@@ -95,7 +95,7 @@ def count_steps(
 
     ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data.
     """
-    task = build_task(config, num_classes, tuple(shards[0].inputs.shape[1:]))
+    task = build_task(config, num_classes, shards[0].input_shape)
     protocol = Protocol(task, config.settings(), identity=config.identity())
     found = [0, 0]
     for line in lines:

@@ -61,8 +61,8 @@ def measure(config: Config) -> list[Choice]:
     rows = config.local.batch_size if isinstance(config, ExperimentConfig) else config.batch_size
     if isinstance(config, ExperimentConfig):
         rows = min(rows, max(1, len(splits.train) // config.clients))
-    batch = Batch(splits.train.inputs[:rows].to(config.device), splits.train.targets[:rows].to(config.device))
-    shape = tuple(splits.train.inputs.shape[1:])
+    batch = Batch(*splits.train.batch(slice(rows))).to(config.device)
+    shape = splits.train.input_shape
     found = []
     with torch_threads(config.threads):
         for precision, channels_last in itertools.product(("fp32", "bf16"), formats):

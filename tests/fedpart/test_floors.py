@@ -5,10 +5,12 @@ from import_graph import circles, edges, rooms, upward
 # The lowest first; a room may import those before it.
 FLOORS = [
     "fedpart.registry",
+    "fedpart.trees",
     "fedpart.kernels",
     "fedpart.randomness",
     "fedpart.layers",
     "fedpart.hyperparameters",
+    "fedpart.likelihoods",
     "fedpart.parameters",
     "fedpart.data",
     "fedpart.models",

@@ -24,7 +24,11 @@ AT_ONCE = {
     "flower": {"flwr", "cryptography", "fastapi", "httpx", "psutil", "sqlalchemy"},
     "kernels": {"numba", "llvmlite"},
 }
-LATER = {"data": {"torchvision", "sklearn", "PIL"}, "evidence": {"laplace"}}
+LATER = {
+    "data": {"torchvision", "sklearn", "PIL"},
+    "evidence": {"laplace"},
+    "likelihoods": {"torchmetrics"},
+}
 
 BLOCKED = """
 import sys

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedpart.data.dataset import Dataset, Examples, as_dataset
+from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
+from fedpart.trees import Tree, first_leaf, joined
 
 
 def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:
     """The chunks, if they are what is given; None for data that are still to be divided."""
-    if isinstance(given, (list, tuple)) and given and all(isinstance(c, (Dataset, tuple)) for c in given):
+    if isinstance(given, (list, tuple)) and given and all(is_examples(chunk) for chunk in given):
         return [as_dataset(chunk) for chunk in given]
     return None
 
@@ -44,13 +45,12 @@ class Chunks:
         if not 1 <= first <= last < len(self.bounds):
             raise ValueError(f"Chunks are numbered 1 to {len(self.bounds) - 1}, got {first} to {last}.")
         places = slice(self.bounds[first - 1], self.bounds[last])
-        return Dataset(self.data.inputs[places], self.data.targets[places])
+        return Dataset(*self.data.batch(places))
 
-    def draw(self, first: int, last: int, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, first: int, last: int, count: int, rng: np.random.Generator) -> tuple[Tree, Tree]:
         """Inputs and targets of ``count`` examples of chunks ``first..last``, with replacement (I.1)."""
         drawn = torch.from_numpy(rng.integers(self.bounds[first - 1], self.bounds[last], count))
-        drawn = drawn.to(self.data.targets.device)
-        return self.data.inputs[drawn], self.data.targets[drawn]
+        return self.data.batch(drawn.to(first_leaf(self.data.targets).device))
 
 
 def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int) -> Chunks:
@@ -82,9 +82,7 @@ def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...],
             shares = tuple(count / sum(counts) for count in counts)
         else:
             counts = [sum(counts)]
-        whole = Dataset(
-            torch.cat([chunk.inputs for chunk in chunks]), torch.cat([chunk.targets for chunk in chunks])
-        )
+        whole = Dataset(*joined([(chunk.inputs, chunk.targets) for chunk in chunks]))
     if 0 in counts:
         raise ValueError(
             f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples; give "

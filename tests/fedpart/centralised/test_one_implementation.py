@@ -21,7 +21,7 @@ EVERYTHING = FILES | {
 SHARED = {
     f"fedpart.{name}"
     for name in (
-        *("task.task", "task.jobs", "task.gradients", "task.likelihood", "task.psi_names"),
+        *("task.task", "task.jobs", "task.gradients", "task.model", "task.psi_names"),
         *("parameters.partition", "parameters.space", "randomness.noise", "randomness.streams"),
         *("training.optimisers", "training.state", "training.agreement"),
         *("methods.base", "hyperparameters.base"),
@@ -130,7 +130,7 @@ def test_every_part_of_the_mathematics_has_one_place():
     }
     assert users("torch.func.functional_call") == set()
     assert users("fedpart.task.substitution.Substitution") == {"fedpart.task.task"}
-    assert users("fedpart.task.likelihood.average_samples") == {"fedpart.task.task"}
+    assert users("fedpart.likelihoods.base.average_samples") == {"fedpart.likelihoods.classification"}
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
     assert users("torch.save", "torch.load") == {"fedpart.training.state"}
 

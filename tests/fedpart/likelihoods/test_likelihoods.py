@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fedpart import Batch, HyperModule, ParameterSpace, Task, uniform
-from fedpart.task.likelihood import average_samples, gaussian
+from fedpart.likelihoods import Gaussian
+from fedpart.likelihoods.base import average_samples
 
 B, S, K = 4, 3, 5
 
@@ -93,7 +94,7 @@ def test_gaussian(shapes):
     outputs, targets = torch.randn(shapes[0]), torch.randn(shapes[1])
     normal = torch.distributions.Normal(outputs, 1.0)
     expected = -normal.log_prob(targets.reshape(outputs.shape)).reshape(B, -1).sum(1)
-    torch.testing.assert_close(gaussian(outputs, targets), expected)
+    torch.testing.assert_close(Gaussian()(outputs, targets), expected)
 
 
 def test_gaussian_task():

@@ -1,0 +1,92 @@
+"""What people have their examples in, as a ``Dataset``: tensors, arrays, torch's data sets and loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import Dataset as TorchDataset
+
+from fedpart.data.dataset import Dataset
+from fedpart.trees import Tree, map_leaves
+
+LABELS = ("labels", "label", "targets", "target")  # keys of a dict of examples that hold the targets
+
+Examples = (
+    Dataset | tuple[Tree, Tree] | TorchDataset[Any] | DataLoader[Any]
+)  # what may be handed over as data
+
+
+def as_dataset(given: Examples) -> Dataset:
+    """Examples as a :class:`Dataset`, in memory.
+
+    Args:
+        given: a data set; ``(inputs, targets)``, tensors or NumPy arrays, or trees of them; a map-style
+            ``torch.utils.data.Dataset``, whose examples are read once; or a ``DataLoader``, for its data set
+            and its ``collate_fn``, which pads what is ragged. An example is ``(inputs, targets)``,
+            ``(a, b, .., targets)``, or a dict whose ``labels`` are the targets.
+
+    Raises:
+        TypeError, ValueError: see :class:`Dataset`; or it is none of these.
+    """
+    if isinstance(given, Dataset):
+        return given
+    if isinstance(given, DataLoader):
+        return _collected(given.dataset, given.collate_fn)
+    if isinstance(given, TorchDataset):
+        return _collected(given, default_collate)
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return Dataset(*(map_leaves(_tensor, part) for part in given))
+    raise ValueError(
+        f"Data are a Dataset, a torch.utils.data.Dataset or the two tensors (inputs, targets), got "
+        f"{_kind(given)}; put the examples into tensors, one row each."
+    )
+
+
+def is_examples(given: Any) -> bool:
+    """Whether it is one set of examples, and not several."""
+    return isinstance(given, (Dataset, tuple, TorchDataset, DataLoader))
+
+
+def _collected(dataset: Any, collate: Callable[[list[Any]], Any]) -> Dataset:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ValueError(
+            f"{type(dataset).__name__} has no length and no numbers of examples; give it __len__ and "
+            f"__getitem__, or put the examples into tensors, one row each."
+        )
+    if not len(dataset):
+        raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
+    found = collate([dataset[place] for place in range(len(dataset))])
+    if isinstance(found, Mapping):
+        name = next((name for name in LABELS if name in found), None)
+        if name is None:
+            raise ValueError(
+                f"Examples are a dict of {', '.join(map(str, found))} without targets; call them 'labels'."
+            )
+        return Dataset(
+            map_leaves(_tensor, {key: part for key, part in found.items() if key != name}),
+            map_leaves(_tensor, found[name]),
+        )
+    if isinstance(found, Sequence) and len(found) >= 2:
+        *inputs, targets = (map_leaves(_tensor, part) for part in found)
+        return Dataset(inputs[0] if len(inputs) == 1 else tuple(inputs), targets)
+    raise ValueError(
+        f"Examples are pairs (inputs, targets) or dicts with 'labels', but the data set gives {_kind(found)}."
+    )
+
+
+def _tensor(leaf: Any) -> Any:
+    """An array as a tensor: numbers of 64 bits as torch's default type."""
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    found: Tensor = torch.as_tensor(leaf)
+    return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
+
+
+def _kind(given: Any) -> str:
+    name = type(given).__name__
+    return f"a {name} of {len(given)}" if isinstance(given, (tuple, list)) else f"a {name}"

@@ -1,0 +1,144 @@
+"""What a likelihood is: averaged network outputs become a negative log-likelihood per example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpart.hyperparameters.base import HyperModule
+from fedpart.registry import Registry, nearest
+
+AVERAGES = ("logits", "log_probabilities", "probabilities")
+
+
+class Likelihood(HyperModule):
+    """p(y | outputs). Subclass it in a file of its own and register it: ``@LIKELIHOODS.register("name")``.
+
+    All its parameters are hyperparameters, learned by L_ML.
+
+    Attributes:
+        averages: what of the outputs can be averaged over the S samples, see :func:`average_samples`.
+        average: what is.
+    """
+
+    averages: ClassVar[tuple[str, ...]] = ("logits",)
+    average = "logits"
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for name, _ in self.named_parameters(recurse=False))
+
+    def over_samples(self, outputs: Tensor) -> Tensor:
+        """The network's outputs ``[B, S, ...]`` averaged over S, ``[B, ...]``."""
+        return average_samples(outputs, self.average)
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        """Negative log-likelihoods ``[B]``, nats, given averaged outputs ``[B, ...]``."""
+        raise NotImplementedError
+
+    def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
+        """:meth:`forward`, checked.
+
+        Raises:
+            ValueError: a likelihood of one's own returns another shape.
+        """
+        nll: Tensor = self(outputs, targets)
+        if nll.shape != (len(outputs),):
+            raise ValueError(
+                f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
+                f"example, {(len(outputs),)}, is expected; sum over the other dimensions."
+            )
+        return nll
+
+    def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
+        """Share of each example that is predicted rightly, ``[B]``; None where there are no classes."""
+        return None
+
+    def measures(self, outputs: Tensor, targets: Any) -> dict[str, float]:
+        """What people call the quality of predictions, over all examples: F1, RMSE and the like."""
+        return {}
+
+
+class OwnLikelihood(Likelihood):
+    """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
+
+    averages = AVERAGES
+
+    def __init__(self, function: Callable[[Tensor, Any], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        return self.function(outputs, targets)
+
+
+LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood")
+
+
+def resolve_likelihood(
+    given: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
+) -> tuple[str, Likelihood]:
+    """A likelihood by name, or a user's own, for outputs averaged in the given way; and what it is called.
+
+    Args:
+        given: a name in :data:`LIKELIHOODS`, a :class:`Likelihood`, or a function
+            ``(outputs [B, ...], targets) -> nll [B]``.
+        average: one of :data:`AVERAGES`.
+        options: of the one that is named.
+
+    Raises:
+        ValueError: an unknown name or average, or an average that the likelihood does not have.
+    """
+    if average not in AVERAGES:
+        raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
+    if isinstance(given, str):
+        if given not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
+        given = LIKELIHOODS[given](**options)
+    if not isinstance(given, Likelihood):
+        name = f"own {getattr(given, '__name__', type(given).__name__)}"
+        given = OwnLikelihood(given)
+    else:
+        name = next(
+            (n for n, kind in LIKELIHOODS.items() if type(given) is kind), f"own {type(given).__name__}"
+        )
+    if average not in given.averages:
+        raise ValueError(
+            f"A {name} likelihood has no {average}; use average='logits', the mean of its outputs."
+        )
+    given.average = average
+    return name, given
+
+
+def average_samples(outputs: Tensor, how: str) -> Tensor:
+    """Average network outputs over the S augmentation samples; the paper does not say of what.
+
+    Args:
+        outputs: ``[B, S, K...]``.
+        how: ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), a lower
+            bound of ``probabilities``: log of the mean probability (last-layer marginal likelihood).
+
+    Returns:
+        ``[B, K...]``: mean outputs, or log-probabilities (whose mean is not normalised).
+    """
+    if how == "logits":
+        return outputs.mean(1) if outputs.shape[1] > 1 else outputs.sum(1)  # which is one operation less
+    log_p = outputs.log_softmax(-1)
+    if how == "log_probabilities":
+        return log_p.mean(1)
+    return torch.logsumexp(log_p, 1) - math.log(outputs.shape[1])
+
+
+def positive(name: str, value: float) -> float:
+    """``value``, if it is a number above 0.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"The {name} of a likelihood is a number above 0, got {value}.")
+    return value

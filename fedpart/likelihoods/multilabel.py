@@ -1,0 +1,31 @@
+"""Several yes-or-no labels per example."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+
+
+@LIKELIHOODS.register("multilabel")
+class MultiLabel(Likelihood):
+    """``outputs [B, K]`` logits, ``targets [B, K]`` of 0 and 1: ``-sum_k log sigmoid(+-f_k)`` nats."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.shape != outputs.shape:
+            raise ValueError(
+                f"multilabel takes a 0 or 1 for each of {list(outputs.shape)} outputs, got targets "
+                f"{list(targets.shape)}; use torch.nn.functional.one_hot, or likelihood='classification'."
+            )
+        signed = outputs * (2 * targets.to(outputs.dtype) - 1)
+        return -F.logsigmoid(signed).sum(1)
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return ((outputs > 0) == (targets > 0.5)).float().mean(1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Macro F1 over the labels."""
+        from torchmetrics.functional.classification import multilabel_f1_score
+
+        return {"f1": multilabel_f1_score(outputs.sigmoid(), targets.long(), outputs.shape[1]).item()}

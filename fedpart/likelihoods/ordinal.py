@@ -1,0 +1,76 @@
+"""Classes that have an order: grades, stages, stars."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+from fedpart.likelihoods.gaussian import regression_errors
+
+
+@LIKELIHOODS.register("ordinal")
+class Ordinal(Likelihood):
+    """One number per example, and cut points between the classes that are learned (McCullagh 1980).
+
+    ``p(y <= k) = sigmoid(c_k - f)`` for ``outputs f [B]`` or ``[B, 1]``, ``targets [B]`` in 0..K-1, and cut
+    points ``c_0 < .. < c_{K-2}``; the negative log-likelihood is ``-log(p(y <= k) - p(y <= k - 1))`` nats.
+
+    Args:
+        classes: K. The cut points start one apart, around 0.
+
+    Raises:
+        ValueError: fewer than two classes.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        if classes < 2:
+            raise ValueError(f"Ordered classes are at least two, got {classes}.")
+        self.classes = classes
+        self.first = nn.Parameter(torch.tensor(-(classes - 2) / 2))
+        self.raw_gaps = (
+            nn.Parameter(torch.full((classes - 2,), math.log(math.expm1(1.0)))) if classes > 2 else None
+        )
+
+    def cut_points(self) -> Tensor:
+        """c, ``[K - 1]``, ascending."""
+        if self.raw_gaps is None:
+            return self.first.reshape(1)
+        return torch.cat([self.first.reshape(1), self.first + F.softplus(self.raw_gaps).cumsum(0)])
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        f, cuts = outputs.reshape(len(outputs), 1), self.cut_points()
+        outside = f.new_full((1,), math.inf)
+        bounds = torch.cat([-outside, cuts.to(f.dtype), outside])
+        low, high = bounds[targets] - f[:, 0], bounds[targets + 1] - f[:, 0]
+        # log(s(h) - s(l)) = log s(h) + log s(-l) + log(1 - e^(l - h)), with no difference of near numbers
+        gap = torch.where(torch.isinf(low) | torch.isinf(high), -torch.ones_like(low), low - high)
+        inside = torch.where(torch.isinf(low) | torch.isinf(high), 0.0, torch.log(-torch.expm1(gap)))
+        return -(_log_sigmoid(high) + _log_sigmoid(-low) + inside)
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._classes(outputs) == targets
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Errors in classes."""
+        return regression_errors(self._classes(outputs).to(outputs.dtype), targets)
+
+    def _classes(self, outputs: Tensor) -> Tensor:
+        """The median class: how many cut points are below the number."""
+        return (outputs.reshape(-1, 1) > self.cut_points().detach()).sum(1)
+
+    def physical(self) -> dict[str, float]:
+        return {f"cut[{k}]": value for k, value in enumerate(self.cut_points().detach().tolist())}
+
+    def extra_repr(self) -> str:
+        return f"classes={self.classes}"
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    """0 at infinity, where the gradient is 0 too."""
+    at_infinity = torch.isinf(x)
+    return torch.where(at_infinity, 0.0, F.logsigmoid(torch.where(at_infinity, torch.zeros_like(x), x)))

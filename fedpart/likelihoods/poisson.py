@@ -1,0 +1,25 @@
+"""Counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+from fedpart.likelihoods.gaussian import regression_errors
+
+
+@LIKELIHOODS.register("poisson")
+class Poisson(Likelihood):
+    """``outputs`` f, the logarithms of rates, and counts ``targets``, ``[B, ...]`` of one size:
+    ``sum exp(f) - y f + log y!`` nats.
+    """
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        counts = targets.reshape(outputs.shape).to(outputs.dtype)
+        nll = outputs.exp() - counts * outputs + torch.lgamma(counts + 1)
+        return nll.reshape(len(outputs), -1).sum(1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Errors of the rates as predictions of the counts."""
+        return regression_errors(outputs.exp(), targets)

@@ -1,0 +1,63 @@
+"""A class for each position of a sequence; some positions may have none."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedpart.likelihoods.base import LIKELIHOODS
+from fedpart.likelihoods.classification import Categorical
+
+
+@LIKELIHOODS.register("token_classification")
+class TokenClassification(Categorical):
+    """``outputs [B, T, K]`` logits, ``targets [B, T]`` int64, of which positions ``ignored`` have no class.
+
+    An example's negative log-likelihood is the mean over its T' positions that have one,
+    ``-1/T' sum_t log p(y_t)``, so that long texts weigh as much as short ones; 0 where none has.
+
+    Args:
+        shift: whether position t predicts the class of position t + 1, as in language models.
+        ignored: the class that stands for none; -100 is what Hugging Face's collators write.
+        temperature, label_smoothing: see :class:`.Categorical`.
+    """
+
+    def __init__(
+        self,
+        shift: bool = False,
+        ignored: int = -100,
+        temperature: float | None = None,
+        label_smoothing: float | None = None,
+    ) -> None:
+        super().__init__(temperature, label_smoothing)
+        self.shift, self.ignored = shift, ignored
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = self._aligned(outputs, targets)
+        nll = self.nll(outputs.flatten(0, 1), targets.flatten(), self.ignored).view(targets.shape)
+        return nll.sum(1) / (targets != self.ignored).sum(1).clamp(min=1)
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = self._aligned(outputs, targets)
+        known = targets != self.ignored
+        return ((outputs.argmax(-1) == targets) & known).sum(1) / known.sum(1).clamp(min=1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Perplexity per position, ``exp`` of the mean of ``-log p``."""
+        from torchmetrics.functional.text import perplexity
+
+        outputs, targets = self._aligned(outputs, targets)
+        return {"perplexity": perplexity(outputs.float(), targets, ignore_index=self.ignored).item()}
+
+    def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if outputs.ndim != 3 or targets.shape != outputs.shape[:2]:
+            raise ValueError(
+                f"token_classification takes outputs [B, T, K] and targets [B, T], got "
+                f"{list(outputs.shape)} and {list(targets.shape)}; pad both alike, targets with "
+                f"{self.ignored}."
+            )
+        if self.shift:
+            return outputs[:, :-1], targets[:, 1:]
+        return outputs, targets
+
+    def extra_repr(self) -> str:
+        return f"shift={self.shift}, ignored={self.ignored}"

@@ -1,0 +1,147 @@
+"""What a task runs: transforms, network and likelihood as one module, and the batches that go through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.likelihoods import Likelihood
+from fedpart.randomness.noise import Noise
+from fedpart.task.calling import call, outputs_of
+from fedpart.trees import Tree, first_leaf, map_leaves
+
+
+class Batch(NamedTuple):
+    """Examples with optional weights (padding has weight 0).
+
+    ``inputs [B, ...]``, ``targets [B, ...]``: trees, see :mod:`fedpart.trees`; ``weights [B]`` or None.
+    """
+
+    inputs: Tree
+    targets: Tree
+    weights: Tensor | None = None
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return len(first_leaf(self.inputs))
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch, there."""
+        inputs, targets, weights = map_leaves(
+            lambda leaf: None if leaf is None else leaf.to(device), tuple(self)
+        )
+        return Batch(inputs, targets, weights)
+
+
+class Prediction(NamedTuple):
+    """``outputs [B, ...]``, averaged over the samples; ``nll [B]`` nats; ``hits [B]``: the share of each
+    example that is predicted rightly, None where there are no classes."""
+
+    outputs: Tensor
+    nll: Tensor
+    hits: Tensor | None
+
+
+class Model(nn.Module):
+    """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi.
+
+    Args:
+        transforms, module, likelihood: taken over; a module that is in evaluation mode as a whole is trained.
+        samples: S, rows per example.
+        bf16: whether the network runs in low precision.
+        channels_last: memory format of images in the network.
+    """
+
+    def __init__(
+        self,
+        transforms: Mapping[str, nn.Module],
+        module: nn.Module,
+        likelihood: Likelihood,
+        samples: int,
+        bf16: bool,
+        channels_last: bool,
+    ) -> None:
+        super().__init__()
+        self.transforms = nn.ModuleDict(transforms)
+        self.module = module if module.training else module.train()
+        self.ends = nn.ModuleDict({"likelihood": likelihood})
+        self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
+        self._resting = [layer for layer in module.modules() if not layer.training]
+
+    def switch(self, dropout: bool) -> None:
+        """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
+        self.module.train(dropout)
+        for layer in self._resting:
+            layer.training = False
+
+    def forward(self, x: Tree, share: Noise | None, targets: Tree | None = None) -> Any:
+        """What the network returns for all rows ``[B*S, ...]``.
+
+        Args:
+            x: inputs, ``[B, ...]``.
+            share: the noise, if the samples of an example have it in common.
+            targets: ``[B, ...]``, for a network that computes its loss itself.
+        """
+        samples = self.samples
+        if samples > 1:
+            x = map_leaves(lambda leaf: leaf.repeat_interleave(samples, 0), x)
+            if targets is not None:
+                targets = map_leaves(lambda leaf: leaf.repeat_interleave(samples, 0), targets)
+        x = self.augmented(x)
+        if self.channels_last:
+            x = map_leaves(channels_last_of, x)
+        first = first_leaf(x)
+        # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
+        cast = torch.autocast(first.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        with cast, share.repeated(samples, len(first)) if share is not None else nullcontext():
+            return self.module(x) if x is first and targets is None else call(self.module, x, targets)
+
+    def augmented(self, x: Tree) -> Tree:
+        """The inputs of all rows, transformed."""
+        for transform in self.transforms.values():
+            x = transform(x)
+        return x
+
+    def widths(self) -> Tensor:
+        """Widths of all transforms' distributions, one vector; see :meth:`.Task.widths`."""
+        all_widths = [transform.widths() for transform in self.transforms.values()]  # type: ignore[operator]
+        found = [width for width in all_widths if width is not None]
+        if not found:
+            raise ValueError(
+                "No transform of the task has widths; add AffineAugmentation, or define widths() in your own."
+            )
+        return torch.cat(found)
+
+    def averaged(self, found: Any, examples: int, dtype: torch.dtype) -> Tensor:
+        """The outputs ``[B, ...]`` in what the network returned, averaged over the samples.
+
+        Raises:
+            TypeError: it returned no tensor.
+            ValueError: the outputs are not one per row.
+        """
+        out = outputs_of(found).to(dtype)
+        if not out.ndim or len(out) != examples * self.samples:
+            raise ValueError(
+                f"The network returns outputs {list(out.shape)} for {examples * self.samples} rows; the "
+                f"first dimension of what it takes and returns must be that of examples (batch_first=True)."
+            )
+        return self.likelihood.over_samples(out.view(examples, self.samples, *out.shape[1:]))
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(y | outputs)."""
+        return self.ends["likelihood"]  # type: ignore[return-value]
+
+
+def channels_last_of(value: Tensor) -> Tensor:
+    """Images, and the weights of their convolutions, with channels next to each other in memory."""
+    if value.ndim != 4:
+        return value
+    if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
+        return value.reshape(-1).contiguous().view(len(value), *value.shape[2:], 1).movedim(-1, 1)
+    return value.contiguous(memory_format=torch.channels_last)
