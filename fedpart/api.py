@@ -68,6 +68,8 @@ def federate(
     chosen = FederationSettings(clients=len(data), **{"cohort": min(10, len(data)), **settings})
     if checkpoint is not None:
         chosen.check_checkpoints(checkpoint_every)
+    for note in task.notes:
+        print(note)
     federation = Federation(Protocol(task, chosen))
     path = federation.resume(checkpoint, resume)
     metrics: list[RoundReport] = []

@@ -181,7 +181,10 @@ class FedPart(Strategy):
         protocol, settings = self.federation.protocol, self.federation.protocol.settings
         log(INFO, "\t├── Method: %s, chunks %s", settings.method, protocol.chunks)
         log(INFO, "\t├── Clients: %s, %s per round", settings.clients, settings.cohort)
-        log(INFO, "\t├── Weights: %s, psi: %s", len(self.federation.w), len(self.federation.psi))
+        counts = protocol.task.counts
+        log(
+            INFO, "\t├── Weights: %s, psi: %s, frozen: %s", *(counts[n] for n in ("trained", "psi", "frozen"))
+        )
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
     def _term(self, client: int, answer: Message | None) -> Update:

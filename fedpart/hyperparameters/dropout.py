@@ -41,6 +41,11 @@ class ConcreteDropout(HyperModule):
         self.temperature = temperature
         self.logit = nn.Parameter(torch.tensor(math.log(rate / (1 - rate))))
 
+    @property
+    def p(self) -> float:
+        """The current rate, for code that asks an nn.Dropout for it; nothing is learned through it."""
+        return torch.sigmoid(self.logit.detach()).item()
+
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any shape ``[B, ...]``; every element has its own mask value."""
         if not self.training:

@@ -36,8 +36,8 @@ class Substitution:
     def constants(self, device: torch.device) -> dict[str, Tensor]:
         """Buffers and frozen parameters that are elsewhere than ``device``, copied there once."""
         if device not in self._constants:
-            frozen = ((name, p) for name, p in self._module.named_parameters() if not p.requires_grad)
-            away = [(n, t) for n, t in (*self._module.named_buffers(), *frozen) if t.device != device]
+            own = (*self._module.named_buffers(), *frozen_of(self._module).items())
+            away = [(name, tensor) for name, tensor in own if tensor.device != device]
             self._constants[device] = {name: tensor.to(device) for name, tensor in away}
         return self._constants[device]
 
@@ -65,3 +65,16 @@ class Substitution:
         """Recurrent layers compute with a list of their weights, which is made anew."""
         for layer in self._recurrent:
             layer._flat_weights = [getattr(layer, name) for name in layer._flat_weights_names]
+
+
+def frozen_of(module: nn.Module) -> dict[str, Tensor]:
+    """The frozen parameters of a module, by name."""
+    return {name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad}
+
+
+def share_frozen(copied: nn.Module, module: nn.Module) -> None:
+    """Give a copy the memory of the module's frozen parameters, so that constants are in memory once."""
+    own = frozen_of(module)
+    for name, parameter in frozen_of(copied).items():
+        if name in own:
+            parameter.data = own[name].data

@@ -21,7 +21,7 @@ from fedpart.task.calling import loss_of
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.psi_names import check_transforms, named_transforms, physical_values, psi_paths, short_name
-from fedpart.task.substitution import Substitution
+from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -93,6 +93,7 @@ class Task:
         self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)
         self._redirected = Redirection(self._model)
+        self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
     @property
@@ -123,7 +124,7 @@ class Task:
     ) -> Task:
         """A copy with other input transforms, or another S."""
         self._model.switch(True)
-        return Task(
+        copied = Task(
             self.module,
             transforms=self.transforms if transforms is None else transforms,
             hyperparameters=list(map(short_name, self._paths_of("module"))),
@@ -135,6 +136,8 @@ class Task:
             channels_last=self.channels_last,
             stacked=self.stacked,
         )
+        share_frozen(copied._model, self._model)
+        return copied
 
     def with_psi(self, psi: Tensor) -> Task:
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""
@@ -153,7 +156,7 @@ class Task:
         return dict(self._model.transforms.items())  # type: ignore[arg-type]
 
     @contextmanager
-    def _likelihood_at(self, psi: Tensor | None) -> Iterator[Likelihood]:
+    def likelihood_at(self, psi: Tensor | None) -> Iterator[Likelihood]:
         """The likelihood with its hyperparameters; the initial ones if None."""
         if psi is None or not self._of_likelihood:
             yield self._model.likelihood
@@ -163,22 +166,12 @@ class Task:
                 yield self._model.likelihood
 
     def likelihood(self, outputs: Tensor, targets: Tree, psi: Tensor | None = None) -> Tensor:
-        """Negative log-likelihood of each example given averaged outputs ``[B, ...]``; ``[B]`` nats.
-
-        Raises:
-            ValueError: a likelihood of one's own returns another shape.
-        """
-        with self._likelihood_at(psi) as likelihood:
+        """Negative log-likelihood of each example given averaged outputs ``[B, ...]``; ``[B]`` nats."""
+        with self.likelihood_at(psi) as likelihood:
             return likelihood.of_each(outputs, targets)
 
     def outputs(
-        self,
-        w: Mapping[str, Tensor],
-        psi: Tensor,
-        inputs: Tree,
-        noise: Noise | None,
-        *,
-        dropout: bool = True,
+        self, w: Mapping[str, Tensor], psi: Tensor, inputs: Tree, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
         """Network outputs averaged over the S samples, ``[B, ...]``.
 
@@ -190,11 +183,10 @@ class Task:
             dropout: False switches the network's stochastic layers off (inference); transforms still sample.
 
         Raises:
-            TypeError: the network returns no tensor.
-            ValueError: its outputs are not one per row.
+            TypeError, ValueError: see :meth:`.Model.averaged`.
         """
         found = self._run(w, psi, inputs, noise, dropout)
-        with self._likelihood_at(psi):
+        with self.likelihood_at(psi):
             return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
 
     def _run(
@@ -232,7 +224,7 @@ class Task:
         Raises:
             TypeError, ValueError: see :meth:`outputs`; or it returns one loss for a batch with weights.
         """
-        if isinstance(self._model.likelihood, FromModel):
+        if self._computes_loss:
             nll = self._own_loss(w, psi, batch, noise, dropout)
         else:
             outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
@@ -259,17 +251,12 @@ class Task:
     ) -> Prediction:
         """Outputs, and how good they are; see :meth:`outputs`."""
         outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-        if isinstance(self._model.likelihood, FromModel):
+        with self.likelihood_at(psi) as likelihood:
+            hits = likelihood.hits(outputs, batch.targets)
+            nll = None if self._computes_loss else likelihood.of_each(outputs, batch.targets)
+        if nll is None:
             nll = self._own_loss(w, psi, batch, noise, dropout).expand(batch.examples)
-        else:
-            nll = self.likelihood(outputs, batch.targets, psi)
-        with self._likelihood_at(psi) as likelihood:
-            return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
-
-    def measures(self, outputs: Tensor, targets: Tree, psi: Tensor) -> dict[str, float]:
-        """Further measures of predictions, over all examples; see :meth:`.Likelihood.measures`."""
-        with torch.no_grad(), self._likelihood_at(psi) as likelihood:
-            return likelihood.measures(outputs, targets)
+        return Prediction(outputs, nll, hits)
 
     def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
@@ -295,9 +282,15 @@ class Task:
             return self._model.widths()
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many numbers are ``trained``, ``frozen``, and ``psi``."""
+        frozen = sum(map(Tensor.numel, self.frozen.values()))
+        return {"trained": self.parameter_space(1).size, "frozen": frozen, "psi": self.psi_space.size}
+
+    @property
     def frozen(self) -> dict[str, Tensor]:
         """The network's and the transforms' frozen parameters by name: constants, in no partition."""
-        return {name: p for name, p in self._model.named_parameters() if not p.requires_grad}
+        return frozen_of(self._model)
 
     def _write_psi(self, psi: Tensor) -> None:
         with torch.no_grad():

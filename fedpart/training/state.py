@@ -166,10 +166,10 @@ class ModelState:
         scores = {"nll": nll / len(dataset)}
         if classes:
             scores["accuracy"] = correct / len(dataset)
-        return {
-            **scores,
-            **(task.measures(torch.cat(outputs), dataset.targets, self.psi) if measures else {}),
-        }
+        if measures:
+            with torch.no_grad(), task.likelihood_at(self.psi.cpu()) as likelihood:
+                scores |= likelihood.measures(torch.cat(outputs), dataset.targets)
+        return scores
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, not copied."""

@@ -95,6 +95,10 @@ class Config(section_of(RunSettings)):
         None, "folder of a finished run whose psi is the initial psi; relative to the current folder"
     )
 
+    measures: bool = entry(
+        False, "whether the test also gives F1, calibration error, RMSE, ... of the likelihood (torchmetrics)"
+    )
+
     precision: Literal["fp32", "fp64", "bf16", "auto"] = entry(
         "fp32",
         "floating-point type of the network; auto: fp32 or bf16 and a memory format, as this machine is "

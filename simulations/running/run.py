@@ -82,6 +82,8 @@ def run_experiment(
             if resume:
                 refuse_changed_images(out, images)
             experiment = build(config)
+            for note in experiment.task.notes:
+                progress.note(note)
             state = experiment.start()
         made = None
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run

@@ -41,7 +41,10 @@ def summarise(
         sent over the bytes that FedAvg sends for the same cohorts (all of them the full model);
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
-        on because the method scores by them. ``refused``: how often each category of refusal occurred;
+        on because the method scores by them. ``parameters``: how many numbers are ``trained``, ``frozen``
+        (never sent) and ``psi``; ``upload_ratio_whole``, where some are frozen: bytes sent over those of
+        updates of the whole network. With ``measures`` in the configuration, those of the likelihood on the
+        test data, as ``test_f1``. ``refused``: how often each category of refusal occurred;
         ``rounds_without_step``; with privacy ``epsilon`` and ``delta``.
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
@@ -75,11 +78,17 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
     last = evaluations[-LAST:]
     samples = config.evaluation_samples
-    test = federation.evaluate(experiment.test, samples=samples) if len(experiment.test) else {}
+    test = (
+        federation.evaluate(experiment.test, samples=samples, measures=config.measures)
+        if len(experiment.test)
+        else {}
+    )
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
-    model_bytes = protocol.task.parameter_space(1).size * federation.w.element_size()
+    counts = protocol.task.counts
+    model_bytes = counts["trained"] * federation.w.element_size()
+    replies = max(1, sum(len(line["cohort"]) for line in lines))
     found = {
         "engine": config.engine,
         "execution": config.execution,
@@ -91,7 +100,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "val_evaluations_averaged": len(last),
         "test_accuracy": test.get("accuracy"),
         "test_nll": test.get("nll"),
-        "upload_ratio": upload / (model_bytes * max(1, sum(len(line["cohort"]) for line in lines))),
+        "upload_ratio": upload / (model_bytes * replies),
         "upload_ratio_expected": protocol.expected_upload_ratio,
         "upload_bytes": upload,
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
@@ -101,6 +110,11 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
     }
+    found["parameters"] = counts
+    if counts["frozen"]:
+        whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
+        found["upload_ratio_whole"] = upload / (whole * replies)
+    found |= {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta

@@ -600,10 +600,14 @@ def test_chunks_that_are_given_may_be_pairs_of_tensors_and_say_how_many_they_are
 @pytest.mark.parametrize("data", [torch.zeros(4, 2), (torch.zeros(4, 2),), [], None, "digits"])
 def test_what_is_no_data_is_refused(data):
     task, one = Task(smooth_net(), samples=1), shard(40)
-    with pytest.raises(ValueError, match="Data are a Dataset, a torch.utils.data.Dataset or the two tensors"):
+    with pytest.raises(
+        ValueError, match=r"Data are a Dataset, a torch\.utils\.data\.Dataset or the two tensors"
+    ):
         fit(task, data, iterations=1)
     if data is not None:
-        with pytest.raises(ValueError, match="Data are a Dataset, a torch.utils.data.Dataset or the two tensors"):
+        with pytest.raises(
+            ValueError, match=r"Data are a Dataset, a torch\.utils\.data\.Dataset or the two tensors"
+        ):
             fit(task, one, validation=data, iterations=1)
 
 
