@@ -105,9 +105,9 @@ class ModelState:
         named, task = self.tensors(k), self.task
         if samples is not None and samples < task.samples:
             task = task.replace(samples=samples)
-        rows = 256 if self.w.device.type == "cpu" else 8192  # whose activations stay in a CPU's cache
+        rows = rows_at_once(self.w.device, task.samples)
         with torch.no_grad():
-            for index, x in enumerate(torch.split(inputs, max(1, rows // task.samples))):
+            for index, x in enumerate(torch.split(inputs, rows)):
                 key = NoiseKey(self.seed, purpose, (index, self.completed))
                 noise = Noise(key, self.w.device, task.dtype)
                 yield task.outputs(named, self.psi, x.to(self.w.device), noise, dropout=dropout)
@@ -220,6 +220,11 @@ class ModelState:
         if kept(path):
             self.load(path)
         return path
+
+
+def rows_at_once(device: torch.device, samples: int) -> int:
+    """Examples that are evaluated together: on a CPU so few that their activations stay in its cache."""
+    return max(1, (256 if device.type == "cpu" else 8192) // samples)
 
 
 Report = TypeVar("Report")
