@@ -25,7 +25,7 @@ def personal_figure(gains: Gains) -> Figure:
     factor, label = (100.0, "gain in accuracy [points]") if classes else (1.0, "gain [nats per example]")
     values = factor * np.sort([one.gain[gains.metric] for one in gains.clients])[::-1]
     figure, (ax,) = canvas(f"Personal networks, {len(values)} clients")
-    dress(ax, label, "clients, sorted by gain", limits=(0.5, len(values) + 0.5))
+    dress(ax, label, "clients, ranked by gain", limits=(0.5, len(values) + 0.5))
     places = np.arange(1, len(values) + 1)
     ax.bar(places, values, width=0.85, color=[COLOURS[0] if value >= 0 else COLOURS[1] for value in values])
     ax.axhline(0, color="0.3", lw=0.8)
