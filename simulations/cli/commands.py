@@ -13,12 +13,10 @@ from rich.console import Console
 
 from simulations.cli.guards import interruptible
 from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
-from simulations.folders.metrics import finite
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
-from simulations.results.tables import write_json
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
@@ -72,8 +70,7 @@ def personalise(
     console = Console()
     folder = out or run
     gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "personal.json", finite(gains.content()))
+    gains.write(folder)
     plot_personal(gains, folder)
     console.print(gains_table(gains))
     files = f"{folder}/: personal.json, personal.png" + (f"; {save}/: client-*.safetensors" if save else "")

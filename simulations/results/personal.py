@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from simulations.folders.metrics import finite
+from simulations.results.tables import write_json
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Gains:
     def share(self, sign: int) -> float:
         """Share of the clients whose :attr:`metric` is better (1) or worse (-1) than before."""
         return sum(sign * one.gain[self.metric] > 0 for one in self.clients) / len(self.clients)
+
+    def write(self, folder: Path) -> None:
+        """Write ``personal.json`` into a folder, which is made if it is not there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "personal.json", finite(self.content()))
 
     def content(self) -> dict[str, Any]:
         """As plain data, for ``personal.json``."""
