@@ -9,6 +9,7 @@ from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
+from fedpart.engines.personal import Personal, personalise
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.safeguards import ClipSettings, PrivacySettings
@@ -55,6 +56,7 @@ __all__ = [
     "NodePartition",
     "ParameterSpace",
     "Partition",
+    "Personal",
     "PrivacySettings",
     "Protocol",
     "RandomPartition",
@@ -70,6 +72,7 @@ __all__ = [
     "federate",
     "fit",
     "normal",
+    "personalise",
     "replace_batchnorm",
     "uniform",
 ]

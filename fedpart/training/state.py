@@ -117,8 +117,7 @@ class ModelState:
 
     def _visits(self, task: Task, examples: int, purpose: str) -> Iterator[tuple[slice, Noise]]:
         """Examples of an evaluation, batch by batch, each with its noise."""
-        rows = 256 if self.w.device.type == "cpu" else 8192  # whose activations stay in a CPU's cache
-        size = max(1, rows // task.samples)
+        size = rows_at_once(self.w.device, task.samples)
         for index, start in enumerate(range(0, examples, size)):
             key = NoiseKey(self.seed, purpose, (index, self.completed))
             yield slice(start, start + size), Noise(key, self.w.device, task.dtype)
@@ -245,6 +244,11 @@ class ModelState:
         if kept(path):
             self.load(path)
         return path
+
+
+def rows_at_once(device: torch.device, samples: int) -> int:
+    """Examples that are evaluated together: on a CPU so few that their activations stay in its cache."""
+    return max(1, (256 if device.type == "cpu" else 8192) // samples)
 
 
 Report = TypeVar("Report")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.hyperparameters import ConcreteMask, FixedMask
@@ -20,10 +17,10 @@ from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
 from fedpart.task.psi_names import named_transforms
+from simulations.building.saved import saved_psi
 from simulations.config.load import Config
 from simulations.config.messages import check_options
 from simulations.config.sections import DropoutSection, HyperparameterSection
-from simulations.folders.run_directory import STATE
 
 _TRANSFORMS: Registry[Any] = Registry("transform")
 
@@ -124,34 +121,6 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
         transforms[name] = transform
     return transforms
-
-
-def saved_psi(folder: str | Path, task: Task) -> Tensor:
-    """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them.
-
-    Raises:
-        ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
-            those of ``task``.
-    """
-    file = Path(folder) / STATE
-    if not file.is_file():
-        raise ValueError(f"{folder} holds no finished run (there is no {STATE}); psi comes from one that is.")
-    try:
-        tensors = safetensors.torch.load_file(file)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
-    found = {name.removeprefix("psi/"): t for name, t in tensors.items() if name.startswith("psi/")}
-    psi = task.psi_space.initial()
-    wanted = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
-    for name in dict.fromkeys((*wanted, *found)):
-        here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, found))
-        if here != there:
-            raise ValueError(
-                f"The psi of the run in {folder} does not fit: {name} is {there} there and {here} here; give "
-                f"both the same hyperparameters and model."
-            )
-        wanted[name].copy_(found[name])
-    return psi
 
 
 def check_device(device: str) -> None:

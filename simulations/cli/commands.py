@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +14,17 @@ from rich.console import Console
 from simulations.cli.guards import interruptible
 from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
 from simulations.folders.run_directory import read_summary
+from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
+from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
+from simulations.terminal.gains import gains_table
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
@@ -57,6 +61,20 @@ def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
     """Train a plain network with the hyperparameters of a finished run."""
     config = retraining_config(found, overrides)
     _show(config, out or new_folder(f"{found.resolve().name}-retrained", config))
+
+
+def personalise(
+    run: Path, tuning: Mapping[str, Any], overrides: list[str], save: Path | None, out: Path | None
+) -> None:
+    """Fine-tune the network of a finished run on each client's examples; what it has gained."""
+    console = Console()
+    folder = out or run
+    gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
+    gains.write(folder)
+    plot_personal(gains, folder)
+    console.print(gains_table(gains))
+    files = f"{folder}/: personal.json, personal.png" + (f"; {save}/: client-*.safetensors" if save else "")
+    console.print(files, soft_wrap=True, markup=False, highlight=False)
 
 
 def compare(

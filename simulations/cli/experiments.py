@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import guarded
+from simulations.cli.guards import BAD_INPUT, fail, guarded
 from simulations.cli.options import Configs, Out, Resume, Sets, arguments, several
 
 app = typer.Typer()
@@ -83,6 +83,41 @@ def retrain(
 ) -> None:
     """Train a plain network with the hyperparameters that a run has found, which stay fixed."""
     guarded(lambda: _commands().retrain(found, [*(settings or []), *(more or [])], out), out)
+
+
+@app.command()
+def personalise(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished federated run.")],
+    clients: Annotated[int | None, typer.Option(min=1, help="The first so many; all if not given.")] = None,
+    client: Annotated[list[int] | None, typer.Option(help="This client; may be given several times.")] = None,
+    holdout: Annotated[float, typer.Option(help="Share of each client's examples to score on.")] = 0.25,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over a client's other examples.")] = 5,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of SGD; the run's local.learning_rate if not given.")
+    ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Weights that move, such as 'fc2.*'; may be given several times; all."
+        ),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to keep the networks in.")] = None,
+    settings: Sets = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for personal.json and personal.png; RUN's.")
+    ] = None,
+) -> None:
+    """Fine-tune a run's network on each client's examples, psi fixed, and show what each gains."""
+    if client and clients:
+        fail("Give --clients or --client, not both.", BAD_INPUT)
+    tuning = {
+        "clients": client or clients,
+        "holdout": holdout,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "layers": layers or ["*"],
+    }
+    guarded(lambda: _commands().personalise(run, tuning, settings or [], save, out), out or run)
 
 
 @app.command()

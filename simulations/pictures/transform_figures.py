@@ -15,7 +15,8 @@ from torch import Tensor
 from fedpart import Task
 from fedpart.data import Splits, has_labels
 from fedpart.randomness.noise import Noise, NoiseKey
-from simulations.building.task import build_task, saved_psi
+from simulations.building.saved import saved_psi
+from simulations.building.task import build_task
 from simulations.folders.run_directory import saved_config
 from simulations.pictures.figures import DPI, short
 from simulations.results.psi_parts import compact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,6 +57,19 @@ class Progress:
         with Live(Group(self._bar, line), console=self.console, refresh_per_second=4) as self._live:
             yield
         self._live = self._bar = None
+
+    @contextmanager
+    def clients(self, total: int) -> Iterator[Callable[[], None]]:
+        """Around work on ``total`` clients, one after another; what it gives is called after each."""
+        console = self.console if self.console.is_terminal else Console(quiet=True)
+        with bars.Progress(
+            *(bars.TextColumn("client"), bars.BarColumn(), bars.MofNCompleteColumn()),
+            bars.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        ) as bar:
+            task = bar.add_task("clients", total=total)
+            yield lambda: bar.advance(task)
 
     def completed(self, count: int) -> None:
         """After every round or iteration."""

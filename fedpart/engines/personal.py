@@ -1,0 +1,226 @@
+"""personalise(): a trained network, fine-tuned on one client's examples with psi fixed."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, as_dataset
+from fedpart.engines.batches import count_held_out
+from fedpart.parameters.space import ParameterSpace
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.streams import generator
+from fedpart.registry import nearest
+from fedpart.task.gradients import MISFIT, Point, gradients
+from fedpart.task.held_out import score
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch, Task
+from fedpart.training.optimisers import LocalSGD, SGDSettings
+from fedpart.training.state import ModelState, Result, rows_at_once
+from fedpart.updates.errors import ClientError
+
+_FULL = Job(subnetwork=1, partition=1)  # the whole network, as one partition
+
+
+@dataclass(frozen=True, eq=False)
+class Personal:
+    """A network of one client's own.
+
+    Attributes:
+        module: as :meth:`.ModelState.module`, fine-tuned: plain, on the CPU, in eval mode, psi set.
+        examples: how many it was fine-tuned on; held_out: how many it was scored on.
+        before, after: scores on the held-out examples, of the trained network and of ``module``, S samples
+            averaged, dropout off: ``nll`` (nats per example), and ``accuracy`` of a classification.
+    """
+
+    module: nn.Module
+    examples: int
+    held_out: int
+    before: dict[str, float]
+    after: dict[str, float]
+
+
+def personalise(
+    result: Result[Any] | ModelState,
+    shard: Examples,
+    *,
+    client: int = 0,
+    held_out: float | Examples = 0.25,
+    epochs: int = 5,
+    batch_size: int = 64,
+    sgd: SGDSettings | None = None,
+    weight_decay: float = 0.0,
+    layers: Sequence[str] = ("*",),
+    samples: int | None = None,
+) -> Personal:
+    """Fine-tune what a run has learned on one client's examples, and score it there before and after.
+
+    Training minimises the mean negative log-likelihood under the learned augmentation and dropout. The result
+    is left as it is. The same arguments give the same bits.
+
+    Held-out examples are not fine-tuned on. If the run has trained on the shard, it has seen them all the
+    same: both scores are then too good, and their difference is that of two networks that have seen them.
+
+    Args:
+        result: of ``federate`` or ``fit``, or a state.
+        shard: the client's examples.
+        client: its number, which names the random numbers.
+        held_out: share of the shard to score on, rounded up and drawn at random, between 0 and 1; or other
+            examples to score on, and then all of the shard is trained on.
+        epochs, batch_size: passes over the examples, and how many of them a step takes.
+        sgd: learning rate and momentum; torch's SGD with 0.05 if not given.
+        weight_decay: of the weights that move.
+        layers: names of the weights that move, with the wildcards ``*`` and ``?``; all others stay. The last
+            layer's alone are a personal head (FedPer, Arivazhagan et al. 2019).
+        samples: score with at most so many samples instead of S.
+
+    Raises:
+        ValueError: a share, a count or a name that does not fit, or a shard too small to hold an example out.
+        ClientError: the loss is not finite, or labels lie outside the classes.
+    """
+    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
+        if count < 1:
+            raise ValueError(f"{name} is at least 1, got {count}.")
+    state = result.state if isinstance(result, Result) else result
+    kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
+    device, trained = state.w.device, state.tensors()
+    tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
+    kept, scored, optimiser = kept.to(device), scored.to(device), sgd or SGDSettings()
+    try:
+        before = tuning.scores(trained, scored)
+        moved = tuning.train(kept, epochs, batch_size, optimiser, weight_decay)
+        after = tuning.scores({**trained, **moved}, scored)
+    except IndexError as error:
+        raise ClientError(
+            f"The data of client {client} do not fit the network ({error}); {MISFIT}."
+        ) from error
+    if not math.isfinite(after["nll"]):
+        raise tuning.diverged(after["nll"])
+    module = state.module()
+    with torch.no_grad():
+        for name, value in moved.items():
+            module.get_parameter(name).copy_(value)
+    return Personal(module, len(kept), len(scored), before, after)
+
+
+def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int) -> tuple[Dataset, Dataset]:
+    """What is trained on, and what is scored."""
+    if not isinstance(held_out, (int, float)):
+        scored = as_dataset(held_out)
+        if not len(shard) or not len(scored):
+            raise ValueError(
+                f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; "
+                f"give at least one of each."
+            )
+        return shard, scored
+    if not 0 < held_out < 1:
+        raise ValueError(
+            f"The share that is held out lies between 0 and 1, for instance 0.25, got {held_out}."
+        )
+    n = len(shard)
+    if n < 2:
+        raise ValueError(
+            f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two."
+        )
+    count = count_held_out(held_out, n)
+    order = torch.from_numpy(generator(seed, "personal held out", client).permutation(n))
+    return shard.subset(order[count:].sort().values), shard.subset(order[:count].sort().values)
+
+
+def _moving(task: Task, layers: Sequence[str]) -> ParameterSpace:
+    """The weights that move, in the module's own order; normalisation's are one vector here, folded."""
+    names = [entry.name for entry in task.parameter_space(1).entries]
+    moving: set[str] = set()
+    for pattern in layers:
+        matched = fnmatch.filter(names, pattern)
+        if not matched:
+            raise ValueError(
+                f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"
+            )
+        moving.update(matched)
+    if not moving:
+        raise ValueError("No layers are named, so nothing would be trained; name some, or '*' for all.")
+    others = {name for name, _ in task.module.named_parameters()} - moving
+    return ParameterSpace(task.module, exclude=others)
+
+
+class _Tuning:
+    """Fine-tuning of one client's weights from those of a state."""
+
+    def __init__(
+        self,
+        state: ModelState,
+        client: int,
+        trained: Mapping[str, Tensor],
+        space: ParameterSpace,
+        samples: int | None,
+    ) -> None:
+        self._state, self._client, self._space = state, client, space
+        self._scoring = state.task
+        if samples is not None and samples < state.task.samples:
+            self._scoring = state.task.replace(samples=samples)
+        moving = {entry.name for entry in space.entries}
+        self._fixed = {name: value.detach() for name, value in trained.items() if name not in moving}
+        self._start = torch.cat([trained[entry.name].detach().reshape(-1) for entry in space.entries])
+
+    def train(
+        self, data: Dataset, epochs: int, batch_size: int, sgd: SGDSettings, weight_decay: float
+    ) -> dict[str, Tensor]:
+        """The weights that have moved, by name."""
+        batches = [places for epoch in range(epochs) for places in self._epoch(epoch, len(data), batch_size)]
+        local = LocalSGD(self._start, sgd, weight_decay, len(batches), final=True)
+        task = self._state.task
+        for batch, noise in self._noisy(task, data, "personal training", batches):
+            point = Point(self._space, local.values)
+            found = gradients(task, self._loss, _FULL, point, self._state.psi, batch, noise)
+            if not math.isfinite(found.loss):
+                raise self.diverged(found.loss)
+            assert found.theta is not None  # the job trains
+            local.step(found.theta)
+        return self._space.tensors(local.values)
+
+    def scores(self, w: Mapping[str, Tensor], data: Dataset) -> dict[str, float]:
+        """Of a network on the held-out examples; the noise is the same for every network."""
+        task = self._scoring
+        batches = torch.split(torch.arange(len(data)), rows_at_once(self._state.w.device, task.samples))
+        found = score(task, w, self._state.psi, self._noisy(task, data, "personal scores", batches))
+        scores = {"nll": found.nll / found.examples}
+        if found.errors is None:
+            return scores
+        return {**scores, "accuracy": (found.examples - found.errors) / found.examples}
+
+    def diverged(self, loss: float) -> ClientError:
+        """What is said about a loss that is not finite."""
+        return ClientError(
+            f"The loss of client {self._client} is {loss} while its network is fine-tuned; lower the "
+            f"learning rate."
+        )
+
+    def _loss(
+        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+    ) -> Tensor:
+        return task.loss({**self._fixed, **w}, psi, batch, noise)
+
+    def _epoch(self, epoch: int, examples: int, batch_size: int) -> Sequence[Tensor]:
+        """Places of the examples of each step; one step of all examples needs no order."""
+        order = torch.arange(examples)
+        if examples > batch_size:
+            rng = generator(self._state.seed, "personal shuffle", epoch, self._client)
+            order = torch.from_numpy(rng.permutation(examples))
+        return torch.split(order, batch_size)
+
+    def _noisy(
+        self, task: Task, data: Dataset, purpose: str, batches: Sequence[Tensor]
+    ) -> Iterator[tuple[Batch, Noise]]:
+        """The examples at the places of each batch, each batch with its noise."""
+        device = self._state.w.device
+        for step, places in enumerate(batches):
+            key, here = NoiseKey(self._state.seed, purpose, (step, self._client)), places.to(device)
+            yield Batch(*data.batch(here)), Noise(key, device, task.dtype)

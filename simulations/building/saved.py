@@ -1,0 +1,70 @@
+"""From a finished run's folder to the psi and the weights that it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from fedpart import Federation, Task
+from simulations.folders.run_directory import STATE
+
+
+def saved_psi(folder: str | Path, task: Task) -> Tensor:
+    """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them.
+
+    Raises:
+        ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
+            those of ``task``.
+    """
+    psi = task.psi_space.initial()
+    views = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
+    _fill(views, folder, "psi")
+    return psi
+
+
+def load_saved(federation: Federation, folder: str | Path) -> None:
+    """Give a federation the weights of the full network and the psi of a finished run.
+
+    It can be evaluated, and its :meth:`module` taken; it cannot go on, for it has no optimisers' moments.
+
+    Raises:
+        ValueError: as :func:`saved_psi`, of the weights as well.
+    """
+    partition = federation.partition
+    space, chunks = partition.space, partition.chunks
+    whole = space.identity()  # so the copies of a stacked parameter but the first change nothing
+    views = {
+        entry.name: whole[entry.offset : entry.offset + entry.shape.numel()].view(entry.shape)
+        for entry in space.entries
+    }
+    _fill(views, folder, "w")
+    for k in range(1, chunks + 1):
+        federation.w[partition.slice(k)] = partition.take(whole, k, chunks).to(federation.w)
+    federation.psi.copy_(saved_psi(folder, federation.task))
+
+
+def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
+    """Copy the tensors ``<kind>/<name>`` of a finished run into those that are wanted, by name."""
+    file = Path(folder) / STATE
+    if not file.is_file():
+        raise ValueError(
+            f"{folder} holds no finished run (there is no {STATE}); {kind} comes from one that is."
+        )
+    try:
+        tensors = safetensors.torch.load_file(file)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
+    prefix = f"{kind}/"
+    found = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+    for name in dict.fromkeys((*wanted, *found)):
+        here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, found))
+        if here != there:
+            raise ValueError(
+                f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here; "
+                f"give both the same hyperparameters and model."
+            )
+        wanted[name].copy_(found[name])

@@ -1,0 +1,159 @@
+"""Personalising: the network of a finished federated run, fine-tuned on the examples of each client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from fedpart import Personal, SGDSettings, personalise
+from simulations.building.experiment import Experiment, build
+from simulations.building.saved import load_saved
+from simulations.building.task import torch_threads
+from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
+from simulations.errors import one_sentence
+from simulations.folders.data_images import listed_images, refuse_changed_images
+from simulations.folders.run_directory import STATE, saved_config
+from simulations.results.personal import ClientGain, Gains
+from simulations.terminal.progress import Progress
+
+SEEN = (
+    "The run has trained on the shards that the held-out examples are from, so scores before and after are "
+    "both too good; the gain compares two networks that have seen them."
+)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How clients are personalised, as :func:`fedpart.personalise` has it; None: as the run's local training.
+
+    Attributes:
+        clients: their numbers, or how many of them from client 0 on; None: all.
+        holdout: share of each shard that is scored and not fine-tuned on.
+    """
+
+    clients: Sequence[int] | int | None = None
+    holdout: float = 0.25
+    epochs: int = 5
+    learning_rate: float | None = None
+    layers: Sequence[str] = ("*",)
+
+
+def personalise_run(
+    run: Path,
+    tuning: Tuning,
+    overrides: Sequence[str] = (),
+    save: Path | None = None,
+    progress: Progress | None = None,
+) -> Gains:
+    """Fine-tune the full network of a run on clients' shards, with its psi fixed.
+
+    SGD has the run's batch size, momentum and weight decay (that of the last partition). The scores average
+    as many samples as the run's evaluations.
+
+    Args:
+        run: folder of a finished federated run.
+        tuning: what is done.
+        overrides: keys of the configuration that decide no numbers, for instance ``data_dir=FOLDER``.
+        save: folder for the networks, ``client-<number>.safetensors``, which
+            ``safetensors.torch.load_model`` reads; None keeps none.
+        progress: shows which client is under way; None shows nothing.
+
+    Raises:
+        ConfigError: the run is not there, not finished or not federated, its data are not here, or a setting
+            does not fit.
+        ClientError: the loss of a client is not finite.
+    """
+    config = _configuration(run, overrides)
+    numbers = _numbers(tuning.clients, config.clients)
+    if not 0 < tuning.holdout < 1:
+        raise ConfigError(f"--holdout is a share between 0 and 1, for instance 0.25, not {tuning.holdout}.")
+    with torch_threads(config.threads):
+        with one_sentence():
+            refuse_changed_images(run, listed_images(config))
+            experiment = build(config)
+            federation = experiment.start()
+            load_saved(federation, run)
+        rate = config.local.learning_rate if tuning.learning_rate is None else tuning.learning_rate
+        with one_sentence():
+            sgd = SGDSettings(rate, config.local.momentum)
+            if save is not None:
+                save.mkdir(parents=True, exist_ok=True)
+        big = [client for client in numbers if len(experiment.shards[client]) > 1]
+        if not big:
+            raise ConfigError("No client has two examples, one to train on and one to hold out.")
+        found = []
+        with (progress or Progress(quiet=True)).clients(len(big)) as advance:
+            for client in big:
+                with one_sentence():
+                    one = personalise(
+                        federation,
+                        experiment.shards[client],
+                        client=client,
+                        held_out=tuning.holdout,
+                        epochs=tuning.epochs,
+                        batch_size=config.local.batch_size,
+                        sgd=sgd,
+                        weight_decay=config.local.weight_decay,
+                        layers=tuning.layers,
+                        samples=config.evaluation_samples,
+                    )
+                    if save is not None:
+                        file = save / f"client-{client}.safetensors"
+                        safetensors.torch.save_model(one.module, str(file))
+                found.append(_gain(experiment, client, one))
+                advance()
+    settings: dict[str, Any] = {
+        "method": config.method,
+        "seed": config.seed,
+        **{key: value for key, value in asdict(tuning).items() if key != "clients"},
+        "layers": list(tuning.layers),
+        "learning_rate": rate,
+        "momentum": config.local.momentum,
+        "weight_decay": config.local.weight_decay,
+        "batch_size": config.local.batch_size,
+    }
+    return Gains(found, [client for client in numbers if client not in big], settings, SEEN)
+
+
+def _gain(experiment: Experiment, client: int, one: Personal) -> ClientGain:
+    chunk = experiment.protocol.chunk(client)
+    return ClientGain(client, chunk, one.examples, one.held_out, one.before, one.after)
+
+
+def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
+    """The run's own, of which only what decides no numbers may change."""
+    saved = saved_config(run)
+    if not isinstance(saved, ExperimentConfig):
+        raise ConfigError(
+            f"The run in {run} trained in one place and has no clients to personalise for; name a federated "
+            f"run (fedpart run)."
+        )
+    if not (run / STATE).is_file():
+        raise ConfigError(
+            f"The run in {run} is not finished; continue it with fedpart {saved.clock.command} --resume "
+            f"{run}."
+        )
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key.partition(".")[0] in saved.deciding("numbers"):
+            raise ConfigError(
+                f"--set {override} changes what the run in {run} was; personalise it as it is (only keys "
+                f"that decide no numbers may change, such as data_dir, device and threads)."
+            )
+    return with_overrides(saved.resolved(), overrides, f"personalising {run}", ExperimentConfig)
+
+
+def _numbers(asked: Sequence[int] | int | None, clients: int) -> list[int]:
+    """The clients that are meant, ascending, each once."""
+    numbers = range(clients) if asked is None else range(asked) if isinstance(asked, int) else asked
+    unknown = [client for client in numbers if not 0 <= client < clients]
+    if unknown:
+        raise ConfigError(
+            f"The run has {clients} clients, numbered 0 to {clients - 1}, and no client {unknown[0]}; ask "
+            f"for those that it has."
+        )
+    return sorted(set(numbers))

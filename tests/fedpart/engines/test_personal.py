@@ -1,0 +1,163 @@
+"""personalise(): fine-tuning on one client's examples, from what a run has learned."""
+
+import copy
+
+import pytest
+import torch
+from problems import augmentation, chain_net, shard, shards
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import AffineAugmentation, ClientError, Dataset, SGDSettings, Task, federate, fit, personalise
+from fedpart.parameters.nodes import NodePartition
+
+
+def plain_net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 7), nn.Tanh(), nn.LayerNorm(7), nn.Linear(7, 3))
+
+
+def learned(task=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    return federate(task, shards([6, 5, 7, 4]), **{"rounds": 2, "chunks": (0.5, 0.5), "cohort": 4, **changes})
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("method", ["partitioned", "fedavg"])
+def test_it_is_a_plain_loop_in_torch(method):
+    result = learned(Task(plain_net(), samples=1, precision="fp64"), method=method)
+    mine, others = shard(20, 7).to(dtype=torch.float64), shard(9, 8).to(dtype=torch.float64)
+    found = personalise(
+        result, mine, held_out=others, epochs=4, batch_size=20, sgd=SGDSettings(0.1, 0.9), weight_decay=0.01
+    )
+    module = result.module()
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    losses = [F.cross_entropy(module(others.inputs), others.targets).item()]
+    for _ in range(4):
+        optimiser.zero_grad()
+        F.cross_entropy(module(mine.inputs), mine.targets).backward()
+        optimiser.step()
+    losses.append(F.cross_entropy(module(others.inputs), others.targets).item())
+    for name, value in found.module.state_dict().items():
+        torch.testing.assert_close(value, module.state_dict()[name], rtol=0, atol=1e-13)
+    assert [found.before["nll"], found.after["nll"]] == pytest.approx(losses, abs=1e-12)
+    right = (module(others.inputs).argmax(1) == others.targets).sum().item()
+    assert found.after["accuracy"] * len(others) == right
+    assert (found.examples, found.held_out) == (20, 9)
+
+
+def test_a_held_out_example_is_scored_and_never_trained_on():
+    result, mine = learned(Task(chain_net(dropout=False), samples=1)), shard(9, 5)
+    one = personalise(result, mine, held_out=0.3, epochs=2, batch_size=4)
+    trained, scored = 0, 0
+    for place in range(len(mine)):
+        targets = mine.targets.clone()
+        targets[place] = (targets[place] + 1) % 3
+        other = personalise(result, Dataset(mine.inputs, targets), held_out=0.3, epochs=2, batch_size=4)
+        moved, rescored = not same(one.module, other.module), one.before["nll"] != other.before["nll"]
+        assert moved != rescored
+        trained, scored = trained + moved, scored + rescored
+    assert (trained, scored) == (one.examples, one.held_out) == (6, 3)
+
+
+def test_bits_repeat_and_nothing_that_was_learned_changes():
+    result, mine = learned(), shard(12, 5)
+    w, psi = result.state.w.clone(), result.state.psi.clone()
+    torch.manual_seed(1)
+    first = personalise(result, mine, client=2, batch_size=4)
+    torch.manual_seed(2)
+    again, other = (personalise(result.state, mine, client=client, batch_size=4) for client in (2, 3))
+    assert same(first.module, again.module) and not same(first.module, other.module)
+    assert (first.before, first.after) == (again.before, again.after)
+    assert torch.equal(result.state.w, w) and torch.equal(result.state.psi, psi)
+    assert torch.equal(first.module[3].logit, result.module()[3].logit), "psi is fixed"
+    assert not first.module.training
+    assert not torch.equal(first.module[-1].weight, result.module()[-1].weight)
+
+
+@pytest.mark.parametrize("name", ["affine.range", "3.logit"])
+def test_it_trains_under_the_learned_psi(name):
+    result, mine = learned(), shard(12, 5)
+    before = personalise(result, mine)
+    result.state.psi_tensors()[name].add_(0.5)
+    after = personalise(result, mine)
+    assert not torch.equal(before.module[-1].weight, after.module[-1].weight)
+    assert (before.before == after.before) == (name == "3.logit"), "dropout is off where it is scored"
+
+
+@pytest.mark.parametrize(
+    "layers, moved",
+    [(["7.*"], {"7.weight", "7.bias"}), (["0.weight", "*.bias"], {"0.weight", "0.bias", "5.bias", "7.bias"})],
+)
+def test_only_the_named_layers_move(layers, moved):
+    result = learned(Task(chain_net(dropout=False).insert(3, nn.Identity()), samples=1))
+    before = result.module().state_dict()
+    after = personalise(result, shard(8, 5), layers=layers).module.state_dict()
+    assert {name for name, value in after.items() if not torch.equal(value, before[name])} == moved
+
+
+def test_frozen_weights_stay():
+    net = plain_net()
+    net[1].requires_grad_(False)
+    result = learned(Task(net, samples=1))
+    found = personalise(result, shard(8, 5), weight_decay=0.1)
+    assert torch.equal(found.module[1].weight, net[1].weight)
+    assert not torch.equal(found.module[4].weight, result.module()[4].weight)
+    with pytest.raises(ValueError, match=r"No trained weight of the network matches the layers '1\.\*'"):
+        personalise(result, shard(8, 5), layers=["1.*"])
+
+
+def test_dense_subnetworks_and_networks_trained_in_one_place_are_personalised():
+    narrow = learned(Task(chain_net(), samples=1), scheme="node", defaults="zeros")
+    assert isinstance(narrow.state.partition, NodePartition)
+    single = fit(Task(chain_net(), samples=1), shard(40), iterations=3, chunks=(0.5, 0.5))
+    for result in (narrow, single):
+        found = personalise(result, shard(30, 5), epochs=20, held_out=shard(30, 5))
+        assert found.after["nll"] < found.before["nll"], "scored on what it is trained on"
+
+
+def test_fewer_samples_score_and_do_not_train():
+    result, mine = learned(), shard(8, 5)
+    one, two = personalise(result, mine, samples=1), personalise(result, mine, samples=2)
+    assert same(one.module, two.module)
+    assert one.before != two.before and two.before == personalise(result, mine, samples=9).before
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"held_out": 0.0}, "lies between 0 and 1, for instance 0.25, got 0.0"),
+        ({"held_out": 1}, "lies between 0 and 1"),
+        ({"held_out": shard(0)}, "8 examples to train on and 0 to be scored on"),
+        ({"epochs": 0}, "epochs is at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size is at least 1"),
+        ({"layers": ["head.*"]}, "matches the layers 'head"),
+        ({"layers": []}, "No layers are named"),
+    ],
+)
+def test_what_does_not_fit_is_said(changes, message):
+    with pytest.raises(ValueError, match=message):
+        personalise(learned(rounds=1), shard(8, 5), **changes)
+
+
+def test_a_client_that_cannot_be_personalised_is_named():
+    result, mine = learned(rounds=1), shard(8, 5)
+    with pytest.raises(ValueError, match="Client 3 has too few examples"):
+        personalise(result, shard(1), client=3)
+    wrong = Dataset(mine.inputs, mine.targets + 9)
+    with pytest.raises(ClientError, match="data of client 3 do not fit the network"):
+        personalise(result, wrong, client=3)
+    with pytest.raises(ClientError, match=r"loss of client 3 is .* lower the learning rate"):
+        personalise(result, mine, client=3, sgd=SGDSettings(1e30), epochs=9)
+
+
+def test_regression_has_a_loss_and_no_accuracy():
+    mine = shard(12, 5)
+    targets = mine.inputs.mean((1, 2, 3)).unsqueeze(1).repeat(1, 3)
+    data = [(mine.inputs, targets)] * 2
+    task = Task(plain_net(), transforms=[AffineAugmentation(initial=0.1)], likelihood="gaussian", samples=2)
+    result = federate(copy.copy(task), data, rounds=1, chunks=(0.5, 0.5))
+    assert personalise(result, data[0]).after.keys() == {"nll"}

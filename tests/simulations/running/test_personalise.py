@@ -1,0 +1,180 @@
+"""fedpart personalise: the network of a finished run, fine-tuned on its clients' examples."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import fedpart, refused
+from safetensors.torch import load_file, load_model
+from tiny import tiny, tiny_training
+from torch import nn
+
+from fedpart import personalise
+from simulations.building.experiment import build
+from simulations.building.saved import load_saved
+from simulations.pictures.personal_figure import personal_figure
+from simulations.results.personal import ClientGain, Gains
+from simulations.running.personalise import Tuning, personalise_run
+from simulations.running.run import run_experiment
+from simulations.terminal.gains import gains_table
+
+CONFIG = tiny(rounds=2)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("personalise") / "found"
+    run_experiment(CONFIG, folder)
+    return folder
+
+
+@pytest.fixture
+def found(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Path(shutil.copytree(finished, "found"))
+
+
+def content(folder: str = "found") -> dict[str, Any]:
+    return json.loads(Path(folder, "personal.json").read_text())
+
+
+def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> None:
+    done = fedpart("personalise", found, "--epochs", "2", "--holdout", "0.3", "--save", "nets")
+    assert done.exit_code == 0, done.output
+    experiment = build(CONFIG)
+    federation = experiment.start()
+    federation.load(found / "checkpoint.pt")
+    written = {row["client"]: row for row in content()["clients"]}
+    shards = {client: shard for client, shard in enumerate(experiment.shards) if len(shard) > 1}
+    assert written.keys() == shards.keys()
+    for client, shard in shards.items():
+        one = personalise(federation, shard, client=client, held_out=0.3, epochs=2)
+        row = written[client]
+        assert (row["before"], row["after"]) == (one.before, one.after)
+        assert (row["examples"], row["held_out"]) == (one.examples, one.held_out)
+        assert row["chunk"] == experiment.protocol.chunk(client)
+        saved = federation.module()
+        load_model(saved, f"nets/client-{client}.safetensors")
+        assert all(map(torch.equal, saved.state_dict().values(), one.module.state_dict().values()))
+    assert (found / "personal.png").is_file()
+    assert "The run has trained on the shards" in done.output
+
+
+def test_the_same_command_gives_the_same_bytes(found: Path) -> None:
+    for out in ("a", "b"):
+        done = fedpart("personalise", found, "--clients", "3", "--out", out, "--save", f"{out}/nets")
+        assert done.exit_code == 0, done.output
+    for file in ("personal.json", "nets/client-0.safetensors"):
+        assert Path("a", file).read_bytes() == Path("b", file).read_bytes()
+    assert not (found / "personal.json").exists()
+    assert [row["client"] for row in content("a")["clients"]] == [0, 1, 2]
+
+
+def test_only_what_is_asked_for_moves(found: Path) -> None:
+    before = load_file(found / "state.safetensors")
+    done = fedpart(
+        "personalise", found, "--client", "4", "--client", "2", "--layers", "classes.*", "--save", "nets"
+    )
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in Path("nets").iterdir()) == [
+        "client-2.safetensors",
+        "client-4.safetensors",
+    ]
+    after = load_file("nets/client-4.safetensors")
+    kinds = {name: "psi" if f"psi/{name}" in before else "w" for name in after}
+    assert set(kinds.values()) == {"psi", "w"}
+    moved = {name for name, kind in kinds.items() if not torch.equal(after[name], before[f"{kind}/{name}"])}
+    assert moved == {"classes.weight", "classes.bias"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedavg"},
+        {"method": "augerino"},
+        {"method": "fedex"},
+        {"scheme": "node", "defaults": "zeros", "chain": ["conv1", "conv2", "fc1", "classes"]},
+    ],
+)
+def test_weights_and_psi_of_any_federated_run_are_read(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = tiny(**{"rounds": 1, "samples": 1, "model": "digits_cnn", **changes})
+    run_experiment(config, tmp_path / "found")
+    experiment = build(config)
+    trained, read = experiment.start(), experiment.start()
+    trained.load(tmp_path / "found" / "checkpoint.pt")
+    load_saved(read, tmp_path / "found")
+    assert torch.equal(trained.w, read.w) and torch.equal(trained.psi, read.psi)
+    gains = personalise_run(tmp_path / "found", Tuning(clients=[1], epochs=1))
+    assert [one.client for one in gains.clients] == [1]
+
+
+def normalised(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """Of its two layers' scales and biases every partition has a copy."""
+    features = math.prod(input_shape)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.LayerNorm(features),
+        nn.Linear(features, 8),
+        nn.LayerNorm(8),
+        nn.Linear(8, num_classes),
+    )
+
+
+def test_stacked_weights_are_read_as_the_network_has_them(tmp_path: Path) -> None:
+    config = tiny(rounds=1, samples=1, model=f"{__name__}:normalised")
+    run_experiment(config, tmp_path / "found")
+    experiment = build(config)
+    trained, read = experiment.start(), experiment.start()
+    trained.load(tmp_path / "found" / "checkpoint.pt")
+    load_saved(read, tmp_path / "found")
+    assert all(map(torch.equal, trained.tensors().values(), read.tensors().values()))
+
+
+def test_what_cannot_be_personalised_is_refused(found: Path) -> None:
+    refused(fedpart("personalise", found, "--client", "6"), "numbered 0 to 5, and no client 6")
+    refused(fedpart("personalise", found, "--clients", "7"), "numbered 0 to 5, and no client 6")
+    refused(fedpart("personalise", found, "--clients", "2", "--client", "1"), "not both")
+    refused(fedpart("personalise", found, "--holdout", "1"), "--holdout is a share between 0 and 1")
+    refused(fedpart("personalise", found, "--learning-rate", "0"), "learning_rate is above 0, got 0.0")
+    refused(fedpart("personalise", found, "--layers", "head.*"), "matches the layers 'head.*'")
+    refused(fedpart("personalise", found, "--set", "local.epochs=2"), "changes what the run")
+    refused(fedpart("personalise", found, "--set", "device=quantum"), "'quantum' cannot be used")
+    refused(fedpart("personalise", found, "--learning-rate", "1e30"), "lower the learning rate", status=1)
+    Path("taken").touch()
+    refused(fedpart("personalise", found, "--save", "taken"), "taken")
+    refused(fedpart("personalise", found, "--clients", "1", "--out", "taken"), "taken", "--out")
+    refused(fedpart("personalise", "nowhere"), "holds no run")
+    run_experiment(tiny_training(iterations=2), "centralised")
+    refused(fedpart("personalise", "centralised"), "trained in one place", "name a federated run")
+    (found / "state.safetensors").write_bytes(b"torn")
+    refused(fedpart("personalise", found), "state.safetensors cannot be read")
+    (found / "state.safetensors").unlink()
+    refused(fedpart("personalise", found), "is not finished", "fedpart run --resume found")
+    assert not (found / "personal.json").exists()
+
+
+def gain(client: int, held_out: int, before: float, after: float) -> ClientGain:
+    return ClientGain(
+        client, 1, 9, held_out, {"nll": 1.0, "accuracy": before}, {"nll": 0.5, "accuracy": after}
+    )
+
+
+def test_means_are_over_examples_and_shares_over_clients() -> None:
+    """The mean is what one count of all held-out examples gives."""
+    clients = [gain(0, 8, 0.5, 0.75), gain(1, 2, 1.0, 0.5), gain(2, 4, 0.25, 0.25), gain(3, 2, 0.0, 0.5)]
+    gains = Gains(clients, [4], {}, "note")
+    assert gains.mean("before", "accuracy") == (4 + 2 + 1 + 0) / 16
+    assert gains.mean("gain", "accuracy") == (6 + 1 + 1 + 1) / 16 - (4 + 2 + 1 + 0) / 16
+    assert gains.mean("gain", "nll") == 0.5, "less loss is a gain"
+    assert (gains.share(1), gains.share(-1)) == (0.5, 0.25)
+    figure = personal_figure(gains)
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [50, 25, 0, -50]
+    regression = [replace(one, before={"nll": 1.0}, after={"nll": 2.0}) for one in clients]
+    assert Gains(regression, [], {}, "").share(-1) == 1
+    assert gains_table(Gains(regression, [], {}, ""))
