@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.hyperparameters import ConcreteMask, FixedMask
+from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.likelihoods import LIKELIHOODS
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
@@ -24,8 +23,6 @@ from simulations.config.load import Config
 from simulations.config.messages import check_options
 from simulations.config.sections import DropoutSection, HyperparameterSection
 from simulations.folders.run_directory import STATE
-
-_TRANSFORMS: Registry[Any] = Registry("transform")
 
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
@@ -108,7 +105,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         else:
             found.append(("mask", FixedMask(*input_shape, mask.kept)))
     for entry in section.transforms:
-        build_one = _TRANSFORMS.resolve(entry.use)
+        build_one = TRANSFORMS.resolve(entry.use)
         check_options(build_one, entry.options, f"the transform {entry.use!r}")
         transform = build_one(**entry.options)
         if not isinstance(transform, HyperModule):
