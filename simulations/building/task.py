@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -17,7 +18,6 @@ from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.likelihoods import LIKELIHOODS
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
-from fedpart.registry import Registry
 from fedpart.task.psi_names import named_transforms
 from simulations.config.load import Config
 from simulations.config.messages import check_options
