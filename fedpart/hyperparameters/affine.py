@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
 from fedpart.randomness.noise import uniform
 
 Family = Literal["minmax", "centred", "augerino", "lila"]
@@ -99,6 +99,7 @@ def generator_matrix(coefficients: Tensor) -> Tensor:
 _SEVEN = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
 
 
+@TRANSFORMS.register("affine")
 class AffineAugmentation(HyperModule):
     """An input transform that samples one affine map per row from a learned distribution.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
+
+from fedpart.registry import Registry
+
+TRANSFORMS: Registry[Any] = Registry("transform")
+"""Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""
 
 
 class HyperModule(nn.Module):

@@ -11,18 +11,15 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.hyperparameters import ConcreteMask, FixedMask
+from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.likelihoods import LIKELIHOODS
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
-from fedpart.registry import Registry
 from fedpart.task.psi_names import named_transforms
 from simulations.building.saved import saved_psi
 from simulations.config.load import Config
 from simulations.config.messages import check_options
 from simulations.config.sections import DropoutSection, HyperparameterSection
-
-_TRANSFORMS: Registry[Any] = Registry("transform")
 
 
 def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
@@ -105,7 +102,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         else:
             found.append(("mask", FixedMask(*input_shape, mask.kept)))
     for entry in section.transforms:
-        build_one = _TRANSFORMS.resolve(entry.use)
+        build_one = TRANSFORMS.resolve(entry.use)
         check_options(build_one, entry.options, f"the transform {entry.use!r}")
         transform = build_one(**entry.options)
         if not isinstance(transform, HyperModule):

@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 
 from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
 from fedpart.data import SPLITS
-from fedpart.hyperparameters import ConcreteMask
+from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.config.keys import Section, entry, section_of
 from simulations.config.messages import named
@@ -68,12 +68,12 @@ class DropoutSection(Section):
 
 
 class TransformSection(Section):
-    """A learned input transform of your own; in short form just its ``package.module:callable``."""
+    """A learned input transform; in short form just what it uses."""
 
     use: str = entry(
         ...,
-        "package.module:callable, a HyperModule subclass or a function that returns one; it may "
-        "lie in the current folder",
+        f"{', '.join(TRANSFORMS.names())}; or package.module:callable, a HyperModule subclass or a function "
+        f"that returns one, which may lie in the current folder",
     )
     name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
     options: dict[str, Any] = entry({}, "keyword arguments of the callable")
@@ -85,16 +85,16 @@ class TransformSection(Section):
 
     @field_validator("use")
     @classmethod
-    def _importable(cls, value: str) -> str:
+    def _known(cls, value: str) -> str:
         if ":" not in value:
-            raise ValueError("a transform is given as package.module:callable")
+            TRANSFORMS.resolve(value)
         return value
 
 
 class HyperparameterSection(Section):
     """What is learned besides the weights (psi).
 
-    A bare ``package.module:callable``, or a list of them, stands for ``{affine: null, transforms: [...]}``.
+    A bare name of a transform, or a list of them, stands for ``{affine: null, transforms: [...]}``.
     HyperModule layers inside a model of your own are learned without being named here.
     """
 
@@ -102,7 +102,7 @@ class HyperparameterSection(Section):
     mask: MaskSection | None = entry(None, "mask over the inputs, chosen or learned; null for none")
     dropout: DropoutSection | None = entry(DropoutSection(), "dropout layers of the model; null for none")
     transforms: list[TransformSection] = entry(
-        [], "input transforms of your own, after the affine one and the mask"
+        [], "further input transforms, after the affine one and the mask"
     )
     learn_dropout: bool = entry(False, "whether the rates of the model's nn.Dropout layers are learned")
     names: list[str] = entry(

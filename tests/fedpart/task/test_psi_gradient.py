@@ -8,15 +8,12 @@ contributes 1e-16 / 1e-6 = 1e-10 and the third derivative 1e-12: hence 1e-6 of t
 
 import pytest
 import torch
+from finite_differences import assert_psi_gradient
 from torch import nn
 
 import fedpart
-from fedpart import AffineAugmentation, Batch, HyperModule, RandomPartition, Task
+from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.models import digits_cnn
-from fedpart.randomness.noise import Noise, NoiseKey
-
-STEP, TOLERANCE = 1e-6, 1e-6
-NOISE = NoiseKey(0, "psi", (1, 2, 3))
 
 
 class Blur(HyperModule):
@@ -113,22 +110,4 @@ def test_against_finite_differences(case):
     torch.manual_seed(0)
     network, options = CASES[case]
     task = Task(network(), samples=3, precision="fp64", **options)
-    partition = RandomPartition(task.parameter_space(3), (0.5, 0.3, 0.2))
-    w = partition.to_partition_order(partition.space.initial())
-    tensors = partition.materialise(w + 0.1 * torch.randn_like(w), 2)  # chunk 3 scores subnetwork 2
-    batch = Batch(smooth_images(), torch.tensor([0, 4, 2]), torch.tensor([1.0, 2.0, 0.5]))
-
-    def loss(psi):
-        return task.loss(tensors, psi, batch, Noise(NOISE, dtype=torch.float64))
-
-    psi = task.psi_space.initial().requires_grad_()
-    (gradient,) = torch.autograd.grad(loss(psi), psi)
-    numeric = torch.empty_like(gradient)
-    with torch.no_grad():
-        for i in range(len(psi)):
-            step = torch.zeros_like(gradient)
-            step[i] = STEP
-            numeric[i] = (loss(psi + step) - loss(psi - step)) / (2 * STEP)
-    scale = gradient.abs().max().item()
-    assert scale > 1e-3 and (gradient != 0).double().mean() > 0.7
-    torch.testing.assert_close(gradient, numeric, rtol=0, atol=TOLERANCE * scale)
+    assert_psi_gradient(task, smooth_images())

@@ -16,6 +16,7 @@ from tiny import tiny, tiny_file
 from torch import Tensor
 
 from fedpart import HyperModule, RoundReport, __version__
+from fedpart.hyperparameters import TRANSFORMS
 from simulations.building.experiment import build
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.psi_parts import compact
@@ -252,3 +253,15 @@ def test_transforms_are_called_as_in_the_library() -> None:
     built = build(tiny(hyperparameters=hyperparameters))
     names = [name.partition(".")[0] for name in built.task.psi_names]
     assert list(dict.fromkeys(names))[:4] == ["affine", "brightness", "light", "brightness2"]
+
+
+def test_transforms_of_the_library_have_short_names() -> None:
+    """All of them; each is found in psi under the name of its class."""
+    built = build(tiny(hyperparameters={"affine": None, "transforms": TRANSFORMS.names()}))
+    assert {type(transform) for transform in built.task.transforms.values()} == set(TRANSFORMS.values())
+    options = {"use": "colour", "options": {"saturation": None, "hue": None, "brightness": 0.3}}
+    built = build(tiny(hyperparameters={"affine": None, "transforms": [options]}))
+    psi = built.task.physical(built.task.psi_space.initial())
+    assert psi["colour_jitter.brightness [+-%]"] == pytest.approx(30)
+    with pytest.raises(ValueError, match=r"'colour' has no option 'brightnes': did you mean 'brightness'"):
+        build(tiny(hyperparameters=[{"use": "colour", "options": {"brightnes": 0.3}}]))

@@ -63,7 +63,10 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
         ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
         ("max_angle: .nan", ["max_angle", "finite"]),
-        ("hyperparameters: {transforms: [blur]}", ["package.module:callable"]),
+        (
+            "hyperparameters: {transforms: [blurr]}",
+            ["Unknown transform 'blurr': did you mean 'blur'?", "Known"],
+        ),
         ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
         ("rounds: [1,\nseed: }", ["not valid YAML", "line 2"]),
         ("rounds: 1\n[seed, rounds]: 2", ["not valid YAML, line 2", "unhashable key"]),
@@ -193,6 +196,8 @@ def test_short_forms_of_transforms() -> None:
     short = ExperimentConfig.from_dict({"hyperparameters": "my_package.blur:Blur"}).hyperparameters
     assert short.affine is None
     assert [entry.use for entry in short.transforms] == ["my_package.blur:Blur"]
+    built_in = ExperimentConfig.from_dict({"hyperparameters": ["colour", "cutout"]}).hyperparameters
+    assert [entry.use for entry in built_in.transforms] == ["colour", "cutout"]
     listed = ExperimentConfig.from_dict({"hyperparameters": {"transforms": ["a:B", {"use": "c:D"}]}})
     assert [entry.use for entry in listed.hyperparameters.transforms] == ["a:B", "c:D"]
     assert listed.hyperparameters.affine is not None

@@ -1,0 +1,1 @@
+"""Hyperparameters of images: colour, blur, what is cut out, flips."""

@@ -1,0 +1,1 @@
+"""Hyperparameters of networks that read tokens: whole tokens dropped, the adapters of LoRA."""

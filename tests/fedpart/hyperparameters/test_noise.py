@@ -1,0 +1,42 @@
+"""Input noise: its distribution, its gradient, what it refuses."""
+
+import math
+
+import pytest
+import torch
+from every_way import assert_learned_every_way
+
+from fedpart import InputNoise, normal
+from fedpart.randomness.noise import Noise, NoiseKey
+
+
+@pytest.mark.parametrize("place", ["transform", "layer"])
+@pytest.mark.parametrize("shape", [(5,), (2, 6), (3, 6, 6)])
+def test_it_is_learned_every_way(place, shape):
+    assert_learned_every_way(**{place: InputNoise(0.2)}, shape=shape)
+
+
+def test_what_is_added_is_the_deviation_times_the_runs_normal_noise():
+    key, x = NoiseKey(0, "test"), torch.randn(40, 3, 5)
+    noise = InputNoise(0.3)
+    with Noise(key).active():
+        out = noise(x)
+    with Noise(key).active():
+        drawn = normal(x.shape, like=x)
+    torch.testing.assert_close(out, x + 0.3 * drawn)
+    out.sum().backward()
+    torch.testing.assert_close(noise.log_std.grad, 0.3 * drawn.sum())
+    assert noise.eval()(x).ne(x).all()
+
+
+def test_physical_deviation_and_type():
+    assert InputNoise(0.3).physical() == {"std": pytest.approx(0.3)}
+    assert InputNoise()(torch.zeros(3, 2, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_refused():
+    for std in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"is positive, got .*leave the noise out for 0"):
+            InputNoise(std)
+    with pytest.raises(ValueError, match=r"floating-point inputs, got torch\.int64; put it behind"):
+        InputNoise()(torch.ones(2, 3, dtype=torch.int64))
