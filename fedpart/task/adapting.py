@@ -26,8 +26,8 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
     module, compiled = _uncompiled(module)
     if compiled:
         notes.append(
-            f"{compiled} compiled blocks run as they are written: each subnetwork has other weights, which "
-            f"torch.compile would take for new code."
+            f"{compiled} compiled blocks run as they are written: torch.compile steps aside where random "
+            f"draws are watched for."
         )
     frozen: list[str] = []
     learned: list[str] = []
