@@ -116,9 +116,10 @@ _GENERATORS: dict[str, Callable[[], Any]] = {
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
-    """Whether this is an attention kernel that might drop weights, and does not."""
+    """Whether this is a kernel of attention or of a recurrent layer that might drop numbers, and does not."""
     given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
-    return "attention" in func._schema.name and not given.get("dropout_p", 0.0)
+    drops = given.get("dropout_p", given.get("dropout", 0.0)) and given.get("train", True)
+    return not drops and any(kind in func._schema.name for kind in ("attention", "_cudnn_rnn"))
 
 
 def _like(shape: Sequence[int], kwargs: Any) -> Tensor:

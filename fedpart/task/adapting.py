@@ -29,6 +29,7 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             f"{compiled} compiled blocks run as they are written: torch.compile steps aside where random "
             f"draws are watched for."
         )
+    at_rest = not any(layer.training for layer in module.modules())  # as a whole
     frozen: list[str] = []
     learned: list[str] = []
 
@@ -36,9 +37,9 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
         if isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm) and _is_constant(layer):
             frozen.append(name)
             return FrozenBatchNorm.of(layer)
-        if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1:
+        if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1 and (layer.training or at_rest):
             learned.append(name)
-            return ConcreteDropout(layer.p)
+            return ConcreteDropout(layer.p).train(layer.training)
         return None
 
     module = replace_layers(module, replaced)

@@ -112,7 +112,7 @@ class Task:
         named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
         check_transforms(named, module)
         own, self.notes = adapt(copy.deepcopy(module), learn_dropout)
-        if not own.training:  # as a whole: what is trained is not in evaluation mode
+        if not any(layer.training for layer in own.modules()):  # what is trained is not in evaluation mode
             own.train()
         self._resting = [layer for layer in own.modules() if not layer.training]
         self._model = _Model(copy.deepcopy(named), own)
@@ -152,7 +152,7 @@ class Task:
     ) -> Task:
         """A copy with other input transforms, or another S."""
         self._train(True)
-        return Task(
+        task = Task(
             self.module,
             transforms=self.transforms if transforms is None else transforms,
             hyperparameters=[short_name(path) for path in self._psi_paths if path.startswith("module.")],
@@ -164,6 +164,8 @@ class Task:
             channels_last=self.channels_last,
             stacked=self.stacked,
         )
+        task.notes = self.notes
+        return task
 
     def with_psi(self, psi: Tensor) -> Task:
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""
@@ -216,7 +218,7 @@ class Task:
         tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
         for name, value in w.items():
             tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
-        if self._model.module.training != dropout:
+        if self._model.training != dropout:
             self._train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
         share = noise if self.share_dropout_mask and self.samples > 1 else None
@@ -295,6 +297,7 @@ class Task:
     def _train(self, training: bool) -> None:
         """Switch the network's stochastic layers; what came in evaluation mode stays in it."""
         self._model.module.train(training)
+        self._model.training = training  # the network itself may rest
         for layer in self._resting:
             layer.training = False
 

@@ -138,7 +138,7 @@ def test_a_permutation_is_one():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_the_rate_is_kept_in_any_precision(dtype):
-    """A number below 1 in 16 bits has steps of 1/256: compared with it a rate of 10% would be one of 10.2%."""
+    """Compared with numbers of 16 bits, in steps of 1/256, a rate of 10% would be one of 10.2%."""
     count = 1_000_000
     x = drawn(lambda: F.dropout(torch.ones(count, dtype=dtype), 0.1))
     assert x.dtype == dtype
