@@ -67,7 +67,7 @@ def _is_constant(layer: _BatchNorm) -> bool:
 
 
 def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
-    """The module without ``torch.compile``, and how many blocks had it."""
+    """The module without ``torch.compile``, and how many blocks had it; copying drops ``layer.compile()``."""
     count = 0
 
     def replaced(name: str, layer: nn.Module) -> nn.Module | None:
@@ -77,9 +77,6 @@ def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
             inner, more = _uncompiled(inner)
             count += more
             return inner
-        if layer._compiled_call_impl is not None:  # module.compile()
-            count += 1
-            layer._compiled_call_impl = None
         return None
 
     return replace_layers(module, replaced), count
