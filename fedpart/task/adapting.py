@@ -108,7 +108,8 @@ def _is_small(tensor: Tensor) -> bool:
 def _cast(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """A layer's floating inputs in the type of its own weights."""
     dtype = next(p.dtype for p in layer._parameters.values() if p is not None)
-    if not dtype.is_floating_point or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    if not dtype.is_floating_point or (autocast and dtype.itemsize > 2):
         return inputs
     return tuple(
         value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -204,6 +204,27 @@ def test_what_has_no_rule_is_refused_by_name(name, call):
         drawn(call)
 
 
+@pytest.mark.parametrize(
+    "rate, training, draws", [(0.0, True, False), (0.3, False, False), (0.3, True, True)]
+)
+def test_a_gpus_recurrent_kernel_is_refused_where_it_would_draw(rate, training, draws):
+    """It draws below of what can be redirected; here it is asked for shapes alone."""
+
+    def call():
+        shapes = (5, 2, 3), (1, 2, 4), (1, 2, 4), (16, 3), (16, 4), (16,), (16,)
+        x, hidden, cell, *weights = (torch.empty(shape, device="meta") for shape in shapes)
+        kind = (2, 4, 0, 1, False, rate, training, False, [], None)
+        return torch.ops.aten._cudnn_rnn(x, weights, 4, None, hidden, cell, *kind)[0]
+
+    with TorchDraws() as mode:
+        if draws:
+            with pytest.raises(ValueError, match="with torch's _cudnn_rnn"):
+                call()
+        else:
+            assert call().shape == (5, 2, 4)
+    assert not mode.drawn
+
+
 def test_attention_that_drops_nothing_draws_nothing():
     layer = nn.MultiheadAttention(4, 2)
     with Noise(NoiseKey(1, "test")).active(), TorchDraws() as mode:

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from adapted import Recurrent, chain, frozen_body, frozen_norm, trained
+from adapted import Attending, Recurrent, chain, frozen_body, frozen_norm, lstm_without_dropout, trained
 from problems import CLASSES, SIZE, Gain, augmentation, settings, shards
 from torch import nn
 
@@ -75,6 +75,26 @@ def test_a_frozen_body_of_16_bits_stays_so_and_the_head_is_trained_in_32(dtype):
     assert not torch.equal(after[1][0].weight, head[0].weight.float())
     with torch.no_grad():
         assert torch.equal(after(x), result.predict(x))
+
+
+def half(net, part):
+    net.get_submodule(part).requires_grad_(False).to(torch.bfloat16)
+    return net
+
+
+HALVES = {
+    "linear": lambda: half(chain(), "3"),
+    "attention": lambda: half(Attending(), "encoder"),
+    "recurrent": lambda: half(lstm_without_dropout(), "body"),
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", HALVES)
+def test_any_frozen_part_of_16_bits_computes(name, precision):
+    federation = trained(HALVES[name](), of={"precision": precision})
+    assert {tensor.dtype for tensor in federation.task.frozen.values()} == {torch.bfloat16}
+    assert not torch.equal(federation.w, federation.partition.initial())
 
 
 def test_16_bits_that_are_trained_are_32():

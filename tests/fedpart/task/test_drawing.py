@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from adapted import DRAWING, Applied, Recurrent, dropped, trained
+from adapted import DRAWING, Applied, Recurrent, chain, dropped, lstm_without_dropout, trained
 from problems import CLASSES, SIZE
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from fedpart import ClientError
+from fedpart import ClientError, ConcreteDropout
 
 
 @pytest.mark.parametrize("name", DRAWING)
@@ -53,13 +54,31 @@ def test_recurrent_layers_are_refused_vectorised(kind):
 
 
 def test_recurrent_layers_without_dropout_are_fused():
-    net = Recurrent(dropout=0.0)
+    net = lstm_without_dropout()
     torch.testing.assert_close(trained(net, execution="fused").w, trained(net).w, rtol=0, atol=1e-12)
 
 
 def test_dropout_between_time_steps_is_refused_fused():
     with pytest.raises(ClientError, match=r"cannot be fused .*; use execution: loop"):
         trained(Recurrent(), execution="fused")
+
+
+@pytest.mark.parametrize("drops", [nn.Dropout(0.3), ConcreteDropout(0.3)], ids=["torch", "fedpart"])
+def test_draws_that_would_be_repeated_in_the_backward_pass_are_refused(drops):
+    """Checkpointing computes layers twice: without draws that changes no bit, with them the gradient."""
+
+    class Checkpointed(nn.Module):
+        def __init__(self, *layers):
+            super().__init__()
+            self.block = nn.Sequential(*layers, nn.Tanh())
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    plain = chain(nn.Tanh())
+    assert torch.equal(trained(chain(Checkpointed())).w, trained(plain).w)
+    with pytest.raises(ClientError, match=r"inside of torch.utils.checkpoint draws .*; call it without"):
+        trained(chain(Checkpointed(drops)))
 
 
 class Backbone(nn.Module):
