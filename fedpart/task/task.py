@@ -16,6 +16,7 @@ from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirect import Redirection
 from fedpart.task.adapting import adapt, to_dtype
 from fedpart.task.likelihood import LIKELIHOODS, Likelihood, average_samples, resolve_likelihood
+from fedpart.task.model import Model, with_channels_last
 from fedpart.task.psi_names import check_transforms, named_transforms, psi_paths, short_name
 from fedpart.task.substitution import Substitution
 
@@ -29,29 +30,6 @@ class Batch(NamedTuple):
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
-
-
-class _Model(nn.Module):
-    """Transforms, then the user's module: one tree, so that one substitution reaches w and psi."""
-
-    def __init__(self, transforms: Mapping[str, nn.Module], module: nn.Module) -> None:
-        super().__init__()
-        self.transforms = nn.ModuleDict(transforms)
-        self.module = module
-
-    def forward(
-        self, x: Tensor, samples: int, share: Noise | None, bf16: bool, channels_last: bool
-    ) -> Tensor:
-        if samples > 1:
-            x = x.repeat_interleave(samples, 0)
-        for transform in self.transforms.values():
-            x = transform(x)
-        if channels_last:
-            x = _channels_last(x)
-        # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
-        cast = torch.autocast(x.device.type, torch.bfloat16) if bf16 else nullcontext()
-        with cast, share.repeated(samples, len(x)) if share is not None else nullcontext():
-            return self.module(x)  # type: ignore[no-any-return]
 
 
 class Task:
@@ -115,7 +93,7 @@ class Task:
         if not any(layer.training for layer in own.modules()):  # what is trained is not in evaluation mode
             own.train()
         self._resting = [layer for layer in own.modules() if not layer.training]
-        self._model = _Model(copy.deepcopy(named), own)
+        self._model = Model(copy.deepcopy(named), own)
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
@@ -217,7 +195,7 @@ class Task:
         """
         tensors = {**self._buffers_on(inputs.device), **self.psi_space.tensors(psi)}
         for name, value in w.items():
-            tensors[f"module.{name}"] = _channels_last(value) if self.channels_last else value
+            tensors[f"module.{name}"] = with_channels_last(value) if self.channels_last else value
         if self._model.training != dropout:
             self._train(dropout)
         x = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
@@ -305,12 +283,3 @@ class Task:
         with torch.no_grad():
             for path, value in self.psi_space.tensors(psi.detach()).items():
                 self._model.get_parameter(path).copy_(value)
-
-
-def _channels_last(value: Tensor) -> Tensor:
-    """Images, and the weights of their convolutions, with channels next to each other in memory."""
-    if value.ndim != 4:
-        return value
-    if value.shape[1] == 1:  # the strides of a single channel say nothing, unless they are set
-        return value.reshape(-1).contiguous().view(len(value), *value.shape[2:], 1).movedim(-1, 1)
-    return value.contiguous(memory_format=torch.channels_last)

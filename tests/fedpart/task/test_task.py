@@ -10,7 +10,7 @@ import fedpart
 from fedpart import AffineAugmentation, Batch, ConcreteDropout, HyperModule, Task
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.task import _channels_last
+from fedpart.task.model import with_channels_last
 
 KEY = NoiseKey(0, "test", (4, 5, 6))
 
@@ -222,7 +222,7 @@ def test_images_of_any_layout_have_the_strides_of_channels_last(shape, order):
     _, channels, height, width = shape
     whole = torch.randn([shape[d] + 1 for d in order])
     part = whole[tuple(slice(shape[d]) for d in order)].permute([order.index(d) for d in range(4)])
-    found = _channels_last(part)
+    found = with_channels_last(part)
     assert found.shape == shape and torch.equal(found, part)
     assert found.stride() == (channels * height * width, 1, channels * width, channels)
 
