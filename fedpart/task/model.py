@@ -51,7 +51,7 @@ class Model(nn.Module):
     """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi.
 
     Args:
-        transforms, module, likelihood: taken over; a module that is in evaluation mode as a whole is trained.
+        transforms, module, likelihood: taken over; a module of which all is in evaluation mode is trained.
         samples: S, rows per example.
         bf16: whether the network runs in low precision.
         channels_last: memory format of images in the network.
@@ -68,7 +68,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.transforms = nn.ModuleDict(transforms)
-        self.module = module if module.training else module.train()
+        self.module = module if any(layer.training for layer in module.modules()) else module.train()
         self.ends = nn.ModuleDict({"likelihood": likelihood})
         self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
         self._resting = [layer for layer in module.modules() if not layer.training]
@@ -76,6 +76,7 @@ class Model(nn.Module):
     def switch(self, dropout: bool) -> None:
         """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
         self.module.train(dropout)
+        self.training = dropout  # the network itself may rest
         for layer in self._resting:
             layer.training = False
 
