@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
-from fedpart.task.calling import call, outputs_of
+from fedpart.task.calling import call, outputs_of, replaced
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -103,9 +103,14 @@ class Model(nn.Module):
             return self.module(x) if x is first and targets is None else call(self.module, x, targets)
 
     def augmented(self, x: Tree) -> Tree:
-        """The inputs of all rows, transformed."""
-        for transform in self.transforms.values():
-            x = transform(x)
+        """The inputs of all rows, transformed.
+
+        Raises:
+            ValueError: they have several parts, and a transform does not say on which it acts, or on no such.
+        """
+        for name, transform in self.transforms.items():
+            part: Any = transform.part
+            x = transform(x) if isinstance(x, Tensor) or part == "*" else replaced(x, part, transform, name)
         return x
 
     def widths(self) -> Tensor:
