@@ -113,5 +113,5 @@ def assert_equal_runs(
     assert torch.equal(one[0].w, other[0].w)
     assert torch.equal(one[0].psi, other[0].psi)
     for mine, theirs in zip(one[1], other[1], strict=True):
-        for name in ("round", "train_loss", "cohort", "psi", "physical", "skipped"):
+        for name in ("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped"):
             assert getattr(mine, name) == getattr(theirs, name), name

@@ -109,6 +109,8 @@ class Executor:
                 )
         if losses:
             update.loss = losses[reported(losses)]
+        if (unseen := self.protocol.unseen(client, losses)) is not None:
+            update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
         return self.protocol.outgoing(update)
 
     def view(self, round: Round, client: int) -> ClientView:

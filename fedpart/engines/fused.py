@@ -93,7 +93,7 @@ class FusedRunner:
 
     def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         executor, size = self._one_by_one.executor, 0
-        total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool], PooledSum]()
+        total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool, bool], PooledSum]()
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
             shard = self.shards[client].to(executor.device)
@@ -101,26 +101,28 @@ class FusedRunner:
                 raise ArithmeticError("a client has more than max_examples")
             total.examples += len(shard)
             size += self.protocol.upload_bytes(client, jobs)
-            main = reported(jobs)
+            main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
+            total.unseen_examples += 0 if unseen is None else len(shard)
             for job in jobs:
                 batches = list(executor.batches(view, shard, job))
                 if job.partition is not None:
                     _check_steps(client, len(shard), len(batches))
                 weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
-                kind = (job, job == main)
+                kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0])
                     sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
-        for (job, is_main), found in sums.items():
+        for (job, is_main, is_unseen), found in sums.items():
             found.flush()
             total.add(self._term(round, job, found))
             total.loss += found.loss if is_main else 0.0
+            total.unseen_loss += found.loss if is_unseen else 0.0
         tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
-        if not (small and abs(total.loss) <= LARGEST):
+        if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
         return CohortSum(total, size)
 

@@ -20,6 +20,8 @@ class RoundReport:
     Attributes:
         round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
         train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
+        lml: L_ML per example, nats: mean log-likelihood of the cohort's clients of chunks k >= 2 by
+            subnetwork k-1, which has never seen them (Eq. 26), at the round's start; None: there were none.
         cohort: client numbers.
         psi: raw values by name; physical: in units that a person reads.
         skipped: clients without an update, with category and reason, see :class:`.Refusal`.
@@ -34,6 +36,7 @@ class RoundReport:
     round: int
     seconds: float
     train_loss: float | None
+    lml: float | None
     cohort: list[int]
     upload_bytes: int
     download_bytes: int
@@ -104,10 +107,12 @@ class Federation(ModelState):
 
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
+        unseen = 0 if total is None else total.unseen_examples
         return RoundReport(
             round=self.round,
             seconds=seconds,
             train_loss=None if total is None else total.loss / total.examples,
+            lml=-total.unseen_loss / unseen if total is not None and unseen else None,
             cohort=cohort,
             upload_bytes=upload,
             download_bytes=download,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -115,6 +115,15 @@ class Protocol:
         weights = {j: sizes[j - 1] for j in sorted(j for j in trained if j is not None)}
         psi = self.task_of(client).psi_space.size if any(job.psi for job in jobs) else None
         return weights, psi
+
+    def unseen(self, client: int, jobs: Iterable[Job]) -> Job | None:
+        """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
+        seen the client's chunk. None: there is none, or privacy keeps the loss with the client.
+        """
+        if self.settings.privacy is not None:
+            return None
+        chunk = self.chunk(client)
+        return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
     def check(self, client: int, update: Update, jobs: Sequence[Job]) -> None:
         """Refuse an update of ``client`` that does not answer ``jobs``.

@@ -2,7 +2,8 @@
 
 Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
 Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
-gradient), each only if it was asked for; scalars ``examples`` and ``loss``; the header, echoed.
+gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
+(:meth:`.Protocol.unseen`), ``unseen_loss``; the header, echoed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
-VERSION = 1  # of this wire form; a side that does not speak it is refused
+VERSION = 2  # of this wire form; a side that does not speak it is refused
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 
 
@@ -111,13 +112,19 @@ def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tupl
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:
-    """The arrays of a client's reply; its scalars are ``update.examples`` and ``update.loss``."""
+    """The arrays of a client's reply; its scalars are those of :func:`update_scalars`."""
     arrays = {}
     if update.deltas:
         arrays["w"] = update.flat().cpu().numpy()
     if update.psi is not None:
         arrays["psi"] = update.psi.cpu().numpy()
     return arrays
+
+
+def update_scalars(update: Update) -> dict[str, int | float]:
+    """The scalars of a client's reply."""
+    scalars: dict[str, int | float] = {"examples": update.examples, "loss": update.loss}
+    return scalars | ({"unseen_loss": update.unseen_loss} if update.unseen_examples else {})
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
@@ -137,7 +144,7 @@ def decode_update(
     """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
     Args:
-        scalars: of the reply: ``examples`` and ``loss``.
+        scalars: of the reply, see :func:`update_scalars`.
         client: its number.
 
     Raises:
@@ -148,6 +155,10 @@ def decode_update(
     if type(examples) is not int or type(loss) is not float:
         reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
         raise Refusal("malformed", reason)
+    unseen = protocol.unseen(client, jobs) is not None
+    unseen_loss = scalars.get("unseen_loss") if unseen else 0.0
+    if type(unseen_loss) is not float:
+        raise Refusal("malformed", f"its unseen_loss is {unseen_loss!r}, no real number")
     weights, _ = protocol.upload_sizes(client, jobs)
     parts = torch.split(torch.from_numpy(arrays["w"]), list(weights.values())) if weights else ()
     update = Update(
@@ -155,6 +166,8 @@ def decode_update(
         psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
         examples=examples,
         loss=loss,
+        unseen_loss=unseen_loss,
+        unseen_examples=examples if unseen else 0,
     )
     protocol.check(client, update, jobs)
     return update

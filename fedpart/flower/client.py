@@ -14,7 +14,15 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
+from fedpart.federated.wire import (
+    VERSION,
+    Header,
+    decode_jobs,
+    decode_state,
+    encode_update,
+    npy_bytes,
+    update_scalars,
+)
 
 
 class ClientSide(typing.Protocol):
@@ -96,7 +104,7 @@ def make_client_app(build: Build) -> ClientApp:
         reply = RecordDict(
             {
                 "arrays": ArrayRecord(arrays),
-                "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
+                "metrics": MetricRecord({**update_scalars(update)}),
                 "config": ConfigRecord(header.scalars()),
             }
         )

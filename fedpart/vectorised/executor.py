@@ -181,6 +181,8 @@ class VectorisedRunner:
             losses[client][job] = loss
         for client, update in updates.items():
             update.loss = losses[client][reported(losses[client])]
+            if (unseen := self.protocol.unseen(client, losses[client])) is not None:
+                update.unseen_loss, update.unseen_examples = losses[client][unseen], update.examples
         if share:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
