@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.batches import count_learned
+from fedpart.engines.draws import draws
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
 from fedpart.federated.protocol import Protocol
@@ -63,7 +65,8 @@ class FusedRunner:
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
-                _check_steps(client, len(shard), -(-len(shard) // local.batch_size))
+                learned = count_learned(protocol, len(shard))
+                _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards = protocol, shards
         self._one_by_one = Loop(protocol, shards)
         self._by_row: set[Job] = set()  # whose noise is known to be drawn row by row
@@ -97,17 +100,18 @@ class FusedRunner:
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
             shard = self.shards[client].to(executor.device)
-            if len(shard) > self.protocol.settings.max_examples:
+            examples = count_learned(self.protocol, len(shard))
+            if examples > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
-            total.examples += len(shard)
+            total.examples += examples
             size += self.protocol.upload_bytes(client, jobs)
             main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
-            total.unseen_examples += 0 if unseen is None else len(shard)
+            total.unseen_examples += 0 if unseen is None else examples
             for job in jobs:
                 batches = list(executor.batches(view, shard, job))
                 if job.partition is not None:
-                    _check_steps(client, len(shard), len(batches))
-                weight = len(shard) / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
+                    _check_steps(client, examples, len(batches))
+                weight = examples / sum(len(batch.inputs) for batch, _ in batches)  # of a psi batch
                 kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0])
@@ -131,8 +135,8 @@ class FusedRunner:
         if job in self._by_row:
             return
         some = (Batch(*(part[:1].expand(n, *part.shape[1:]) for part in batch[:2])) for n in (2, 3))
-        draws = [self._one_by_one.executor.draws(round, job, one) for one in some]
-        for (two, _), (three, _) in zip(*draws, strict=True):
+        found = [draws(self._one_by_one.executor, round, job, one) for one in some]
+        for (two, _), (three, _) in zip(*found, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._by_row.add(job)

@@ -31,6 +31,11 @@ class RoundReport:
         stepped: whether they were enough for a step.
         epsilon: spent so far, at the settings' delta, of a run with privacy.
         val_accuracy: fraction, on evaluation rounds of a classification; val_nll: nats per example.
+        client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
+            over all their examples.
+        client_accuracy_worst_decile: mean over the tenth of the clients, at least one, with the lowest.
+        client_accuracy_chunks: for each chunk 1..C the mean over its clients' examples; None: there are none.
+        evaluation_bytes: of the messages of the clients' evaluation, down and up.
     """
 
     round: int
@@ -49,6 +54,11 @@ class RoundReport:
     epsilon: float | None = None
     val_accuracy: float | None = None
     val_nll: float | None = None
+    client_accuracy: float | None = None
+    client_nll: float | None = None
+    client_accuracy_worst_decile: float | None = None
+    client_accuracy_chunks: list[float | None] | None = None
+    evaluation_bytes: int | None = None
 
 
 class Federation(ModelState):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -77,6 +78,13 @@ class Protocol:
             return sorted(rng.choice(self.settings.clients, self.settings.cohort, replace=False).tolist())
         pool = np.array(sorted(set(available)))
         return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
+
+    @cached_property
+    def scoring_task(self) -> Task:
+        """The task as clients evaluate it, with ``evaluation_samples``."""
+        samples = self.settings.evaluation_samples
+        fewer = samples is not None and samples < self.task.samples
+        return self.task.replace(samples=samples) if fewer else self.task
 
     def task_of(self, client: int) -> Task:
         """What ``client`` learns: the same for all, today."""

@@ -4,6 +4,8 @@ Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the heade
 Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
 gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
 (:meth:`.Protocol.unseen`), ``unseen_loss``; the header, echoed.
+In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
+``nll`` (their sum, nats) and, of a classification, ``correct``.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
+from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job
 from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
@@ -171,6 +176,28 @@ def decode_update(
     )
     protocol.check(client, update, jobs)
     return update
+
+
+def score_scalars(score: HeldOutScore) -> dict[str, int | float]:
+    """The scalars of a client's reply in an evaluation."""
+    scalars: dict[str, int | float] = {"examples": score.examples, "nll": score.nll}
+    return scalars | ({} if score.errors is None else {"correct": score.examples - score.errors})
+
+
+def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore:
+    """Inverse of :func:`score_scalars`, checked.
+
+    Raises:
+        Refusal: a scalar is missing or of another type, or see :func:`.check_score`.
+    """
+    examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
+    if type(examples) is not int or type(nll) is not float or type(correct) not in (int, NoneType):
+        found = f"{examples!r}, {nll!r} and {correct!r}"
+        reason = f"its examples, nll and correct are {found}, no integer, real number and integer"
+        raise Refusal("malformed", reason)
+    score = HeldOutScore(examples, nll, None if correct is None else examples - correct)
+    check_score(score, protocol.task.likelihood_name == "classification", protocol.settings.max_examples)
+    return score
 
 
 def upload_sizes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, int]:

@@ -24,8 +24,7 @@ class Update:
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
-        unseen_loss: mean negative log-likelihood through the subnetwork that has never seen the client's
-            chunk, nats: minus its term of L_ML per example (a sum in a sum, as ``loss``).
+        unseen_loss: minus the client's term of L_ML per example, nats (a sum in a sum, as ``loss``).
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         clients: how many clients are in the sum.
     """

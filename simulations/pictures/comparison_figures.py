@@ -10,6 +10,7 @@ import numpy as np
 from simulations.pictures.figures import (
     COLOURS,
     DASHES,
+    EVIDENCE,
     MANY,
     MIDDLE,
     Keys,
@@ -73,6 +74,30 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     _zoom(ax, bands.values())
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
+
+
+def lml_figure(runs: Runs, *, page: bool = False) -> Figure:
+    """L_ML per example over rounds, of the runs that have it, and their validation log-likelihood, dashed.
+
+    Both are AVERAGED. At least one run has it.
+    """
+    figure, (ax,) = canvas(f"L_ML per example and validation, {AVERAGED}\n{spread(runs)}", page=page)
+    bands = []
+    for i, (method, own) in enumerate(with_lml(runs).items()):
+        for key, sign, label, dash in (("lml", 1, EVIDENCE["lml"], "-"), ("val_nll", -1, "validation", "--")):
+            if own and all(len(run.curve(key)[0]) for run in own):
+                bands.append(metric_band(own, key, "rounds").scaled(1, sign))
+                draw_band(ax, bands[-1], COLOURS[i % len(COLOURS)], label=f"{method}, {label}", ls=dash)
+    last = max(band.x[-1] for band in bands)
+    dress(ax, "log-likelihood [nats per example]", "round", limits=(1, last))
+    _zoom(ax, bands)
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def with_lml(runs: Runs) -> dict[str, list[Run]]:
+    """The runs by method that have an L_ML per example."""
+    return {method: [run for run in own if len(run.curve("lml")[0])] for method, own in runs.items()}
 
 
 def _zoom(ax: Axes, bands: Iterable[Band]) -> None:

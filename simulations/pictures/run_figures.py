@@ -18,7 +18,7 @@ from simulations.pictures.figures import (
     legend_above,
     marks,
 )
-from simulations.results.curves import Run, psi_bands
+from simulations.results.curves import LAST, Run, moving_average, psi_bands
 from simulations.results.psi_parts import PsiParts, groups
 
 if TYPE_CHECKING:
@@ -26,18 +26,29 @@ if TYPE_CHECKING:
 
 
 def run_figure(run: Run) -> Figure:
-    """One run against its clock: validation accuracy and evidence, if it has them, and losses."""
+    """One run against its clock: validation accuracy and evidence, if it has them, and losses.
+
+    Evidence is that of centralised training, or L_ML per example beside the validation log-likelihood.
+    """
     accuracy, lml = run.curve("val_accuracy"), run.curve("lml")
     training, validation = run.curve("train_loss"), run.curve("val_nll")
     figure, axes = canvas(
         _title("Learning curve", run), panels=1 + sum(len(x) > 0 for x, _ in (accuracy, lml))
     )
+    federated = run.clock == "round"
     limits = _limits(run)
     if len(accuracy[0]):
         x, values = accuracy
         dress(axes[0], "validation accuracy [%]", limits=limits)
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
-    if len(lml[0]):
+    if len(lml[0]) and federated:
+        dress(axes[-2], "log-likelihood [nats per example]", limits=limits)
+        axes[-2].plot(*lml, color=COLOURS[2], lw=0.8, alpha=0.4)
+        average = (lml[0], moving_average(lml[1]))
+        axes[-2].plot(*average, color=COLOURS[2], lw=2, label=f"{EVIDENCE['lml']}, mean of {LAST} rounds")
+        axes[-2].plot(validation[0], -validation[1], color=COLOURS[0], lw=2, label="validation")
+        legend_above(axes[-2])
+    elif len(lml[0]):
         dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])

@@ -15,10 +15,12 @@ from simulations.pictures.comparison_figures import (
     METRICS,
     TRAFFIC_NAMES,
     evaluated,
+    lml_figure,
     metric_figure,
     psi_figure,
     psi_groups,
     spread,
+    with_lml,
 )
 from simulations.pictures.figures import MANY, Chart, svg
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
@@ -66,6 +68,21 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
         for against in ("rounds", *TRAFFIC_NAMES)
     ]
     return PageSection("Learning curves", charts, text=text, wide=True)
+
+
+def lml_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """What is known without held-out data: L_ML per example of the runs by method; None: no run has it."""
+    if not any(with_lml(runs).values()):
+        return None
+    text = (
+        "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
+        "network does on new examples, from the training itself. It needs no validation data; where there "
+        "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
+        "network that is used, and its dropout is on, so that the estimate is cautious."
+    )
+    note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
+    chart = Chart("L_ML per example over rounds", svg(lml_figure(runs, page=True)), note)
+    return PageSection("Without held-out data", [chart], text=text, wide=True)
 
 
 def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:

@@ -92,10 +92,13 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
+    lml = summary.get("lml_last10")
+    unseen = f"{lml or 0:.3f} nats per example of clients, by subnetworks that have never seen them"
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
     sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
         *_several("accuracy", accuracy),
+        *([("L_ML", unseen)] if lml is not None else []),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
