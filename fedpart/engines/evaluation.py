@@ -18,7 +18,7 @@ from fedpart.federated.round import Round
 from fedpart.task.held_out import HeldOutScore, score
 from fedpart.updates.errors import ClientError, Refusal
 
-HEADERS = 1500  # bytes of a question and its answer besides the state, about; nothing is sent here
+HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
 
 
 class ClientEvaluation:

@@ -13,6 +13,7 @@ from simulations.report.runs import Table, about, runs_table, settings_text, ver
 from simulations.report.sections import (
     clients_section,
     curves_section,
+    evaluation_section,
     images_section,
     lml_section,
     psi_section,
@@ -42,7 +43,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
-        evidence = lml_section(found.shown)
+        unseen = (evaluation_section(found.shown), lml_section(found.shown))
         most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
@@ -51,7 +52,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
                 "sections": [
                     curves_section(found.shown),
-                    *([] if evidence is None else [evidence]),
+                    *(section for section in unseen if section is not None),
                     psi_section(found.shown),
                     images_section(found.runs, data),
                     clients_section(most, data),

@@ -29,13 +29,13 @@ class Progress:
         self._bar: bars.Progress | None = None
         self._live: Live | None = None
         self._clock, self._total, self._every = "", 0, 1
-        self._accuracy, self._evidence = "", ""
+        self._accuracy, self._clients, self._evidence = "", "", ""
 
     @contextmanager
     def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
         self._clock, self._total, self._every = config.clock.name, total, config.evaluate_every
-        self._accuracy = ""
+        self._accuracy = self._clients = ""
         self._evidence = EVIDENCE_NAMES[getattr(config, "evidence", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
@@ -67,14 +67,21 @@ class Progress:
 
     def report(self, report: Report) -> None:
         """What is known after a round, or at a report of centralised training."""
+        of_round = isinstance(report, RoundReport)
         if report.val_accuracy is not None:
             self._accuracy = f"val. accuracy {report.val_accuracy:.1%}"
         elif report.val_nll is not None:
             self._accuracy = f"val. loss {report.val_nll:.3f}"
-        lml, count, of_round = report.lml, getattr(report, self._clock), isinstance(report, RoundReport)
+        if of_round and report.client_nll is not None:
+            self._clients = f"clients' loss {report.client_nll:.3f}"
+            if report.client_accuracy is not None:
+                worst = report.client_accuracy_worst_decile or 0.0
+                self._clients = f"clients' accuracy {report.client_accuracy:.1%} (worst tenth {worst:.1%})"
+        lml, count = report.lml, getattr(report, self._clock)
         evidence = f"L_ML {lml or 0:.3f} per example" if of_round else f"{self._evidence} {lml or 0:,.1f}"
         parts = [
             self._accuracy,
+            self._clients,
             "" if lml is None else evidence,
             "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
             compact(report.physical),
