@@ -102,7 +102,7 @@ def lml_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
         "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
         "network does on new examples, from the training itself. It needs no validation data; where there "
         "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
-        "network that is used, and its dropout is on, so that the estimate is cautious."
+        "network that is used, and its dropout is on."
     )
     note = f"{OF_ROUNDS.capitalize()}. {spread(runs).capitalize()}."
     chart = Chart("L_ML per example over rounds", svg(lml_figure(runs, page=True)), note)
