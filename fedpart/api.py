@@ -41,7 +41,8 @@ def federate(
             ``shards[i]``. Anything with a length and an index will do: what is no list or tuple is read one
             client at a time, when it is in the cohort.
         rounds: to complete.
-        validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds.
+        validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds. With
+            ``evaluation="clients"``, a setting, the clients score the network as often: ``client_accuracy``.
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
@@ -76,8 +77,12 @@ def federate(
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
-        if held_out is not None and (report.round % evaluate_every == 0 or last):
-            scores = federation.evaluate(held_out)
+        if (
+            held_out is not None
+            and chosen.evaluation != "none"
+            and (report.round % evaluate_every == 0 or last)
+        ):
+            scores = federation.evaluate(held_out, samples=chosen.evaluation_samples)
             report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
         if path is not None and (report.round % checkpoint_every == 0 or last):
             federation.save(path)
@@ -85,7 +90,7 @@ def federate(
         if on_round is not None:
             on_round(report)
 
-    with LocalEngine(federation, data, workers, execution) as engine:
+    with LocalEngine(federation, data, workers, execution, evaluate_every) as engine:
         engine.run(rounds, finish)
     return Result(federation, metrics)
 

@@ -40,6 +40,26 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     return function(tree, *others)
 
 
+def form_of(tree: Tree, name: str) -> Any:
+    """What a tree looks like, as plain data: each leaf stands as its name, see :func:`leaves`."""
+    if isinstance(tree, Mapping):
+        return {"dict": {key: form_of(part, f"{name}[{key!r}]") for key, part in tree.items()}}
+    if isinstance(tree, (tuple, list)):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return {kind: [form_of(part, f"{name}[{place}]") for place, part in enumerate(tree)]}
+    return name
+
+
+def of_form(form: Any, found: Mapping[str, Any]) -> Tree:
+    """Inverse of :func:`form_of`, given the leaves by name."""
+    if isinstance(form, str):
+        return found[form]
+    ((kind, parts),) = form.items()
+    if kind == "dict":
+        return {key: of_form(part, found) for key, part in parts.items()}
+    return (list if kind == "list" else tuple)(of_form(part, found) for part in parts)
+
+
 def joined(trees: Sequence[Tree]) -> Tree:
     """The examples of several trees of one form, one after the other."""
     return map_leaves(lambda *parts: torch.cat(parts), *trees)

@@ -37,6 +37,12 @@ DEFAULTS: dict[str, Any] = {
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
     *("clip", "trim", "privacy"),
+    *("evaluation", "evaluation_share", "evaluation_clients"),
+)
+
+SAME = (
+    *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped"),
+    *("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks"),
 )
 
 
@@ -113,5 +119,5 @@ def assert_equal_runs(
     assert torch.equal(one[0].w, other[0].w)
     assert torch.equal(one[0].psi, other[0].psi)
     for mine, theirs in zip(one[1], other[1], strict=True):
-        for name in ("round", "train_loss", "cohort", "psi", "physical", "skipped"):
+        for name in SAME:
             assert getattr(mine, name) == getattr(theirs, name), name

@@ -98,6 +98,7 @@ class InProcessGrid(Grid):
             identify(reply, str(uuid4()))
             if message.metadata.message_type == "train":
                 self.bytes_down += len(data)
+            if message.metadata.message_type != "query":
                 tampered = self.tamper(reply) if self.tamper else reply
                 if tampered is None:
                     continue

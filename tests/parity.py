@@ -54,3 +54,5 @@ def assert_parity(task, tolerance, data=None, **changes):
             assert_close(update.psi, expected.psi, 5 * tolerance, f"psi of client {client}")
         assert update.loss == pytest.approx(expected.loss, rel=tolerance)
         assert update.examples == expected.examples
+        assert update.unseen_loss == pytest.approx(expected.unseen_loss, rel=tolerance)
+        assert update.unseen_examples == expected.unseen_examples

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +26,7 @@ def local_batches(protocol: Protocol, client: int, round: int, examples: int, jo
         examples: how many the shard has.
     """
     local, seed = protocol.settings.local, protocol.settings.seed
-    whole, _ = divided(protocol, client, examples)
+    whole = divided(protocol, client, examples).learned
     examples = len(whole)
     if job.partition is None:
         if local.psi_batch != "shard" and local.psi_batch < examples:
@@ -41,33 +43,66 @@ def local_batches(protocol: Protocol, client: int, round: int, examples: int, jo
     return batches
 
 
-def divided(protocol: Protocol, client: int, examples: int) -> tuple[Tensor, Tensor]:
-    """Places in the client's shard that it learns from, and those that it holds out, in every round.
+class Places(NamedTuple):
+    """Places in a client's shard, ascending int64 on the CPU: each in one of three, in every round the same.
 
-    Both ascending, int64 on the CPU; nothing is held out unless the method asks for it.
+    ``learned``: that the client learns from. It holds out ``feedback`` for the method's scores, and
+    ``evaluation`` for the metric alone.
     """
-    held = count_held_out(protocol.method.held_out, examples)
-    if not held:
+
+    learned: Tensor
+    feedback: Tensor
+    evaluation: Tensor
+
+
+def divided(protocol: Protocol, client: int, examples: int) -> Places:
+    """What the client learns from and what it holds out, of a shard of so many examples.
+
+    Nothing is held out unless the method or ``evaluation: clients`` asks for it.
+    """
+    feedback, evaluation = _held_out(protocol, examples)
+    if not feedback + evaluation:
         return _all(examples)
     drawn = torch.from_numpy(generator(protocol.settings.seed, "held out", client).permutation(examples))
-    return drawn[held:].sort().values, drawn[:held].sort().values
+    parts = torch.split(drawn, [feedback, evaluation, examples - feedback - evaluation])
+    first, second, learned = (part.sort().values for part in parts)
+    return Places(learned, first, second)
 
 
 @lru_cache(1024)
-def _all(examples: int) -> tuple[Tensor, Tensor]:
-    """Every place, and none; shared, so nobody writes to them."""
-    return torch.arange(examples, device="cpu"), torch.arange(0, device="cpu")
+def _all(examples: int) -> Places:
+    """Every place is learned from; shared, so nobody writes to them."""
+    return Places(torch.arange(examples, device="cpu"), *torch.arange(0, device="cpu").expand(2, 0))
+
+
+def count_learned(protocol: Protocol, examples: int) -> int:
+    """How many examples of a shard the client learns from; at least one."""
+    return examples - sum(_held_out(protocol, examples))
+
+
+def _held_out(protocol: Protocol, examples: int) -> tuple[int, int]:
+    """How many are held out for the method and for evaluations: their shares, rounded up, but never all."""
+    settings = protocol.settings
+    evaluation = count_held_out(
+        settings.evaluation_share if settings.evaluation == "clients" else 0.0, examples
+    )
+    return count_held_out(protocol.method.held_out, examples - evaluation), evaluation
 
 
 def count_held_out(share: float, examples: int) -> int:
-    """How many of a client's examples are held out: the share of them, rounded up, but never all."""
+    """The share of so many examples, rounded up, but never all of them."""
     return max(0, min(examples - 1, math.ceil(share * examples - 1e-9)))
 
 
 def count_batches(protocol: Protocol, examples: int, job: Job) -> int:
     """How many :func:`local_batches` there are."""
     local = protocol.settings.local
-    examples -= count_held_out(protocol.method.held_out, examples)
+    examples = count_learned(protocol, examples)
     if job.partition is None and local.psi_batch != "shard":
         examples = min(examples, local.psi_batch)
     return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)
+
+
+def differentiated(protocol: Protocol, job: Job) -> Job:
+    """The job without the gradient of psi where the method's feedback takes its place."""
+    return replace(job, psi=False) if protocol.method.held_out else job

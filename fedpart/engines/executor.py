@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.batches import count_batches, count_held_out, divided, local_batches
+from fedpart.engines.batches import count_batches, count_learned, differentiated, divided, local_batches
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
@@ -91,7 +90,7 @@ class Executor:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         view = self.view(round, client)
         shard = shard.to(self.device)
-        update = Update(examples=len(shard) - count_held_out(self.protocol.method.held_out, len(shard)))
+        update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
         for job in jobs:
             try:
@@ -109,6 +108,8 @@ class Executor:
                 )
         if losses:
             update.loss = losses[reported(losses)]
+        if (unseen := self.protocol.unseen(client, losses)) is not None:
+            update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
         return self.protocol.outgoing(update)
 
     def view(self, round: Round, client: int) -> ClientView:
@@ -136,15 +137,6 @@ class Executor:
         """A point of one client's own; casts of those before are not kept, see :func:`.kept_casts`."""
         torch.clear_autocast_cache()
         return Point(partition.space_of(k), theta)
-
-    def draws(self, round: Round, job: Job, batch: Batch) -> Draws:
-        """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
-        task, method = self.protocol.task, self.protocol.method
-        recorder = ShapeRecorder(self.device, task.dtype)
-        _, point = self.subnetwork(round, self.protocol.partition, job.subnetwork)
-        with torch.no_grad():
-            method.loss(task, job, point.tensors, self.on_device(round).psi, batch, recorder)
-        return recorder.recorded
 
     def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
         """Add what one job has found to the update; its loss, nats."""
@@ -187,11 +179,11 @@ class Executor:
         """
         method, partition = self.protocol.method, self.protocol.partition_of(view.number)
         _, point = self.subnetwork(round, partition, job.subnetwork)
-        learned, held = divided(self.protocol, view.number, len(shard))
+        learned, held, _ = divided(self.protocol, view.number, len(shard))
         batches = torch.split(held, self.protocol.settings.local.batch_size) if len(held) else ()
         trained, psi = self._own(partition, job.subnetwork, after), method.local_psi(view)
         before, now = (
-            score(view.task, one.tensors, psi, self._noisy(view, shard, "held out", batches))
+            score(view.task, one.tensors, psi, self.noisy(view, shard, "held out", batches))
             for one in (point, trained)
         )
         return method.feedback(view, before, now) / len(learned)
@@ -200,9 +192,9 @@ class Executor:
         """What the job visits, batch by batch, each with its noise."""
         purpose = "psi" if job.partition is None else f"train {job.partition}"
         places = local_batches(self.protocol, view.number, view.round, len(shard), job)
-        return self._noisy(view, shard, purpose, places)
+        return self.noisy(view, shard, purpose, places)
 
-    def _noisy(
+    def noisy(
         self, view: ClientView, shard: Dataset, purpose: str, batches: Sequence[Tensor]
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
@@ -210,8 +202,3 @@ class Executor:
             key = NoiseKey(view.seed, purpose, (step, view.number, view.round))
             here = places.to(self.device)
             yield Batch(*shard.batch(here)), Noise(key, self.device, view.task.dtype)
-
-
-def differentiated(protocol: Protocol, job: Job) -> Job:
-    """The job without the gradient of psi where the method's feedback takes its place."""
-    return replace(job, psi=False) if protocol.method.held_out else job

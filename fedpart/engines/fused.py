@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.batches import count_learned
+from fedpart.engines.draws import draws
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
 from fedpart.federated.protocol import Protocol
@@ -65,7 +67,8 @@ class FusedRunner:
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
-                _check_steps(client, len(shard), -(-len(shard) // local.batch_size))
+                learned = count_learned(protocol, len(shard))
+                _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards = protocol, shards
         self._one_by_one = Loop(protocol, shards)
         self._by_row: set[Job] = set()  # whose noise is known to be drawn row by row
@@ -95,34 +98,37 @@ class FusedRunner:
 
     def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         executor, size = self._one_by_one.executor, 0
-        total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool], PooledSum]()
+        total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool, bool], PooledSum]()
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
             shard = self.shards[client].to(executor.device)
-            if len(shard) > self.protocol.settings.max_examples:
+            examples = count_learned(self.protocol, len(shard))
+            if examples > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
-            total.examples += len(shard)
+            total.examples += examples
             size += self.protocol.upload_bytes(client, jobs)
-            main = reported(jobs)
+            main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
+            total.unseen_examples += 0 if unseen is None else examples
             for job in jobs:
                 batches = list(executor.batches(view, shard, job))
                 if job.partition is not None:
-                    _check_steps(client, len(shard), len(batches))
-                weight = len(shard) / sum(batch.examples for batch, _ in batches)  # of a psi batch
-                kind = (job, job == main)
+                    _check_steps(client, examples, len(batches))
+                weight = examples / sum(batch.examples for batch, _ in batches)  # of a psi batch
+                kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0])
                     sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
-        for (job, is_main), found in sums.items():
+        for (job, is_main, is_unseen), found in sums.items():
             found.flush()
             total.add(self._term(round, job, found))
             total.loss += found.loss if is_main else 0.0
+            total.unseen_loss += found.loss if is_unseen else 0.0
         tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
-        if not (small and abs(total.loss) <= LARGEST):
+        if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
         return CohortSum(total, size)
 
@@ -131,8 +137,8 @@ class FusedRunner:
         if job in self._by_row:
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
-        draws = [self._one_by_one.executor.draws(round, job, one) for one in some]
-        for (two, _), (three, _) in zip(*draws, strict=True):
+        found = [draws(self._one_by_one.executor, round, job, one) for one in some]
+        for (two, _), (three, _) in zip(*found, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._by_row.add(job)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.executor import Executor
 from fedpart.engines.workers import WorkerPool
 from fedpart.federated import protocol as federated
@@ -45,6 +46,7 @@ class LocalEngine:
             number of threads. The result has the same bits for any number of them, if that is one thread.
         execution: how this process computes a cohort: ``loop``: client by client; ``fused``: its data
             together, see :class:`.FusedRunner`; ``vectorised``: several clients at a time.
+        evaluate_every: rounds between evaluations by the clients, if they evaluate: in this process.
 
     Raises:
         ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.
@@ -56,6 +58,7 @@ class LocalEngine:
         shards: Sequence[Dataset],
         workers: int = 1,
         execution: str = "loop",
+        evaluate_every: int = 10,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
@@ -67,6 +70,7 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
+        self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
         self._clients = self._pool or execute(protocol, shards)
 
@@ -106,6 +110,7 @@ class LocalEngine:
         """Run until ``rounds`` rounds are complete."""
         while self.federation.round < rounds:
             report = self.run_round()
+            self._evaluation.complete(self.federation, report, rounds)
             if on_round is not None:
                 on_round(report)
 

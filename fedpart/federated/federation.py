@@ -20,6 +20,8 @@ class RoundReport:
     Attributes:
         round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
         train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
+        lml: L_ML per example, nats: mean log-likelihood of the cohort's clients of chunks k >= 2 by
+            subnetwork k-1, which has never seen them (Eq. 26), at the round's start; None: there were none.
         cohort: client numbers.
         psi: raw values by name; physical: in units that a person reads.
         skipped: clients without an update, with category and reason, see :class:`.Refusal`.
@@ -29,11 +31,17 @@ class RoundReport:
         stepped: whether they were enough for a step.
         epsilon: spent so far, at the settings' delta, of a run with privacy.
         val_accuracy: fraction, on evaluation rounds of a classification; val_nll: nats per example.
+        client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
+            over all their examples.
+        client_accuracy_worst_decile: mean over the tenth of the clients, at least one, with the lowest.
+        client_accuracy_chunks: for each chunk 1..C the mean over its clients' examples; None: there are none.
+        evaluation_bytes: of the messages of the clients' evaluation, down and up.
     """
 
     round: int
     seconds: float
     train_loss: float | None
+    lml: float | None
     cohort: list[int]
     upload_bytes: int
     download_bytes: int
@@ -46,6 +54,11 @@ class RoundReport:
     epsilon: float | None = None
     val_accuracy: float | None = None
     val_nll: float | None = None
+    client_accuracy: float | None = None
+    client_nll: float | None = None
+    client_accuracy_worst_decile: float | None = None
+    client_accuracy_chunks: list[float | None] | None = None
+    evaluation_bytes: int | None = None
 
 
 class Federation(ModelState):
@@ -104,10 +117,12 @@ class Federation(ModelState):
 
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
+        unseen = 0 if total is None else total.unseen_examples
         return RoundReport(
             round=self.round,
             seconds=seconds,
             train_loss=None if total is None else total.loss / total.examples,
+            lml=-total.unseen_loss / unseen if total is not None and unseen else None,
             cohort=cohort,
             upload_bytes=upload,
             download_bytes=download,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -78,6 +79,13 @@ class Protocol:
         pool = np.array(sorted(set(available)))
         return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
 
+    @cached_property
+    def scoring_task(self) -> Task:
+        """The task as clients evaluate it, with ``evaluation_samples``."""
+        samples = self.settings.evaluation_samples
+        fewer = samples is not None and samples < self.task.samples
+        return self.task.replace(samples=samples) if fewer else self.task
+
     def task_of(self, client: int) -> Task:
         """What ``client`` learns: the same for all, today."""
         return self.task
@@ -115,6 +123,15 @@ class Protocol:
         weights = {j: sizes[j - 1] for j in sorted(j for j in trained if j is not None)}
         psi = self.task_of(client).psi_space.size if any(job.psi for job in jobs) else None
         return weights, psi
+
+    def unseen(self, client: int, jobs: Iterable[Job]) -> Job | None:
+        """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
+        seen the client's chunk. None: there is none, or privacy keeps the loss with the client.
+        """
+        if self.settings.privacy is not None:
+            return None
+        chunk = self.chunk(client)
+        return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
     def check(self, client: int, update: Update, jobs: Sequence[Job]) -> None:
         """Refuse an update of ``client`` that does not answer ``jobs``.

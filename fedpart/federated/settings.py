@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.training.optimisers import AdamSettings, DecaySettings
@@ -91,6 +91,21 @@ class FederationSettings(RunSettings):
         lt=0.5,
     )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
+    evaluation: Literal["central", "clients", "none"] = setting(
+        "central",
+        "central: on the server's validation data; clients: also by the clients, on a share of their "
+        "examples that neither weights nor psi learn from, while other runs learn from all of them; none: "
+        "not at all, neither on validation nor on test data",
+    )
+    evaluation_share: float = setting(
+        0.2, "with evaluation: clients, the share of each client's examples that is held out", gt=0, lt=1
+    )
+    evaluation_clients: int = setting(
+        100, "with evaluation: clients, how many score the network at most, drawn anew each time", ge=1
+    )
+    evaluation_samples: int | None = setting(
+        None, "S in evaluations, at most `samples`; null: as `samples`", ge=1
+    )
 
     @property
     def of_all(self) -> OfAll | None:
@@ -123,6 +138,19 @@ class FederationSettings(RunSettings):
                     f"Privacy steps in every round, whoever has answered, but min_replies is "
                     f"{self.min_replies}; leave it at 1."
                 )
+
+        if self.evaluation == "clients" and self.privacy is not None:
+            raise ValueError(
+                "What clients say in evaluations is not covered by differential privacy; set evaluation: "
+                "central or none, or leave privacy out."
+            )
+
+    def deciding(self) -> dict[str, Any]:
+        """See :meth:`.Settings.deciding`: those of evaluations only where they hold examples out."""
+        found = super().deciding()
+        if self.evaluation == "clients":
+            return found
+        return {key: value for key, value in found.items() if not key.startswith("evaluation")}
 
     def check_feedback(self, held_out: float) -> None:
         """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.

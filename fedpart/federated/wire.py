@@ -2,7 +2,10 @@
 
 Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
 Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
-gradient), each only if it was asked for; scalars ``examples`` and ``loss``; the header, echoed.
+gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
+(:meth:`.Protocol.unseen`), ``unseen_loss``; the header, echoed.
+In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
+``nll`` (their sum, nats) and, of a classification, ``correct``.
 """
 
 from __future__ import annotations
@@ -11,19 +14,22 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
+from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job
 from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
-VERSION = 1  # of this wire form; a side that does not speak it is refused
+VERSION = 2  # of this wire form; a side that does not speak it is refused
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 
 
@@ -111,13 +117,19 @@ def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tupl
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:
-    """The arrays of a client's reply; its scalars are ``update.examples`` and ``update.loss``."""
+    """The arrays of a client's reply; its scalars are those of :func:`update_scalars`."""
     arrays = {}
     if update.deltas:
         arrays["w"] = update.flat().cpu().numpy()
     if update.psi is not None:
         arrays["psi"] = update.psi.cpu().numpy()
     return arrays
+
+
+def update_scalars(update: Update) -> dict[str, int | float]:
+    """The scalars of a client's reply."""
+    scalars: dict[str, int | float] = {"examples": update.examples, "loss": update.loss}
+    return scalars | ({"unseen_loss": update.unseen_loss} if update.unseen_examples else {})
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
@@ -137,7 +149,7 @@ def decode_update(
     """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
     Args:
-        scalars: of the reply: ``examples`` and ``loss``.
+        scalars: of the reply, see :func:`update_scalars`.
         client: its number.
 
     Raises:
@@ -148,6 +160,10 @@ def decode_update(
     if type(examples) is not int or type(loss) is not float:
         reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
         raise Refusal("malformed", reason)
+    unseen = protocol.unseen(client, jobs) is not None
+    unseen_loss = scalars.get("unseen_loss") if unseen else 0.0
+    if type(unseen_loss) is not float:
+        raise Refusal("malformed", f"its unseen_loss is {unseen_loss!r}, no real number")
     weights, _ = protocol.upload_sizes(client, jobs)
     parts = torch.split(torch.from_numpy(arrays["w"]), list(weights.values())) if weights else ()
     update = Update(
@@ -155,9 +171,33 @@ def decode_update(
         psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
         examples=examples,
         loss=loss,
+        unseen_loss=unseen_loss,
+        unseen_examples=examples if unseen else 0,
     )
     protocol.check(client, update, jobs)
     return update
+
+
+def score_scalars(score: HeldOutScore) -> dict[str, int | float]:
+    """The scalars of a client's reply in an evaluation."""
+    scalars: dict[str, int | float] = {"examples": score.examples, "nll": score.nll}
+    return scalars | ({} if score.errors is None else {"correct": score.examples - score.errors})
+
+
+def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore:
+    """Inverse of :func:`score_scalars`, checked.
+
+    Raises:
+        Refusal: a scalar is missing or of another type, or see :func:`.check_score`.
+    """
+    examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
+    if type(examples) is not int or type(nll) is not float or type(correct) not in (int, NoneType):
+        found = f"{examples!r}, {nll!r} and {correct!r}"
+        reason = f"its examples, nll and correct are {found}, no integer, real number and integer"
+        raise Refusal("malformed", reason)
+    score = HeldOutScore(examples, nll, None if correct is None else examples - correct)
+    check_score(score, protocol.task.likelihood_name == "classification", protocol.settings.max_examples)
+    return score
 
 
 def upload_sizes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, int]:

@@ -11,10 +11,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.federated.wire import VERSION, Header, decode_jobs, decode_state, encode_update, npy_bytes
+from fedpart.federated.wire import (
+    VERSION,
+    Header,
+    decode_jobs,
+    decode_state,
+    encode_update,
+    npy_bytes,
+    score_scalars,
+    update_scalars,
+)
 
 
 class ClientSide(typing.Protocol):
@@ -72,12 +82,10 @@ def make_client_app(build: Build) -> ClientApp:
         answer = ConfigRecord({"version": VERSION, "client": number, "clients": total})
         return Message(RecordDict({"config": answer}), reply_to=message)
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        """One round of this client."""
+    def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
+        """The clients of this process, and the header and the values of a message to one of them."""
         clients = _clients(build, tuple(sorted(context.run_config.items())))
-        config = cast(ConfigRecord, message.content["config"])
-        received = Header.read(config)
+        received = Header.read(cast(ConfigRecord, message.content["config"]))
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:
             header.check(received)
@@ -86,9 +94,27 @@ def make_client_app(build: Build) -> ClientApp:
                 f"The server's message does not fit this client: {error}; start both with the same "
                 f"configuration and the same version of fedpart."
             ) from error
-        round = clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
-        shard = clients.shards[header.client]
-        update = clients.executor.run(round, header.client, shard, decode_jobs(config["jobs"]))
+        return clients, header, clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
+
+    @app.evaluate()
+    def evaluate_(message: Message, context: Context) -> Message:
+        """What this client makes of the network, on what it holds out of training."""
+        clients, header, round = asked(message, context)
+        score = evaluate(clients.executor, round, header.client, clients.shards[header.client])
+        reply = RecordDict(
+            {
+                "metrics": MetricRecord({**score_scalars(score)}),
+                "config": ConfigRecord(header.scalars()),
+            }
+        )
+        return Message(reply, reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        """One round of this client."""
+        clients, header, round = asked(message, context)
+        jobs = decode_jobs(cast(ConfigRecord, message.content["config"])["jobs"])
+        update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
         arrays = {  # as Array(part), four times as fast
             name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
             for name, part in encode_update(update).items()
@@ -96,7 +122,7 @@ def make_client_app(build: Build) -> ClientApp:
         reply = RecordDict(
             {
                 "arrays": ArrayRecord(arrays),
-                "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
+                "metrics": MetricRecord({**update_scalars(update)}),
                 "config": ConfigRecord(header.scalars()),
             }
         )

@@ -12,12 +12,14 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     Header,
     check_names,
+    decode_score,
     decode_update,
     encode_jobs,
     encode_state,
     read_npy,
     upload_sizes,
 )
+from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.update import Update
 
@@ -46,25 +48,50 @@ def instruction(protocol: Protocol, round: int, client: int, node: int, state: A
     return Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(round))
 
 
+def question(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
+    """Asks ``client``, reached at ``node``, what it makes of the network that came out of ``round``."""
+    config = ConfigRecord(Header.of(protocol, round, client).scalars())
+    content = RecordDict({"arrays": state, "config": config})
+    ttl = protocol.settings.round_timeout + GRACE
+    return Message(content, node, MessageType.EVALUATE, ttl=ttl, group_id=str(round))
+
+
+def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:
+    """The score in the reply to :func:`question`, checked.
+
+    Raises:
+        Refusal: the reply does not fit what was asked for.
+    """
+    return decode_score(_metrics(protocol, round, client, reply), protocol)
+
+
+def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> MetricRecord:
+    """The scalars of a reply whose header is that of the message, or a Refusal."""
+    content = reply.content
+    for name, kind in (("config", ConfigRecord), ("metrics", MetricRecord)):
+        if not isinstance(content.get(name), kind):
+            raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
+    Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
+    return cast(MetricRecord, content["metrics"])
+
+
 def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> Update:
     """The update in the reply to :func:`instruction`, checked; the message stays as it is.
 
     Raises:
         Refusal: the reply does not fit what was asked for.
     """
-    content = reply.content
-    for name, kind in (("config", ConfigRecord), ("metrics", MetricRecord), ("arrays", ArrayRecord)):
-        if not isinstance(content.get(name), kind):
-            raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
-    Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
-    jobs, received = protocol.plan(client, round), cast(ArrayRecord, content["arrays"])
+    metrics, received = _metrics(protocol, round, client, reply), reply.content.get("arrays")
+    if not isinstance(received, ArrayRecord):
+        raise Refusal("malformed", "it has no ArrayRecord 'arrays'")
+    jobs = protocol.plan(client, round)
     sizes = upload_sizes(protocol, client, jobs)
     check_names(received, sizes)
     for name, array in received.items():
         if array.stype != "numpy.ndarray":  # the only form that is read
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
     arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
-    return decode_update(arrays, cast(MetricRecord, content["metrics"]), protocol, client, jobs)
+    return decode_update(arrays, metrics, protocol, client, jobs)
 
 
 def cause(error: Error) -> str:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING, getLogger
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
 from fedpart.flower.incoming import Incoming
-from fedpart.flower.messages import cause, instruction, read_reply, state_record
+from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log
+Found = TypeVar("Found")
 REST_OF_REPLY = 2**20  # bytes, beyond its numbers; ours have about 2,000, and an error quotes a traceback
 
 
@@ -40,6 +44,7 @@ class FedPart(Strategy):
         federation: the state; continued from where it is.
         on_round: called with the report of every round; bytes are those of the serialised messages.
         late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
+        evaluate_every: rounds between evaluations by the N clients, if the settings say that they evaluate.
 
     Raises:
         ClientError: while it runs, a client failed, did not answer in time or sent an update that was
@@ -53,6 +58,7 @@ class FedPart(Strategy):
         *,
         on_round: Callable[[RoundReport], None] | None = None,
         late: bool = True,
+        evaluate_every: int = 10,
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
@@ -63,6 +69,8 @@ class FedPart(Strategy):
         self._state: ArrayRecord | None = None
         self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
         self._started = 0.0
+        self._evaluate_every, self._last = evaluate_every, 0
+        self._report: RoundReport | None = None  # of a round that clients still evaluate
 
     def run(self, grid: Grid, rounds: int) -> None:
         """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
@@ -83,6 +91,8 @@ class FedPart(Strategy):
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
         w, psi = self.federation.w, self.federation.psi
+        rounds = options["num_rounds"] if "num_rounds" in options else args[1] if len(args) > 1 else 3
+        self._last = self.federation.round + rounds
         largest = w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
         return super().start(guarded(grid, largest), *args, **options)
 
@@ -135,12 +145,9 @@ class FedPart(Strategy):
                 return None
 
         total = aggregate(cohort, term, protocol.settings.of_all)
-        repeated = incoming.repeated()
-        for client in repeated:  # whose first answers are in the sum, which is not used yet
-            if not self._skip:
-                again = Refusal("repeated", "it came more than once")
-                raise ClientError.refused(client, federation.round + 1, again)
-            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
+        repeated = self._repeated(
+            incoming, federation.round + 1
+        )  # first answers are in the sum, not used yet
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)
         self._state = None
@@ -152,10 +159,13 @@ class FedPart(Strategy):
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
-        if self.on_round is not None:
+        if is_due(protocol.settings, report.round, self._evaluate_every, self._last):
+            self._report = report
+        elif self.on_round is not None:
             self.on_round(report)
         values: dict[str, Any] = {
             "train-loss": report.train_loss,
+            "lml": report.lml,
             "upload-bytes": report.upload_bytes,
             "download-bytes": report.download_bytes,
             "replies": report.replies,
@@ -169,12 +179,35 @@ class FedPart(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Nothing: evaluation is central, by ``federation.evaluate``."""
-        return []
+        """Ask clients for their scores, where that is due; else nothing."""
+        self._sent = {}
+        if self._report is None:
+            return []
+        protocol, round = self.federation.protocol, self.federation.round
+        cohort = evaluation_cohort(protocol.settings, round)
+        nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
+        self._started, state = time.perf_counter(), self.initial_arrays()
+        there = (client for client in cohort if client in nodes)
+        self._sent = {client: question(protocol, round, client, nodes[client], state) for client in there}
+        return list(self._sent.values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing."""
-        return None
+        """Complete the report of the round with the scores, checked and in the order of the clients."""
+        if self._report is None:
+            return None
+        report, self._report = self._report, None
+        incoming = Incoming(replies, self._sent)
+        scores = ClientScores(self.federation.protocol, list(self._sent))
+        scores.gather(lambda client: self._score(client, incoming.take(client)))
+        repeated = self._repeated(incoming, report.round)
+        scores.write(report, ["repeated"] * len(repeated) + ["late"] * incoming.late)
+        sent = sum(message_bytes(message) for message in self._sent.values())
+        report.evaluation_bytes = sent + incoming.bytes
+        report.seconds += time.perf_counter() - self._started
+        if self.on_round is not None:
+            self.on_round(report)
+        values = {"client-accuracy": report.client_accuracy, "client-nll": report.client_nll}
+        return MetricRecord({name: value for name, value in values.items() if value is not None})
 
     def summary(self) -> None:
         """Log what the run consists of."""
@@ -187,9 +220,33 @@ class FedPart(Strategy):
         )
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
+    def _repeated(self, incoming: Incoming, round: int) -> list[int]:
+        """Clients that have answered more than once, or a ClientError."""
+        repeated = incoming.repeated()
+        for client in repeated:
+            if not self._skip:
+                again = Refusal("repeated", "it came more than once")
+                raise ClientError.refused(client, round, again)
+            log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
+        return repeated
+
     def _term(self, client: int, answer: Message | None) -> Update:
         """The client's term of the sum, or a ClientError that names the client and the cause."""
-        protocol, round = self.federation.protocol, self.federation.round + 1
+        protocol = self.federation.protocol
+        return protocol.term(self._read(read_reply, self.federation.round + 1, client, answer))
+
+    def _score(self, client: int, answer: Message | None) -> HeldOutScore:
+        """The client's score, or a ClientError."""
+        return self._read(read_score, self.federation.round, client, answer)
+
+    def _read(
+        self,
+        read: Callable[[Protocol, int, int, Message], Found],
+        round: int,
+        client: int,
+        answer: Message | None,
+    ) -> Found:
+        """What ``read`` makes of the answer, or a ClientError that names the client and the cause."""
         if answer is None:
             error = ClientError(f"Client {client} did not answer in round {round} before the timeout.")
             error.category = "no_answer"
@@ -201,6 +258,6 @@ class FedPart(Strategy):
             named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
             raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
         try:
-            return protocol.term(read_reply(protocol, round, client, answer))
+            return read(self.federation.protocol, round, client, answer)
         except Refusal as error:
             raise ClientError.refused(client, round, error) from error

@@ -35,12 +35,13 @@ def score(
         psi: ``[P]``.
         batches: held-out examples, each batch with its noise.
     """
-    examples, nll, errors = 0, 0.0, 0
-    classes = task.likelihood_name == "classification"
+    examples, nll = 0, 0.0
+    errors = 0 if task.likelihood_name == "classification" else None
     with torch.no_grad():
         for batch, noise in batches:
             found = task.predict(w, psi, batch, noise)
             examples += len(found.nll)
             nll += found.nll.sum().item()
-            errors += int(len(found.nll) - found.hits.sum()) if classes and found.hits is not None else 0
-    return HeldOutScore(examples, nll, errors if classes else None)
+            if found.hits is not None and found.hits.dtype == torch.bool:  # one class per example
+                errors = (errors or 0) + int((~found.hits).sum())
+    return HeldOutScore(examples, nll, errors)

@@ -51,10 +51,11 @@ def validate(
     if update.examples > max_examples:
         claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
         raise Refusal("examples", claims)
-    if not math.isfinite(update.loss):
-        raise Refusal("loss", "its training loss is not finite")
-    if abs(update.loss) > LARGEST:
-        raise Refusal("loss", f"its training loss is beyond {LARGEST:g}")
+    for name, loss in (("training loss", update.loss), ("loss on unseen examples", update.unseen_loss)):
+        if not math.isfinite(loss):
+            raise Refusal("loss", f"its {name} is not finite")
+        if abs(loss) > LARGEST:
+            raise Refusal("loss", f"its {name} is beyond {LARGEST:g}")
 
 
 def check_form(name: str, shape: tuple[int, ...], dtype: object, size: int, expected: object) -> None:

@@ -25,13 +25,18 @@ def trimmed_mean(updates: Sequence[Update], trim: float) -> Update | None:
         trim: share of the clients left out at either end, in (0, 0.5).
 
     Returns:
-        An update of weight 1, with the means as its deltas and psi gradient, and sums of loss and examples;
+        An update of weight 1, with the means as its deltas and psi gradient, and sums of losses and examples;
         None if there are no updates.
     """
     if not updates:
         return None
-    loss, examples = sum(one.loss for one in updates), sum(one.examples for one in updates)
-    mean = Update(loss=loss, examples=examples, clients=sum(one.clients for one in updates))
+    mean = Update(
+        loss=sum(one.loss for one in updates),
+        examples=sum(one.examples for one in updates),
+        unseen_loss=sum(one.unseen_loss for one in updates),
+        unseen_examples=sum(one.unseen_examples for one in updates),
+        clients=sum(one.clients for one in updates),
+    )
     for j in sorted({j for one in updates for j in one.deltas}):
         mean.deltas[j] = _trimmed([one.deltas[j] for one in updates if j in one.deltas], trim)
         mean.weights[j] = 1.0

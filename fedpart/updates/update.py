@@ -24,6 +24,8 @@ class Update:
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
+        unseen_loss: minus the client's term of L_ML per example, nats (a sum in a sum, as ``loss``).
+        unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         clients: how many clients are in the sum.
     """
 
@@ -34,6 +36,8 @@ class Update:
     total_weight: float = 0.0
     examples: int = 0
     loss: float = 0.0
+    unseen_loss: float = 0.0
+    unseen_examples: int = 0
     clients: int = 1
 
     def flat(self) -> Tensor:
@@ -71,6 +75,7 @@ class Update:
             self.psi.mul_(self.psi_weight)
         self.total_weight = weight
         self.loss *= self.examples
+        self.unseen_loss *= self.unseen_examples
         return self
 
     def add(self, other: Update) -> Update:
@@ -87,6 +92,8 @@ class Update:
         self.total_weight += other.total_weight
         self.examples += other.examples
         self.loss += other.loss
+        self.unseen_loss += other.unseen_loss
+        self.unseen_examples += other.unseen_examples
         self.clients += other.clients
         return self
 

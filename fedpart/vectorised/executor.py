@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.batches import count_held_out, local_batches
-from fedpart.engines.executor import Executor, differentiated
+from fedpart.engines.batches import count_learned, differentiated, local_batches
+from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
@@ -164,8 +164,7 @@ class VectorisedRunner:
         shards = [member.shard for member in members]
         together = joined([(shard.inputs, shard.targets) for shard in shards])
         inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
-        share = self.protocol.method.held_out
-        examples = {one.client: len(one.shard) - count_held_out(share, len(one.shard)) for one in members}
+        examples = {one.client: count_learned(self.protocol, len(one.shard)) for one in members}
         updates = {client: Update(examples=count) for client, count in examples.items()}
         computed, means = [], []
         for stack in self._stacks(members):
@@ -182,7 +181,9 @@ class VectorisedRunner:
             losses[client][job] = loss
         for client, update in updates.items():
             update.loss = losses[client][reported(losses[client])]
-        if share:
+            if (unseen := self.protocol.unseen(client, losses[client])) is not None:
+                update.unseen_loss, update.unseen_examples = losses[client][unseen], update.examples
+        if self.protocol.method.held_out:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}

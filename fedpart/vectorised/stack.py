@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedpart.engines.draws import draws
 from fedpart.engines.executor import Executor
 from fedpart.federated.round import Round
 from fedpart.randomness.noise import NoiseKey
@@ -120,10 +121,10 @@ class Stack:
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
     def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
-        """See :meth:`.Executor.draws`; found once."""
+        """See :func:`.draws`; found once."""
         key = job, str(map_leaves(lambda leaf: tuple(leaf.shape), batch.inputs))
         if key not in self._shapes:
-            self._shapes[key] = self._executor.draws(round, job, batch)
+            self._shapes[key] = draws(self._executor, round, job, batch)
         return self._shapes[key]
 
 

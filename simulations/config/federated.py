@@ -55,9 +55,6 @@ class ExperimentConfig(_Keys, Config):
         decides="nothing",
     )
     evaluate_every: int = entry(10, "rounds between evaluations; the last round is always evaluated", ge=1)
-    evaluation_samples: int | None = entry(
-        None, "S in evaluations, at most `samples`; null: as `samples`", ge=1
-    )
     full_validation_rounds: int = entry(
         0, "so many last rounds are evaluated on all validation data, whatever validation_points", ge=0
     )

@@ -16,7 +16,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
     """A report as a line of ``metrics.jsonl``; the same run gives the same line, ``seconds`` apart.
 
     Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
-    (nats), ``upload_bytes, download_bytes`` (summed over the cohort), ``cohort`` (client numbers),
+    (nats), ``lml`` (L_ML per example, nats; null where no client of the cohort has scored a subnetwork that
+    has never seen it), ``upload_bytes, download_bytes`` (of the cohort), ``cohort`` (client numbers),
     ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
     and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
     (whether they were enough) and, with privacy, ``epsilon`` (spent so far). Of centralised training, where a
@@ -24,7 +25,9 @@ def metrics_line(report: Report) -> dict[str, Any]:
     ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
-    ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example).
+    ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have
+    evaluated, ``client_accuracy``, ``client_nll``, ``client_accuracy_worst_decile``,
+    ``client_accuracy_chunks`` ([of chunk 1, ..]) and ``evaluation_bytes``, see :class:`.RoundReport`.
     """
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)
@@ -32,6 +35,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
     line.pop("stage", None)  # its end has scores of its own, which the runner adds
     if report.val_nll is None:
         del line["val_accuracy"], line["val_nll"]
+    if getattr(report, "evaluation_bytes", None) is None:
+        line = {key: value for key, value in line.items() if not key.startswith(("client_", "evaluation_"))}
     if line.get("epsilon", 0.0) is None:
         del line["epsilon"]
     plain: dict[str, Any] = finite(line)

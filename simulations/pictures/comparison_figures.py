@@ -10,6 +10,7 @@ import numpy as np
 from simulations.pictures.figures import (
     COLOURS,
     DASHES,
+    EVIDENCE,
     MANY,
     MIDDLE,
     Keys,
@@ -36,6 +37,7 @@ METRICS = {  # factor, name and unit of a metric in pictures
     "val_nll": (1, "validation loss", "nats per example"),
 }
 AVERAGED = f"moving average of up to {LAST} evaluations"
+OF_ROUNDS = f"moving averages of up to {LAST} rounds and {LAST} evaluations"
 TRAFFIC_NAMES = {"upload": "upload", "download": "download", "bytes": "upload + download"}
 _GREY = "0.5"  # of keys that hold for every method
 
@@ -73,6 +75,49 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     _zoom(ax, bands.values())
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
+
+
+def lml_figure(runs: Runs, *, page: bool = False) -> Figure:
+    """L_ML per example over rounds, of the runs that have it, and their validation log-likelihood, dashed.
+
+    Averaged as OF_ROUNDS says. At least one run has it.
+    """
+    figure, (ax,) = canvas(f"L_ML per example and validation, {OF_ROUNDS}\n{spread(runs)}", page=page)
+    bands = []
+    for i, (method, own) in enumerate(with_lml(runs).items()):
+        for key, sign, label, dash in (("lml", 1, EVIDENCE["lml"], "-"), ("val_nll", -1, "validation", "--")):
+            if own and all(len(run.curve(key)[0]) for run in own):
+                bands.append(metric_band(own, key, "rounds").scaled(1, sign))
+                draw_band(ax, bands[-1], COLOURS[i % len(COLOURS)], label=f"{method}, {label}", ls=dash)
+    last = max(band.x[-1] for band in bands)
+    dress(ax, "log-likelihood [nats per example]", "round", limits=(1, last))
+    _zoom(ax, bands)
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def clients_figure(runs: Runs, *, page: bool = False) -> Figure:
+    """Accuracy on what clients hold out, over rounds: of all, and of the worst tenth of clients, dashed.
+
+    Both are AVERAGED. At least one run has been evaluated by its clients.
+    """
+    figure, (ax,) = canvas(f"Accuracy on the clients, {AVERAGED}\n{spread(runs)}", page=page)
+    last = 1.0
+    for i, (method, own) in enumerate(runs.items()):
+        own = [run for run in own if len(run.curve("client_accuracy")[0])]
+        for key, label, dash in (("", "all", "-"), ("_worst_decile", "worst tenth", "--")):
+            if own:
+                band = metric_band(own, f"client_accuracy{key}", "rounds").scaled(1, 100)
+                draw_band(ax, band, COLOURS[i % len(COLOURS)], label=f"{method}, {label}", ls=dash)
+                last = max(last, band.x[-1])
+    dress(ax, "accuracy [%]", "round", limits=(1, last))
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def with_lml(runs: Runs) -> dict[str, list[Run]]:
+    """The runs by method that have an L_ML per example."""
+    return {method: [run for run in own if len(run.curve("lml")[0])] for method, own in runs.items()}
 
 
 def _zoom(ax: Axes, bands: Iterable[Band]) -> None:

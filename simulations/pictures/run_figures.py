@@ -18,26 +18,51 @@ from simulations.pictures.figures import (
     legend_above,
     marks,
 )
-from simulations.results.curves import Run, psi_bands
+from simulations.results.curves import LAST, Run, moving_average, psi_bands
 from simulations.results.psi_parts import PsiParts, groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+ACCURACIES = {
+    "validation": "val_accuracy",
+    "clients": "client_accuracy",
+    "worst tenth of clients": "client_accuracy_worst_decile",
+}
+
+
 def run_figure(run: Run) -> Figure:
-    """One run against its clock: validation accuracy and evidence, if it has them, and losses."""
-    accuracy, lml = run.curve("val_accuracy"), run.curve("lml")
+    """One run against its clock: validation accuracy and evidence, if it has them, and losses.
+
+    Evidence is that of centralised training, or L_ML per example beside the validation log-likelihood.
+    """
+    accuracy, lml, clients = run.curve("val_accuracy"), run.curve("lml"), run.curve("client_accuracy")
     training, validation = run.curve("train_loss"), run.curve("val_nll")
     figure, axes = canvas(
-        _title("Learning curve", run), panels=1 + sum(len(x) > 0 for x, _ in (accuracy, lml))
+        _title("Learning curve", run), panels=1 + (len(accuracy[0]) + len(clients[0]) > 0) + (len(lml[0]) > 0)
     )
+    federated = run.clock == "round"
     limits = _limits(run)
-    if len(accuracy[0]):
+    if len(accuracy[0]) and not len(clients[0]):
         x, values = accuracy
         dress(axes[0], "validation accuracy [%]", limits=limits)
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
-    if len(lml[0]):
+    elif len(clients[0]):
+        dress(axes[0], "accuracy [%]", limits=limits)
+        for i, (label, key) in enumerate(ACCURACIES.items()):
+            x, values = run.curve(key)
+            if len(x):
+                axes[0].plot(x, 100 * values, color=COLOURS[i], lw=2, label=label, **marks(i, len(x)))
+        legend_above(axes[0])
+    if len(lml[0]) and federated:
+        dress(axes[-2], "log-likelihood [nats per example]", limits=limits)
+        axes[-2].plot(*lml, color=COLOURS[2], lw=0.8, alpha=0.4)
+        average = (lml[0], moving_average(lml[1]))
+        axes[-2].plot(*average, color=COLOURS[2], lw=2, label=f"{EVIDENCE['lml']}, mean of {LAST} rounds")
+        axes[-2].plot(validation[0], -validation[1], color=COLOURS[0], lw=2, label="validation")
+        legend_above(axes[-2])
+    elif len(lml[0]):
         dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])

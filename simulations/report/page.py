@@ -10,7 +10,14 @@ from simulations.report.costs import COST_HEAD, DOWN, UP, cost_rows
 from simulations.report.data import read_data
 from simulations.report.folder import Found, find
 from simulations.report.runs import Table, about, runs_table, settings_text, versions
-from simulations.report.sections import clients_section, curves_section, images_section, psi_section
+from simulations.report.sections import (
+    clients_section,
+    curves_section,
+    evaluation_section,
+    images_section,
+    lml_section,
+    psi_section,
+)
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, without
 
@@ -36,6 +43,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
+        unseen = (evaluation_section(found.shown), lml_section(found.shown))
         most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
@@ -44,6 +52,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
                 "sections": [
                     curves_section(found.shown),
+                    *(section for section in unseen if section is not None),
                     psi_section(found.shown),
                     images_section(found.runs, data),
                     clients_section(most, data),

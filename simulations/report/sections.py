@@ -13,12 +13,16 @@ from simulations.config.load import ExperimentConfig
 from simulations.pictures.comparison_figures import (
     AVERAGED,
     METRICS,
+    OF_ROUNDS,
     TRAFFIC_NAMES,
+    clients_figure,
     evaluated,
+    lml_figure,
     metric_figure,
     psi_figure,
     psi_groups,
     spread,
+    with_lml,
 )
 from simulations.pictures.figures import MANY, Chart, svg
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
@@ -66,6 +70,43 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
         for against in ("rounds", *TRAFFIC_NAMES)
     ]
     return PageSection("Learning curves", charts, text=text, wide=True)
+
+
+def evaluation_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """What the clients found on examples that they hold out, by method; None: they were not asked."""
+    asked = {
+        method: [run for run in own if len(run.curve("client_accuracy")[0])] for method, own in runs.items()
+    }
+    if not any(asked.values()):
+        return None
+    sentences = [
+        "Clients have scored the network on a share of their examples that neither weights nor "
+        "hyperparameters have learned from, in these runs. Means are over examples; the worst tenth are the "
+        "clients with the lowest accuracy in that round."
+    ]
+    for method, own in asked.items():
+        for run in own:
+            line = [one for one in run.metrics if one.get("client_accuracy") is not None][-1]
+            chunks = ", ".join("none" if x is None else f"{x:.1%}" for x in line["client_accuracy_chunks"])
+            sentences.append(f"{method}, seed {run.config.seed}, round {line['round']}: by chunk {chunks}.")
+    note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
+    chart = Chart("Accuracy on the clients over rounds", svg(clients_figure(asked, page=True)), note)
+    return PageSection("Evaluation on the clients", [chart], text=" ".join(sentences), wide=True)
+
+
+def lml_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """What is known without held-out data: L_ML per example of the runs by method; None: no run has it."""
+    if not any(with_lml(runs).values()):
+        return None
+    text = (
+        "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
+        "network does on new examples, from the training itself. It needs no validation data; where there "
+        "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
+        "network that is used, and its dropout is on."
+    )
+    note = f"{OF_ROUNDS.capitalize()}. {spread(runs).capitalize()}."
+    chart = Chart("L_ML per example over rounds", svg(lml_figure(runs, page=True)), note)
+    return PageSection("Without held-out data", [chart], text=text, wide=True)
 
 
 def psi_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:

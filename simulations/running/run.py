@@ -119,7 +119,8 @@ def _rounds(
 
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds
-        if report.round % config.evaluate_every == 0 or last:
+        due = report.round % config.evaluate_every == 0 or last
+        if due and config.evaluation != "none":
             recorder.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
         recorder.record(report)
         recorder.completed(last)
@@ -170,7 +171,9 @@ def _iterations(experiment: TrainingExperiment, training: Training, recorder: Re
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
     config = experiment.config
     if config.engine == "local":
-        return LocalEngine(federation, experiment.shards, config.processes or 1, config.execution)
+        return LocalEngine(
+            federation, experiment.shards, config.processes or 1, config.execution, config.evaluate_every
+        )
     from simulations.ray.engine import RayEngine
 
     return RayEngine(experiment, federation, workers=config.workers, address=config.ray_address)

@@ -30,6 +30,7 @@ class GridEngine:
 
     federation: Federation
     grid: Grid
+    evaluate_every: int
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
@@ -37,7 +38,9 @@ class GridEngine:
 
         Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
         """
-        FedPart(self.federation, on_round=on_round, late=False).run(self.grid, rounds)
+        FedPart(self.federation, on_round=on_round, late=False, evaluate_every=self.evaluate_every).run(
+            self.grid, rounds
+        )
 
 
 @app.main()
@@ -64,7 +67,7 @@ def main(grid: Grid, context: Context) -> None:
             config.model_copy(update={"engine": "flower"}),
             folder,
             resume=resume,
-            engine=lambda experiment, federation: nullcontext(GridEngine(federation, grid)),
+            engine=lambda _, federation: nullcontext(GridEngine(federation, grid, config.evaluate_every)),
             progress=Progress(),
         )
     log(INFO, "Summary:")

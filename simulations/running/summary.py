@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
-from fedpart.engines.batches import count_held_out
+from fedpart.engines.batches import count_learned
 from fedpart.randomness.streams import generator
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
@@ -37,14 +37,17 @@ def summarise(
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
         ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
-        ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``. ``upload_ratio``: bytes
+        ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``; ``lml_last10`` (L_ML
+        per example, mean of the last 10 rounds that have it; None without any). ``upload_ratio``: bytes
         sent over the bytes that FedAvg sends for the same cohorts (all of them the full model);
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
-        on because the method scores by them. ``parameters``: how many numbers are ``trained``, ``frozen``
-        (never sent) and ``psi``; ``upload_ratio_whole``, where some are frozen: bytes sent over those of
-        updates of the whole network. With ``measures`` in the configuration, those of the likelihood on the
-        test data, as ``test_f1``. ``refused``: how often each category of refusal occurred;
+        on because the method or the clients' evaluation scores by them; of the last such evaluation
+        ``client_accuracy``, ``client_nll``, ``client_accuracy_worst_decile`` and ``client_accuracy_chunks``
+        (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``parameters``: how many numbers are
+        ``trained``, ``frozen`` (never sent) and ``psi``; ``upload_ratio_whole``, where some are frozen: bytes
+        sent over those of updates of the whole network. With ``measures`` in the configuration, those of the
+        likelihood on the test data, as ``test_f1``. ``refused``: how often each category of refusal occurred;
         ``rounds_without_step``; with privacy ``epsilon`` and ``delta``.
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
@@ -77,12 +80,12 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
     last = evaluations[-LAST:]
+    unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
     samples = config.evaluation_samples
-    test = (
-        federation.evaluate(experiment.test, samples=samples, measures=config.measures)
-        if len(experiment.test)
-        else {}
-    )
+    tested = len(experiment.test) > 0 and config.evaluation != "none"
+    measured = {"samples": samples, "measures": config.measures}
+    test = federation.evaluate(experiment.test, **measured) if tested else {}
+    by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
@@ -100,12 +103,13 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "val_evaluations_averaged": len(last),
         "test_accuracy": test.get("accuracy"),
         "test_nll": test.get("nll"),
+        "lml_last10": sum(unseen) / len(unseen) if unseen else None,
         "upload_ratio": upload / (model_bytes * replies),
         "upload_ratio_expected": protocol.expected_upload_ratio,
         "upload_bytes": upload,
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
-        "held_out_share": sum(count_held_out(protocol.method.held_out, n) for n in sizes) / sum(sizes),
+        "held_out_share": sum(n - count_learned(protocol, n) for n in sizes) / sum(sizes),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
@@ -115,6 +119,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
     found |= {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
+    if by_clients:
+        found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
+        found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta

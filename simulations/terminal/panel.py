@@ -92,13 +92,28 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
+    accuracy += _by_clients(summary)
+    lml = summary.get("lml_last10")
+    unseen = f"{lml or 0:.3f} nats per example of clients, by subnetworks that have never seen them"
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
     sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
         *_several("accuracy", accuracy),
+        *([("L_ML", unseen)] if lml is not None else []),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
+
+
+def _by_clients(summary: Mapping[str, Any]) -> list[str]:
+    """What the clients found on the examples that they hold out, and how it differs among them."""
+    if summary.get("client_accuracy") is None:
+        nll = summary.get("client_nll")
+        return [] if nll is None else [f"{nll:.3f} nats on examples that clients hold out"]
+    found = zip(range(1, 256), summary["client_accuracy_chunks"], strict=False)
+    chunks = ", ".join(f"{value:.1%} in chunk {k}" for k, value in found if value is not None)
+    worst = f"{summary['client_accuracy_worst_decile']:.1%} for the worst tenth of clients"
+    return [f"{summary['client_accuracy']:.1%} on examples that clients hold out; {worst}; {chunks}"]
 
 
 def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

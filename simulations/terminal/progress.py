@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from fedpart import RoundReport
 from simulations.config.load import EVIDENCE_NAMES, Config, ExperimentConfig
 from simulations.folders.metrics import Report
 from simulations.results.psi_parts import compact
@@ -27,13 +28,14 @@ class Progress:
         self.quiet, self.title = quiet, title
         self._bar: bars.Progress | None = None
         self._live: Live | None = None
-        self._clock, self._total = "", 0
-        self._accuracy, self._evidence = "", ""
+        self._clock, self._total, self._every = "", 0, 1
+        self._accuracy, self._clients, self._evidence = "", "", ""
 
     @contextmanager
     def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
-        self._clock, self._total, self._accuracy = config.clock.name, total, ""
+        self._clock, self._total, self._every = config.clock.name, total, config.evaluate_every
+        self._accuracy = self._clients = ""
         self._evidence = EVIDENCE_NAMES[getattr(config, "evidence", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
@@ -78,14 +80,22 @@ class Progress:
 
     def report(self, report: Report) -> None:
         """What is known after a round, or at a report of centralised training."""
+        of_round = isinstance(report, RoundReport)
         if report.val_accuracy is not None:
             self._accuracy = f"val. accuracy {report.val_accuracy:.1%}"
         elif report.val_nll is not None:
             self._accuracy = f"val. loss {report.val_nll:.3f}"
-        lml = getattr(report, "lml", None)
+        if of_round and report.client_nll is not None:
+            self._clients = f"clients' loss {report.client_nll:.3f}"
+            if report.client_accuracy is not None:
+                worst = report.client_accuracy_worst_decile or 0.0
+                self._clients = f"clients' accuracy {report.client_accuracy:.1%} (worst tenth {worst:.1%})"
+        lml, count = report.lml, getattr(report, self._clock)
+        evidence = f"L_ML {lml or 0:.3f} per example" if of_round else f"{self._evidence} {lml or 0:,.1f}"
         parts = [
             self._accuracy,
-            "" if lml is None else f"{self._evidence} {lml:,.1f}",
+            self._clients,
+            "" if lml is None else evidence,
             "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
             compact(report.physical),
         ]
@@ -93,8 +103,7 @@ class Progress:
         if self._live is not None and self._bar is not None:
             line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
             self._live.update(Group(self._bar, line))
-        elif report.val_nll is not None or lml is not None:
-            count = getattr(report, self._clock)
+        elif not of_round or count % self._every == 0 or count == self._total:
             self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:

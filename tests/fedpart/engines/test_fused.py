@@ -47,6 +47,7 @@ def test_a_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, mo
     torch.testing.assert_close(fused.psi, loop.psi, rtol=1e-9, atol=1e-12)
     for a, b in zip(one_by_one, together, strict=True):
         assert a.train_loss == pytest.approx(b.train_loss, rel=1e-10)
+        assert a.lml == (None if b.lml is None else pytest.approx(b.lml, rel=1e-10))
         assert (a.cohort, a.upload_bytes, a.download_bytes) == (b.cohort, b.upload_bytes, b.download_bytes)
 
 

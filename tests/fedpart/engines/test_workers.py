@@ -76,7 +76,7 @@ def test_blocks_of_several_clients(monkeypatch, count, changes):
         for workers in (1, 2)
     )
     assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
-    assert [r.train_loss for r in one.metrics] == [r.train_loss for r in two.metrics]
+    assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
 
 
 def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():

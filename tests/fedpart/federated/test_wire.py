@@ -15,10 +15,12 @@ from fedpart.federated.wire import (
     encode_jobs,
     encode_state,
     encode_update,
+    update_scalars,
 )
 from fedpart.task.jobs import Job
 
 CLIENT = 0  # whose sizes those of all are
+SCALARS = {"examples": 3, "loss": 0.5, "unseen_loss": 0.7}
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +47,21 @@ def upload(experiment, federation, chunk):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 def test_update_survives_the_wire(experiment, federation, chunk):
-    update, jobs = upload(experiment, federation, chunk)
+    protocol, (update, jobs) = experiment.protocol, upload(experiment, federation, chunk)
     arrays = encode_update(update)
     numbers = sum(array.size for array in arrays.values())
-    assert numbers == experiment.protocol.upload_numbers(CLIENT, jobs)
-    scalars = {"examples": update.examples, "loss": update.loss}
+    assert numbers == protocol.upload_numbers(CLIENT, jobs)
+    scalars = update_scalars(update)
+    assert ("unseen_loss" in scalars) == (chunk > 1)
     decoded = decode_update(
-        {k: a.copy() for k, a in arrays.items()}, scalars, experiment.protocol, CLIENT, jobs
+        {k: a.copy() for k, a in arrays.items()}, scalars, protocol, client_of_chunk(protocol, chunk), jobs
     )
     assert sorted(decoded.deltas) == sorted(update.deltas)
     assert all(torch.equal(decoded.deltas[j], update.deltas[j]) for j in update.deltas)
     assert (decoded.psi is None) == (chunk == 1)
     assert chunk == 1 or torch.equal(decoded.psi, update.psi)
-    assert (decoded.examples, decoded.loss) == (update.examples, update.loss)
+    for name in ("examples", "loss", "unseen_examples", "unseen_loss"):
+        assert getattr(decoded, name) == getattr(update, name)
 
 
 def test_state_survives_the_wire(experiment, federation):
@@ -122,24 +126,34 @@ def test_update_that_does_not_fit_is_refused(experiment, federation, name, chang
     arrays = encode_update(update)
     arrays[name] = change(arrays[name])
     with pytest.raises(ValueError, match=reason):
-        decode_update(arrays, {"examples": 3, "loss": 0.5}, experiment.protocol, CLIENT, jobs)
+        decode_update(arrays, SCALARS, experiment.protocol, client_of_chunk(experiment.protocol, 2), jobs)
 
 
 @pytest.mark.parametrize(
     "scalars",
-    [{}, {"examples": 0, "loss": 0.1}, {"examples": 2.0, "loss": 0.1}, {"examples": 2, "loss": float("nan")}],
+    [
+        {},
+        {"examples": 0, "loss": 0.1, "unseen_loss": 0.1},
+        {"examples": 2.0, "loss": 0.1, "unseen_loss": 0.1},
+        {"examples": 2, "loss": float("nan"), "unseen_loss": 0.1},
+        {"examples": 2, "loss": 0.1},
+        {"examples": 2, "loss": 0.1, "unseen_loss": 1},
+        {"examples": 2, "loss": 0.1, "unseen_loss": float("inf")},
+        {"examples": 2, "loss": 0.1, "unseen_loss": [0.1]},
+    ],
 )
 def test_scalars_that_do_not_fit_are_refused(experiment, federation, scalars):
     update, jobs = upload(experiment, federation, 2)
     with pytest.raises(ValueError):
-        decode_update(encode_update(update), scalars, experiment.protocol, CLIENT, jobs)
+        decode_update(
+            encode_update(update), scalars, experiment.protocol, client_of_chunk(experiment.protocol, 2), jobs
+        )
 
 
 def test_arrays_that_were_not_asked_for_are_refused(experiment, federation):
     update, jobs = upload(experiment, federation, 2)
     arrays = encode_update(update)
-    scalars = {"examples": 3, "loss": 0.5}
     without = {"w": arrays["w"]}
     for held in (without, {**arrays, "more": arrays["psi"]}, {}):
         with pytest.raises(ValueError, match="it holds the arrays"):
-            decode_update(held, scalars, experiment.protocol, CLIENT, jobs)
+            decode_update(held, SCALARS, experiment.protocol, client_of_chunk(experiment.protocol, 2), jobs)

@@ -16,7 +16,7 @@ from problems import settings as federation_settings
 from torch import nn
 
 from fedpart import Federation, Protocol, Task
-from fedpart.federated.wire import VERSION, Header, encode_update
+from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.update import Update
@@ -42,7 +42,8 @@ def valid(protocol, client, round):
         if job.partition is not None
     }
     psi = torch.randn(protocol.task.psi_space.size, generator=g) if any(job.psi for job in jobs) else None
-    return Update(deltas, psi, examples=1 + client, loss=0.5)
+    more = {} if psi is None else {"unseen_loss": 0.7, "unseen_examples": 1 + client}
+    return Update(deltas, psi, examples=1 + client, loss=0.5, **more)
 
 
 class Server:
@@ -67,7 +68,7 @@ class Server:
         arrays = {name: array(values) for name, values in encode_update(update).items()}
         content = {
             "arrays": ArrayRecord(arrays),
-            "metrics": MetricRecord({"examples": update.examples, "loss": update.loss}),
+            "metrics": MetricRecord(update_scalars(update)),
             "config": ConfigRecord(Header.of(self.protocol, round, number).scalars()),
         }
         return Message(RecordDict(content), reply_to=message)

@@ -5,6 +5,7 @@ from flwr.app import ConfigRecord, Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 
+from fedpart.federated.wire import VERSION
 from fedpart.flower.nodes import Nodes, NodesError
 from tests.flower_experiment import app
 from tests.inprocess_grid import InProcessGrid
@@ -159,7 +160,7 @@ def test_answers_that_are_no_numbers_are_refused(answer, monkeypatch):
         reply = ask(message)
         if reply.metadata.src_node_id == grid.named("client-1"):
             reply.content["config"] = ConfigRecord(
-                {"version": 1, "client": 1, "clients": 3, **answer} if answer else {}
+                {"version": VERSION, "client": 1, "clients": 3, **answer} if answer else {}
             )
         return reply
 

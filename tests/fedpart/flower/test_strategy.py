@@ -7,6 +7,7 @@ from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
 
 from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
+from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.strategy import FedPart
@@ -140,7 +141,10 @@ BAD = {
         lambda content: content["arrays"].update(w=Array("float32", (3,), "pickle", b"junk")),
         "its array w cannot be read",
     ),
-    "version": (lambda content: content["config"].update(version=0), "its version is 0 where 1 is expected"),
+    "version": (
+        lambda content: content["config"].update(version=0),
+        f"its version is 0 where {VERSION} is expected",
+    ),
     "round": (lambda content: content["config"].update(round=9), "its round is 9 where 1 is expected"),
     "chunk": (lambda content: content["config"].update(chunk=9), "its chunk is 9 where"),
     "client": (lambda content: content["config"].update(client=77), "its client is 77 where"),

@@ -153,7 +153,7 @@ def test_no_held_out_example_is_trained_on():
     data, run = shards(SIZES), protocol(score="loss", local=LocalSettings(learning_rate=0.3, batch_size=4))
     changed = []
     for client, one in enumerate(data):
-        learned, held = divided(run, client, len(one))
+        learned, held, _ = divided(run, client, len(one))
         assert sorted([*learned.tolist(), *held.tolist()]) == list(range(len(one)))
         (job,) = run.plan(client, 1)
         for round in (1, 2):
@@ -188,7 +188,7 @@ def test_a_score_is_that_of_the_trained_network():
     run.method.feedback = lambda *given: (seen.extend(given[-2:]), original(*given))[1]
     executor.begin(1, federation.w, federation.psi)
     update = executor.run(0, one, run.plan(0, 1))
-    _, held = divided(run, 0, 30)
+    _, held, _ = divided(run, 0, 30)
     for found, w in zip(seen, (federation.w, federation.w + update.deltas[1]), strict=True):
         federation.w.copy_(w)
         expected = federation.evaluate(one.subset(held))

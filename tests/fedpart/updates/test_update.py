@@ -18,7 +18,8 @@ ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale=1.0):
     g = torch.Generator().manual_seed(seed)
     deltas = {k: scale * torch.randn(sizes[k - 1], generator=g) for k in ks}
-    return Update(deltas, torch.randn(2, generator=g) if psi else None, examples=examples, loss=loss)
+    more = {"unseen_loss": 2 * loss, "unseen_examples": examples} if psi else {}
+    return Update(deltas, torch.randn(2, generator=g) if psi else None, examples=examples, loss=loss, **more)
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
@@ -30,7 +31,7 @@ def spoilt(**changes):
     for name, value in changes.items():
         if name == "psi":
             answer.psi = value
-        elif name in ("examples", "loss"):
+        elif name in ("examples", "loss", "unseen_loss"):
             setattr(answer, name, value)
         else:
             answer.deltas[int(name[1:])] = value
@@ -61,7 +62,9 @@ def test_a_good_update_is_accepted():
         (spoilt(examples=0), "claims 0 examples"),
         (spoilt(examples=-3), "claims -3 examples"),
         (spoilt(examples=math.nan), "claims nan examples"),
-        (spoilt(loss=math.nan), "loss is not finite"),
+        (spoilt(loss=math.nan), "training loss is not finite"),
+        (spoilt(unseen_loss=math.inf), "loss on unseen examples is not finite"),
+        (spoilt(unseen_loss=-2e15), "loss on unseen examples is beyond 1e[+]15"),
         (spoilt(loss=math.inf), "loss is not finite"),
     ],
 )
@@ -135,13 +138,16 @@ def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, m
     assert total.deltas.keys() == expected.deltas.keys() == {1, 2, 3}
     assert all(torch.equal(total.deltas[j], expected.deltas[j]) for j in total.deltas)
     assert torch.equal(total.psi, expected.psi)
-    plain = ("weights", "psi_weight", "total_weight", "examples", "loss", "clients")
+    plain = (
+        *("weights", "psi_weight", "total_weight", "examples", "loss", "clients"),
+        *("unseen_loss", "unseen_examples"),
+    )
     assert all(getattr(total, name) == getattr(expected, name) for name in plain)
     left = [i for i in range(cohort) if i not in missing]
     assert total.clients == len(left)
     assert total.examples == sum(1 + i for i in left)
     assert total.weights[1] == sum(1.0 + i for i in left if i % 3 == 0)
-    assert total.psi_weight == sum(1.0 + i for i in left if i % 3 > 0)
+    assert total.psi_weight == total.unseen_examples == sum(1.0 + i for i in left if i % 3 > 0)
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])

@@ -63,6 +63,14 @@ def test_ray_equals_the_local_engine_twice(grid):
     assert_equal_runs(run(grid, 4), expected)
 
 
+def test_clients_evaluate_on_ray_as_they_do_here():
+    config = {"evaluation": "clients", "evaluation_share": 0.3}
+    with RayGrid(load, CLIENTS, config, workers=2) as grid:
+        one, other = run(grid, 3, **config), local(3, **config)
+    assert_equal_runs(one, other)
+    assert other[1][-1].client_accuracy is not None
+
+
 def test_dead_actor_is_replaced(grid):
     ray.kill(grid._actors[0].handle)
     assert_equal_runs(run(grid, 2), local(2))

@@ -89,7 +89,7 @@ def compared(tmp_path_factory):
 
 
 def test_every_section_is_there(compared):
-    assert compared.headings == SECTIONS
+    assert compared.headings == [*SECTIONS[:2], "Without held-out data", *SECTIONS[2:]]
     titles = compared.titles
     against = ("rounds", "upload", "download", "upload + download")
     assert titles[:4] == [f"Validation accuracy over {x}" for x in against]
@@ -97,6 +97,23 @@ def test_every_section_is_there(compared):
     assert {"Rotation range", "Scale range", "Shift range", "Dropout rate"} <= set(titles)
     assert titles[-2:] == ["Examples by client and label", "Examples by client and rotation"]
     assert len(titles) == len(compared.charts)
+
+
+def test_clients_evaluate_or_nobody(tmp_path):
+    found = {}
+    for evaluation in ("clients", "none"):
+        out = tmp_path / evaluation
+        config = tiny(evaluation=evaluation, clients=12, cohort=6, evaluate_every=1)
+        summary = run_experiment(config, out)
+        found[evaluation] = Page(write_report(out))
+        assert (summary["client_accuracy"] is not None) if evaluation == "clients" else True
+    clients, none = found["clients"], found["none"]
+    new = ["Evaluation on the clients", "Without held-out data"]
+    assert clients.headings == [*SECTIONS[:2], *new, *SECTIONS[2:]]
+    assert {"partitioned, all", "partitioned, worst tenth"} <= set(clients.charts[4])
+    assert none.headings == [*SECTIONS[:2], new[1], *SECTIONS[2:]]
+    assert "No run has been evaluated yet." in none.text
+    assert not any(text.endswith("validation") for text in none.charts[0])
 
 
 def test_every_chart_has_axes_with_units_and_a_legend(compared):
@@ -118,7 +135,10 @@ def test_every_chart_has_axes_with_units_and_a_legend(compared):
         "Stretch range": "stretch [log factor]",
         "Dropout rate": "drop rate [%]",
     }
-    learned = dict(zip(compared.titles[4:-2], compared.charts[4:-2], strict=True))
+    assert compared.titles[4] == "L_ML per example over rounds"
+    assert {"round", "log-likelihood", "[nats per example]"} <= set(compared.charts[4])
+    assert [text for text in compared.charts[4] if text.endswith("validation")] == ["partitioned, validation"]
+    learned = dict(zip(compared.titles[5:-2], compared.charts[5:-2], strict=True))
     assert learned.keys() <= axes.keys()
     for title, texts in learned.items():
         assert {"round", axes[title]} <= set(texts) and {"augerino", "partitioned"} & set(texts)

@@ -1,0 +1,21 @@
+"""Which random numbers a job asks for, which has to be known where several are computed at once."""
+
+from __future__ import annotations
+
+import torch
+
+from fedpart.engines.executor import Executor
+from fedpart.federated.round import Round
+from fedpart.randomness.shapes import Draws, ShapeRecorder
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch
+
+
+def draws(executor: Executor, round: Round, job: Job, batch: Batch) -> Draws:
+    """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
+    task, method = executor.protocol.task, executor.protocol.method
+    recorder = ShapeRecorder(executor.device, task.dtype)
+    _, point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
+    with torch.no_grad():
+        method.loss(task, job, point.tensors, executor.on_device(round).psi, batch, recorder)
+    return recorder.recorded

@@ -1,0 +1,99 @@
+"""Clients score the network on what they hold out of training, on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property, partial
+
+import torch
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.batches import divided
+from fedpart.engines.executor import Executor
+from fedpart.federated.evaluation import ClientScores, check_score, evaluation_cohort, is_due
+from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
+from fedpart.task.held_out import HeldOutScore, score
+from fedpart.updates.errors import ClientError, Refusal
+
+HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
+
+
+class ClientEvaluation:
+    """The clients' evaluations of a run whose settings ask for them; nothing otherwise.
+
+    They are computed in this process, client by client, however cohorts are.
+
+    Args:
+        protocol: of the run.
+        shards: ``shards[client]`` is the client's data.
+        every: rounds from one evaluation to the next.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset], every: int) -> None:
+        self._protocol, self._shards, self._every = protocol, shards, every
+
+    def complete(self, federation: Federation, report: RoundReport, last: int) -> None:
+        """Add to the report of a round, if it is due, what clients make of the network that came out of it.
+
+        Args:
+            federation: after the round.
+            report: of the round.
+            last: number of the run's last round, after which there always is an evaluation.
+
+        Raises:
+            ClientError: a client failed, and the settings say ``fail``.
+        """
+        settings, start = self._protocol.settings, time.perf_counter()
+        if not is_due(settings, report.round, self._every, last):
+            return
+        round = Round(federation.round, federation.w, federation.psi)
+        scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
+        scores.gather(partial(self._score, round))
+        scores.write(report)
+        state = (len(round.w) + len(round.psi)) * round.w.element_size()
+        report.evaluation_bytes = len(scores.cohort) * (state + HEADERS)
+        report.seconds += time.perf_counter() - start
+
+    def _score(self, round: Round, client: int) -> HeldOutScore:
+        try:
+            shard = self._shards[client]
+        except Exception as error:
+            raise ClientError.of(client, round.number, error) from error
+        return evaluate(self._executor, round, client, shard)
+
+    @cached_property
+    def _executor(self) -> Executor:
+        return Executor(self._protocol)
+
+
+def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> HeldOutScore:
+    """The full network at the server's values on what the client holds out of training to evaluate it.
+
+    Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
+
+    Args:
+        executor: of this process.
+        round: its number, and the values that came out of it.
+        client, shard: who evaluates.
+
+    Raises:
+        ClientError: the computation fails, or its result is not finite.
+    """
+    protocol = executor.protocol
+    try:
+        view, shard = executor.view(round, client), shard.to(executor.device)
+        held = divided(protocol, client, len(shard)).evaluation
+        batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
+        partition = protocol.partition_of(client)
+        _, point = executor.subnetwork(round, partition, partition.chunks)
+        noisy = executor.noisy(view, shard, "client evaluation", batches)
+        found = score(protocol.scoring_task, point.tensors, view.server_psi(), noisy)
+        check_score(found, found.errors is not None, protocol.settings.max_examples)
+    except Refusal as refusal:
+        raise ClientError.refused(client, round.number, refusal) from refusal
+    except Exception as error:
+        raise ClientError.of(client, round.number, error) from error
+    return found

@@ -1,0 +1,119 @@
+"""Evaluation on the clients: who scores a round's network, and what their scores amount to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedpart.federated.federation import RoundReport
+from fedpart.federated.protocol import Protocol
+from fedpart.federated.settings import FederationSettings
+from fedpart.randomness.streams import generator
+from fedpart.task.held_out import HeldOutScore
+from fedpart.updates.checks import LARGEST
+from fedpart.updates.errors import ClientError, Refusal, skipped, tally
+
+DECILE = 10  # the worst clients are one in so many
+
+
+def is_due(settings: FederationSettings, round: int, every: int, last: int) -> bool:
+    """Whether clients score the network after ``round``: every so many rounds, and after the last one."""
+    return settings.evaluation == "clients" and (round % every == 0 or round >= last)
+
+
+def evaluation_cohort(settings: FederationSettings, round: int) -> list[int]:
+    """Clients that score the network after ``round`` (1..), ascending: all, or a sample of so many."""
+    if settings.clients <= settings.evaluation_clients:
+        return list(range(settings.clients))
+    rng = generator(settings.seed, "evaluation cohort", round)
+    return sorted(rng.choice(settings.clients, settings.evaluation_clients, replace=False).tolist())
+
+
+def check_score(score: HeldOutScore, classes: bool, max_examples: int) -> None:
+    """Check what a client makes of the network.
+
+    Args:
+        score: as received.
+        classes: whether wrong ones are counted.
+        max_examples: that a client may claim.
+
+    Raises:
+        Refusal: counts that are no counts of each other, or a sum that is not finite or too large.
+    """
+    if not 0 <= score.examples <= max_examples:
+        claims = f"it claims {score.examples} examples where max_examples is {max_examples}"
+        raise Refusal("examples", claims)
+    if not math.isfinite(score.nll) or abs(score.nll) > LARGEST:
+        raise Refusal("loss", f"its loss is {score.nll:g}, not finite or beyond {LARGEST:g}")
+    if score.examples == 0 and score.nll != 0:
+        raise Refusal("loss", "it has a loss without any example")
+    if classes != (score.errors is not None):
+        raise Refusal("malformed", f"a count of correct classes was {'' if classes else 'not '}asked for")
+    if score.errors is not None and not 0 <= score.errors <= score.examples:
+        correct = score.examples - score.errors
+        raise Refusal("examples", f"it claims {correct} correct of {score.examples} examples")
+
+
+@dataclass
+class ClientScores:
+    """The clients' scores of one round's network, gathered in the order of their numbers.
+
+    Attributes:
+        protocol: of the run; cohort: who is asked.
+        found: scores by client; failed: clients without one, as :func:`.skipped` lists them.
+    """
+
+    protocol: Protocol
+    cohort: Sequence[int]
+    found: dict[int, HeldOutScore] = field(default_factory=dict)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+    def gather(self, score_of: Callable[[int], HeldOutScore]) -> None:
+        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``.
+
+        Raises:
+            ClientError: a client has failed, and they say ``fail``.
+        """
+        for client in self.cohort:
+            try:
+                self.found[client] = score_of(client)
+            except ClientError as error:
+                if self.protocol.settings.on_client_error == "fail":
+                    raise
+                self.failed.append(skipped(client, error))
+
+    def write(self, report: RoundReport, refused: Sequence[str] = ()) -> None:
+        """Add to a round's report what the scores amount to, and to its ``refused`` those that are missing.
+
+        ``refused``: categories of messages that were left out besides.
+        """
+        before = (name for name, count in report.refused.items() for _ in range(count))
+        report.refused = tally(self.failed, [*before, *refused])
+        scores = {client: score for client, score in self.found.items() if score.examples}
+        if not scores:
+            return
+        report.client_nll = _mean([(score.nll, score.examples) for score in scores.values()])
+        right = {
+            client: (score.examples - score.errors, score.examples)
+            for client, score in scores.items()
+            if score.errors is not None
+        }
+        if not right:
+            return
+        report.client_accuracy = _mean(list(right.values()))
+        worst = sorted(correct / examples for correct, examples in right.values())
+        worst = worst[: max(1, len(worst) // DECILE)]
+        report.client_accuracy_worst_decile = sum(worst) / len(worst)
+        chunk = self.protocol.chunk
+        report.client_accuracy_chunks = [
+            _mean([pair for client, pair in right.items() if chunk(client) == k])
+            for k in range(1, len(self.protocol.chunks) + 1)
+        ]
+
+
+def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
+    """Of sums and their numbers of examples; None: there are no examples."""
+    count = sum(examples for _, examples in sums)
+    return sum(value for value, _ in sums) / count if count else None

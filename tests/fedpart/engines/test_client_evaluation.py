@@ -1,0 +1,129 @@
+"""Clients score the network on examples that neither weights nor psi have learned from."""
+
+import pytest
+import torch
+from problems import CLASSES, augmentation, chain_net, settings, shard, shards
+
+from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.engines.batches import count_held_out, divided, local_batches
+from fedpart.task.jobs import Job
+
+SIZES = (7, 12, 3, 9, 10, 1, 15, 20)
+SCORES = ("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks")
+FEDEX = {"method": "fedex", "method_options": {"held_out": 0.3}}
+
+
+def run(data=None, rounds=5, every=2, **changes):
+    """Reports and state; no two examples of a batch are alike, whatever the machine."""
+    task = Task(chain_net(), transforms=[augmentation()], samples=2)
+    changes = {"chunks": (0.5, 0.3, 0.2), "cohort": 5, "seed": 3, "evaluation": "clients", **changes}
+    local = LocalSettings(learning_rate=0.2, batch_size=4, psi_batch=changes.pop("psi_batch", "shard"))
+    data = shards(SIZES) if data is None else data
+    return federate(task, data, rounds=rounds, evaluate_every=every, local=local, **changes)
+
+
+def scores(result):
+    return [[getattr(report, name) for name in SCORES] for report in result.metrics]
+
+
+@pytest.mark.parametrize("changes", [{"workers": 2}, {"execution": "vectorised"}])
+def test_they_are_the_same_whoever_computes_the_cohort(changes):
+    one, other = run(), run(**changes)
+    if "workers" in changes:
+        assert scores(one) == scores(other)
+    assert [[one is None for one in report] for report in scores(one)] == [
+        [one is None for one in report] for report in scores(other)
+    ]
+    evaluated = [report.round for report in one.metrics if report.client_nll is not None]
+    assert evaluated == [report.round for report in one.metrics if report.evaluation_bytes] == [2, 4, 5]
+
+
+def test_they_are_those_of_a_sum_by_hand():
+    """Without noise: the network's own outputs for the examples that are in no batch."""
+    task = Task(chain_net(dropout=False), samples=1)
+    result = federate(task, shards(SIZES), rounds=3, evaluation="clients", evaluation_share=0.4, seed=3)
+    nll = right = count = 0
+    for client, data in enumerate(shards(SIZES)):
+        held = divided(result.state.protocol, client, len(data)).evaluation
+        out = result.predict(data.inputs[held]) if len(held) else torch.zeros(0, CLASSES)
+        nll += torch.nn.functional.cross_entropy(out, data.targets[held], reduction="sum").item()
+        right += int((out.argmax(1) == data.targets[held]).sum())
+        count += len(held)
+    last = result.metrics[-1]
+    assert count == sum(count_held_out(0.4, n) for n in SIZES) < sum(SIZES)
+    assert last.client_nll == pytest.approx(nll / count, rel=1e-5)
+    assert last.client_accuracy == right / count
+
+
+@pytest.mark.parametrize("changes", [{}, {"psi_batch": 4}, {"execution": "vectorised"}, FEDEX])
+def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
+    whole, data = run(**changes), shards(SIZES)
+    for client, one in enumerate(data):
+        held = divided(whole.state.protocol, client, len(one)).evaluation
+        other = shard(len(one), 99 + client)
+        inputs, targets = one.inputs.clone(), one.targets.clone()
+        inputs[held], targets[held] = other.inputs[held], other.targets[held]
+        data[client] = Dataset(inputs, targets)
+    replaced = run(data, **changes)
+    assert torch.equal(whole.state.w, replaced.state.w) and torch.equal(whole.state.psi, replaced.state.psi)
+    assert [r.lml for r in whole.metrics] == [r.lml for r in replaced.metrics]
+    assert scores(whole) != scores(replaced)
+
+
+def test_a_run_without_it_learns_from_all_examples():
+    kept = run()
+    data = [
+        one.subset(divided(kept.state.protocol, i, len(one)).learned) for i, one in enumerate(shards(SIZES))
+    ]
+    assert sum(map(len, data)) < sum(SIZES)
+    for name, result in {"all": run(evaluation="central"), "none": run(evaluation="none")}.items():
+        assert not torch.equal(kept.state.w, result.state.w), name
+        assert scores(result) == [[None] * len(SCORES)] * 5
+    assert torch.equal(run(evaluation="none").state.w, run(evaluation="central").state.w)
+
+
+@pytest.mark.parametrize("changes", [{}, FEDEX])
+def test_the_parts_of_a_shard_are_disjoint_and_whole(changes):
+    protocol = Protocol(
+        Task(chain_net()), settings(len(SIZES), evaluation="clients", evaluation_share=0.3, **changes)
+    )
+    for client in range(len(SIZES)):
+        for examples in range(1, 30):
+            parts = divided(protocol, client, examples)
+            assert sorted(torch.cat(parts).tolist()) == list(range(examples))
+            assert len(parts.learned) >= 1 and len(parts.evaluation) == count_held_out(0.3, examples)
+            assert (len(parts.feedback) > 0) == (bool(changes) and examples - len(parts.evaluation) > 1)
+            for job in (Job(1, 1), Job(1, psi=True)):
+                seen = torch.cat(local_batches(protocol, client, 4, examples, job))
+                assert set(seen.tolist()) <= set(parts.learned.tolist())
+
+
+def test_fused_clients_leave_them_out_as_well():
+    task = Task(chain_net(dropout=False), samples=1, precision="fp64")
+    data = [Dataset(one.inputs.double(), one.targets) for one in shards(SIZES)]
+    options = {"rounds": 3, "evaluation": "clients", "cohort": 5, "local": LocalSettings(0.3, batch_size=32)}
+    loop, fused = (federate(task, data, execution=execution, **options) for execution in ("loop", "fused"))
+    torch.testing.assert_close(loop.state.w, fused.state.w, rtol=1e-9, atol=1e-9)
+    assert loop.metrics[-1].client_nll == pytest.approx(fused.metrics[-1].client_nll)
+
+
+def test_a_client_that_fails_in_it_is_left_out_or_ends_the_run():
+    data = shards(SIZES)
+    federation = Federation(
+        Protocol(Task(chain_net()), settings(len(SIZES), evaluation="clients", on_client_error="skip"))
+    )
+    held = divided(federation.protocol, 3, SIZES[3]).evaluation
+    data[3].targets[held] = CLASSES  # nobody meets these in training
+    reports = []
+    LocalEngine(federation, data, evaluate_every=1).run(2, reports.append)
+    assert [report.refused for report in reports] == [{"client_error": 1}] * 2
+    assert all(report.skipped == [] and report.client_accuracy is not None for report in reports)
+
+
+def test_a_sample_of_the_clients_is_enough():
+    result = run(evaluation_clients=2, every=1)
+    whole = run(every=1)
+    assert torch.equal(result.state.w, whole.state.w)
+    assert scores(result) != scores(whole)
+    assert result.metrics[0].evaluation_bytes * len(SIZES) == whole.metrics[0].evaluation_bytes * 2

@@ -1,0 +1,164 @@
+"""Who evaluates, what is taken of the answers, and what they amount to."""
+
+import numpy as np
+import pytest
+from problems import chain_net, settings, smooth_net
+from torch import nn
+
+from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task
+from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
+from fedpart.federated.wire import decode_score, score_scalars
+from fedpart.task.held_out import HeldOutScore
+from fedpart.updates.errors import ClientError, Refusal
+
+N = 24
+
+
+def protocol(task=None, **changes):
+    changes = {"chunks": (0.5, 0.3, 0.2), "evaluation": "clients", "max_examples": 50, **changes}
+    return Protocol(task or Task(chain_net()), settings(N, cohort=4, **changes))
+
+
+def report_of(some, scores, **options):
+    federation = Federation(some)
+    federation.step(None)
+    report = federation.report(0.0, [], None, 0, 0, [], options.pop("refused_before", ()))
+    gathered = ClientScores(some, list(scores))
+
+    def score_of(client):
+        if isinstance(scores[client], Exception):
+            raise scores[client]
+        return scores[client]
+
+    gathered.gather(score_of)
+    gathered.write(report, **options)
+    return report
+
+
+def test_all_clients_evaluate_or_a_sample_that_seed_and_round_decide():
+    assert evaluation_cohort(settings(N), 3) == list(range(N))
+    few = settings(N, evaluation_clients=5)
+    cohorts = [evaluation_cohort(few, round) for round in range(1, 60)]
+    assert all(len(set(cohort)) == 5 and cohort == sorted(cohort) for cohort in cohorts)
+    assert set(np.concatenate(cohorts).tolist()) == set(range(N))
+    assert (
+        cohorts[6]
+        == evaluation_cohort(few, 7)
+        != evaluation_cohort(settings(N, seed=4, evaluation_clients=5), 7)
+    )
+
+
+def test_it_is_due_every_so_many_rounds_and_at_the_end():
+    clients, central = settings(N, evaluation="clients"), settings(N)
+    assert [round for round in range(1, 9) if is_due(clients, round, 3, 8)] == [3, 6, 8]
+    assert not any(is_due(central, round, 1, 8) for round in range(1, 9))
+
+
+def test_means_are_weighted_by_examples_and_the_worst_tenth_by_clients():
+    some, g = protocol(), np.random.default_rng(0)
+    scores = {}
+    for client in range(N):
+        n = int(g.integers(0, 9))
+        scores[client] = HeldOutScore(n, float(n * g.random()), int(g.integers(0, n + 1)))
+    report = report_of(some, scores)
+    there = {client: score for client, score in scores.items() if score.examples}
+    n = np.array([score.examples for score in there.values()])
+    right = n - np.array([score.errors for score in there.values()])
+    chunk = np.array([some.chunk(client) for client in there])
+    assert len(there) < N
+    assert report.client_accuracy == pytest.approx(right.sum() / n.sum())
+    assert report.client_nll == pytest.approx(sum(score.nll for score in there.values()) / n.sum())
+    worst = np.sort(right / n)[: len(there) // 10]
+    assert report.client_accuracy_worst_decile == pytest.approx(worst.mean()) and len(worst) == 2
+    by_chunk = [right[chunk == k].sum() / n[chunk == k].sum() for k in (1, 2, 3)]
+    assert report.client_accuracy_chunks == pytest.approx(by_chunk)
+
+
+def test_few_clients_have_a_worst_one_and_some_chunks_nobody():
+    some = protocol()
+    first = next(client for client in range(N) if some.chunk(client) == 2)
+    report = report_of(some, {first: HeldOutScore(4, 1.0, 1)})
+    assert report.client_accuracy_worst_decile == report.client_accuracy == 0.75
+    assert report.client_accuracy_chunks == [None, 0.75, None]
+
+
+def test_nobody_has_held_anything_out_or_there_are_no_classes():
+    none = report_of(protocol(), {0: HeldOutScore(0, 0.0, 0)})
+    assert (none.client_nll, none.client_accuracy, none.client_accuracy_chunks) == (None, None, None)
+    regression = report_of(protocol(), {0: HeldOutScore(4, 2.0, None)})
+    assert (regression.client_nll, regression.client_accuracy) == (0.5, None)
+
+
+def test_clients_that_fail_are_left_out_and_counted_or_end_the_run():
+    scores = {0: HeldOutScore(4, 2.0, 1), 1: ClientError("gone"), 2: HeldOutScore(4, 2.0, 3)}
+    skipping = protocol(on_client_error="skip")
+    report = report_of(skipping, scores, refused=["late"], refused_before=["late", "loss"])
+    assert report.client_accuracy == 0.5
+    assert report.refused == {"client_error": 1, "late": 2, "loss": 1}
+    with pytest.raises(ClientError, match="gone"):
+        report_of(protocol(), scores)
+
+
+@pytest.mark.parametrize(
+    "score", [HeldOutScore(5, 2.5, 1), HeldOutScore(0, 0.0, 0), HeldOutScore(50, -1.0, 50)]
+)
+def test_a_score_survives_the_wire(score):
+    assert decode_score(score_scalars(score), protocol()) == score
+
+
+def test_a_score_without_classes_survives_it_too():
+    regression = protocol(Task(nn.Sequential(nn.Flatten(), nn.Linear(36, 1)), likelihood="gaussian"))
+    score = HeldOutScore(3, 4.5, None)
+    assert decode_score(score_scalars(score), regression) == score
+    with pytest.raises(Refusal, match="correct classes was not asked for"):
+        decode_score({"examples": 3, "nll": 1.0, "correct": 1}, regression)
+
+
+GOOD = {"examples": 5, "nll": 2.5, "correct": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "category"),
+    [
+        ({"examples": None}, "malformed"),
+        ({"examples": 5.0}, "malformed"),
+        ({"examples": True}, "malformed"),
+        ({"nll": 2}, "malformed"),
+        ({"nll": [2.5]}, "malformed"),
+        ({"correct": 4.0}, "malformed"),
+        ({"correct": None}, "malformed"),
+        ({"examples": -1, "correct": -1}, "examples"),
+        ({"examples": 51}, "examples"),
+        ({"correct": 6}, "examples"),
+        ({"correct": -1}, "examples"),
+        ({"nll": float("nan")}, "loss"),
+        ({"nll": float("inf")}, "loss"),
+        ({"nll": -2e15}, "loss"),
+        ({"examples": 0, "correct": 0}, "loss"),
+    ],
+)
+def test_a_score_that_cannot_be_is_refused(change, category):
+    scalars = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
+    decode_score(GOOD, protocol())
+    with pytest.raises(Refusal) as caught:
+        decode_score(scalars, protocol())
+    assert caught.value.category == category
+
+
+def test_privacy_does_not_cover_it():
+    options = {"weighting": "uniform", "clip": ClipSettings(1.0, psi=1.0), "privacy": PrivacySettings(1.0)}
+    with pytest.raises(ValueError, match="not covered by differential privacy"):
+        settings(N, evaluation="clients", **options)
+
+
+def test_what_is_held_out_is_agreed_upon_and_what_is_not_is_no_part_of_it():
+    plain, none = protocol(evaluation="central"), protocol(evaluation="none", evaluation_share=0.5)
+    assert plain.fingerprint == none.fingerprint
+    assert not any(name.startswith("evaluation") for name in plain.agreement)
+    assert len({plain.fingerprint, protocol().fingerprint, protocol(evaluation_share=0.5).fingerprint}) == 3
+
+
+def test_fewer_samples_are_those_of_the_task_that_evaluates():
+    task = Task(smooth_net(), samples=4)
+    assert protocol(task, evaluation_samples=2).scoring_task.samples == 2
+    assert protocol(task, evaluation_samples=9).scoring_task.samples == 4

@@ -1,0 +1,101 @@
+"""Runs whose clients evaluate, and runs that nobody evaluates: their files, and what the terminal says."""
+
+import io
+import json
+
+import pytest
+from layout import assert_nothing_overlaps
+from rich.console import Console
+from tiny import tiny
+
+from simulations.errors import ConfigError
+from simulations.folders.run_directory import METRICS, read_metrics, read_summary
+from simulations.pictures.run_figures import run_figure
+from simulations.results.curves import Run
+from simulations.running.run import run_experiment
+from simulations.terminal.panel import panel
+from simulations.terminal.progress import Progress
+
+KEYS = ("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks")
+VARIED = ("seconds", "workers", "config_hash")
+
+
+def lines(folder):
+    return [{**line, "seconds": 0} for line in read_metrics(folder)]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    folder, console = tmp_path_factory.mktemp("clients") / "run", Console(width=200, file=io.StringIO())
+    run_experiment(tiny(evaluation="clients"), folder, progress=Progress(console))
+    console.print(panel(read_summary(folder), folder))
+    return folder, console.file.getvalue()
+
+
+def test_evaluation_rounds_have_the_clients_scores_beside_the_central_ones(evaluated):
+    folder, shown = evaluated
+    for line in read_metrics(folder):
+        there = line["round"] in (2, 4, 5)
+        assert all((key in line) == there for key in (*KEYS, "evaluation_bytes", "val_nll"))
+    last, summary = read_metrics(folder)[-1], read_summary(folder)
+    assert {key: summary[key] for key in KEYS} == {key: last[key] for key in KEYS}
+    assert 0.2 <= summary["held_out_share"] < 0.4  # rounded up, client by client
+    assert f"{last['client_accuracy']:.1%} on examples that clients hold out" in shown
+    assert f"clients' accuracy {last['client_accuracy']:.1%} (worst tenth" in shown
+
+
+@pytest.mark.slow
+def test_worker_processes_give_the_same_files(evaluated, tmp_path):
+    run_experiment(tiny(evaluation="clients", workers=2), tmp_path / "two")
+    assert lines(evaluated[0]) == lines(tmp_path / "two")
+    one, two = (read_summary(folder) for folder in (evaluated[0], tmp_path / "two"))
+    assert all(one[key] == two[key] for key in one if key not in VARIED)
+
+
+def test_a_run_that_goes_on_evaluates_as_an_undisturbed_one(evaluated, tmp_path):
+    run_experiment(tiny(evaluation="clients", rounds=4), tmp_path / "run")
+    run_experiment(tiny(evaluation="clients"), tmp_path / "run", resume=True)
+    assert lines(tmp_path / "run") == lines(evaluated[0])
+
+
+def test_a_run_that_nobody_evaluates_knows_its_lml(tmp_path):
+    console = Console(width=200, file=io.StringIO())
+    summary = run_experiment(tiny(evaluation="none", rounds=12), tmp_path, progress=Progress(console))
+    console.print(panel(summary, tmp_path))
+    found = [line["lml"] for line in read_metrics(tmp_path) if line["lml"] is not None]
+    assert len(found) >= 10 and summary["lml_last10"] == pytest.approx(sum(found[-10:]) / 10)
+    assert summary["val_accuracy"] is summary["test_accuracy"] is summary["test_nll"] is None
+    assert not any(key in line for line in read_metrics(tmp_path) for key in ("val_nll", *KEYS))
+    shown = console.file.getvalue()
+    assert f"{summary['lml_last10']:.3f} nats per example of clients" in shown
+    assert shown.count("L_ML -") >= 5  # of the rounds in which there would be an evaluation
+    figure = run_figure(Run.load(tmp_path))
+    assert [ax.get_ylabel() for ax in figure.axes] == [
+        "log-likelihood\n[nats per example]",
+        "loss [nats per example]",
+    ]
+
+
+def test_the_picture_has_lml_beside_the_validation_log_likelihood(evaluated):
+    run = Run.load(evaluated[0])
+    figure = run_figure(run)
+    accuracies, likelihood, _ = figure.axes
+    named = {line.get_label(): line for line in accuracies.lines}
+    assert [*named] == ["validation", "clients", "worst tenth of clients"]
+    assert (named["clients"].get_ydata() == 100 * run.curve("client_accuracy")[1]).all()
+    raw, _, validation = likelihood.lines
+    assert (raw.get_ydata() == run.curve("lml")[1]).all()
+    assert (validation.get_ydata() == -run.curve("val_nll")[1]).all()
+    assert_nothing_overlaps(figure)
+
+
+def test_the_share_is_checked():
+    with pytest.raises(ConfigError, match="evaluation_share cannot be"):
+        tiny(evaluation_share=1.0)
+    with pytest.raises(ConfigError, match="evaluation cannot be 'client'"):
+        tiny(evaluation="client")
+
+
+def test_lines_are_plain_json(evaluated):
+    for line in (evaluated[0] / METRICS).read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
