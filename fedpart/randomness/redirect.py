@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -85,32 +86,42 @@ def _watched(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, str]]]:
     """Which layers move one of the process's generators, innermost first: name, layer, the generator."""
     names = {id(layer): name for name, layer in model.named_modules()}
     moved: list[tuple[str, nn.Module, str]] = []
-    open_layers: list[list[Any]] = []
+    within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
+
+    def add(layer: nn.Module, what: str) -> None:
+        moved.append((names.get(id(layer), "").partition(".")[2] or "the top level", layer, what))
 
     def enter(layer: nn.Module, _inputs: Any) -> None:
-        open_layers.append([state() for state in _GENERATORS.values()])
+        within.append((layer, [state() for state in _GENERATORS.values()]))
 
     def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
-        before = open_layers.pop() if open_layers else [state() for state in _GENERATORS.values()]
+        _, before = within.pop()
         for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
             if state() != then:
-                name = names.get(id(layer), "").partition(".")[2]
-                moved.append((name or "the top level", layer, what))
+                add(layer, what)
+
+    def called(_frame: Any, event: str, function: Any) -> None:
+        """Other threads draw from Python's generator too: its state would not tell whose draw it was."""
+        if event == "c_call" and within and getattr(function, "__self__", None) is _PYTHONS:
+            add(within[-1][0], "Python's random module")
 
     hooks = [
         nn.modules.module.register_module_forward_pre_hook(enter),
         nn.modules.module.register_module_forward_hook(leave, always_call=True),
     ]
+    profile = sys.getprofile()
+    sys.setprofile(called)
     try:
         yield moved
     finally:
+        sys.setprofile(profile)
         for hook in hooks:
             hook.remove()
 
 
+_PYTHONS = cast(Any, random.random).__self__  # the generator behind the functions of the module
 _GENERATORS: dict[str, Callable[[], Any]] = {
     "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
-    "Python's random module": random.getstate,
     "NumPy's global generator": lambda: repr(np.random.get_state()),
 }
 

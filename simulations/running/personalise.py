@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 
-from fedpart import Personal, SGDSettings, personalise
+from fedpart import Dataset, Personal, SGDSettings, personalise
+from fedpart.engines.batches import divided
 from simulations.building.experiment import Experiment, build
 from simulations.building.saved import load_saved
 from simulations.building.task import torch_threads
@@ -25,6 +27,8 @@ SEEN = (
     "both too good; the gain compares two networks that have seen them."
 )
 
+UNSEEN = "The run has not trained on the examples that are scored: those that evaluation: clients held out."
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -32,7 +36,8 @@ class Tuning:
 
     Attributes:
         clients: their numbers, or how many of them from client 0 on; None: all.
-        holdout: share of each shard that is scored and not fine-tuned on.
+        holdout: share of each shard that is scored and not fine-tuned on; a run with ``evaluation: clients``
+            has held out its own.
     """
 
     clients: Sequence[int] | int | None = None
@@ -89,11 +94,12 @@ def personalise_run(
         with (progress or Progress(quiet=True)).clients(len(big)) as advance:
             for client in big:
                 with one_sentence():
+                    shard, held_out = _examples(experiment, client, tuning.holdout)
                     one = personalise(
                         federation,
-                        experiment.shards[client],
+                        shard,
                         client=client,
-                        held_out=tuning.holdout,
+                        held_out=held_out,
                         epochs=tuning.epochs,
                         batch_size=config.local.batch_size,
                         sgd=sgd,
@@ -116,7 +122,18 @@ def personalise_run(
         "weight_decay": config.local.weight_decay,
         "batch_size": config.local.batch_size,
     }
-    return Gains(found, [client for client in numbers if client not in big], settings, SEEN)
+    note = UNSEEN if config.evaluation == "clients" else SEEN
+    return Gains(found, [client for client in numbers if client not in big], settings, note)
+
+
+def _examples(experiment: Experiment, client: int, holdout: float) -> tuple[Dataset, Dataset | float]:
+    """What is trained on, and what is scored: what the run itself has held out, or a share of the shard."""
+    shard = experiment.shards[client]
+    if experiment.config.evaluation != "clients":
+        return shard, holdout
+    places = divided(experiment.protocol, client, len(shard))
+    learned = torch.cat([places.learned, places.feedback]).sort().values
+    return shard.subset(learned), shard.subset(places.evaluation)
 
 
 def _gain(experiment: Experiment, client: int, one: Personal) -> ClientGain:

@@ -1,6 +1,7 @@
 """What a network draws from is found in its first pass; generators that cannot be redirected are refused."""
 
 import random
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -130,3 +131,19 @@ def test_a_task_refuses_it_at_the_first_loss():
     with pytest.raises(ValueError, match="Calls at '1' draws from Python's random module"):
         task.outputs(w, psi, x, Noise(NoiseKey(0, "test")))
     task.outputs(w, psi, x, None)  # without noise the caller has asked for any numbers
+
+
+def test_another_thread_may_draw_from_pythons_generator():
+    """Those of Flower and Ray do; nobody's layer is to blame."""
+
+    def meanwhile(x):
+        thread = threading.Thread(target=random.random)
+        thread.start()
+        thread.join()
+        return 1.0
+
+    model = Model(Calls(meanwhile))
+    before = random.getstate()
+    with Noise(NoiseKey(0, "test")).active(), Redirection(model)(True):
+        model(torch.ones(2, 4))
+    assert random.getstate() != before

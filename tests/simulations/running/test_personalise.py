@@ -15,6 +15,7 @@ from tiny import tiny, tiny_training
 from torch import nn
 
 from fedpart import personalise
+from fedpart.engines.batches import divided
 from simulations.building.experiment import build
 from simulations.building.saved import load_saved
 from simulations.pictures.personal_figure import personal_figure
@@ -178,3 +179,14 @@ def test_means_are_over_examples_and_shares_over_clients() -> None:
     regression = [replace(one, before={"nll": 1.0}, after={"nll": 2.0}) for one in clients]
     assert Gains(regression, [], {}, "").share(-1) == 1
     assert gains_table(Gains(regression, [], {}, ""))
+
+
+def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path: Path) -> None:
+    config = tiny(rounds=1, evaluation="clients", evaluation_share=0.4)
+    run_experiment(config, tmp_path / "run")
+    gains = personalise_run(tmp_path / "run", Tuning(epochs=1))
+    experiment = build(config)
+    assert "has not trained on" in gains.note
+    for one in gains.clients:
+        places = divided(experiment.protocol, one.client, len(experiment.shards[one.client]))
+        assert (one.examples, one.held_out) == (len(places.learned), len(places.evaluation))
