@@ -195,7 +195,7 @@ def test_two_ordered_classes_are_a_logistic_regression():
 
 @pytest.mark.parametrize("far", [-1e4, -50.0, 50.0, 1e4])
 def test_ordinal_stays_finite_and_exact_far_away(far):
-    """Far above c_k, p(y = k) ~ exp(c_k - f) (1 - exp(c_{k-1} - c_k)): the differences of 1 - 1 are not taken."""
+    """Far above c_k, p(y = k) is exp(c_k - f) (1 - exp(c_{k-1} - c_k)), no difference of two ones."""
     ends = Ordinal(3)
     outputs = torch.full((1,), far, requires_grad=True)
     low, high = ends.cut_points().detach().double()

@@ -1,4 +1,4 @@
-"""The hyperparameters of likelihoods: their gradients, alike in every execution, and what L_ML makes of them."""
+"""The hyperparameters of likelihoods: their gradients, and the same numbers in every execution."""
 
 import pytest
 import torch
