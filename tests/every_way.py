@@ -28,7 +28,20 @@ def waves(n, shape, seed=0):
     return x
 
 
-def assert_learned_every_way(transform=None, layer=None, shape=(1, 6, 6), inputs=waves, network=classifier):
+def labels(n, classes, seed):
+    return torch.arange(n) % classes
+
+
+def assert_learned_every_way(
+    transform=None,
+    layer=None,
+    shape=(1, 6, 6),
+    inputs=waves,
+    network=classifier,
+    targets=labels,
+    likelihood=lambda classes: "classification",
+    average="logits",
+):
     """The psi gradient is right, and vectorised and fused execution agree with the loop.
 
     Args:
@@ -36,16 +49,26 @@ def assert_learned_every_way(transform=None, layer=None, shape=(1, 6, 6), inputs
         shape: of an example.
         inputs: ``inputs(n, shape, seed)`` makes examples.
         network: ``network(shape, classes, *first)`` makes the network.
+        targets: ``targets(n, classes, seed)`` makes their targets.
+        likelihood: ``likelihood(classes)`` makes the task's.
+        average: of the task.
     """
     shape, first = torch.Size(shape), [] if layer is None else [layer]
 
     def task(classes):
         transforms = [] if transform is None else [transform]
-        return Task(network(shape, classes, *first), transforms=transforms, samples=3, precision="fp64")
+        return Task(
+            network(shape, classes, *first),
+            transforms=transforms,
+            likelihood=likelihood(classes),
+            average=average,
+            samples=3,
+            precision="fp64",
+        )
 
     torch.manual_seed(0)
-    assert_psi_gradient(task(5), inputs(3, shape, 0))
-    data = [Dataset(inputs(n, shape, i), torch.arange(n) % CLASSES) for i, n in enumerate(SIZES)]
+    assert_psi_gradient(task(5), inputs(3, shape, 0), targets=targets(3, 5, 0))
+    data = [Dataset(inputs(n, shape, i), targets(n, CLASSES, i)) for i, n in enumerate(SIZES)]
     assert_parity(task(CLASSES), 1e-11, data=data, local=LocalSettings(0.2, batch_size=4))
     found = []
     for execution in ("loop", "fused"):

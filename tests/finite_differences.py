@@ -9,18 +9,20 @@ STEP, TOLERANCE = 1e-6, 1e-6
 NOISE = NoiseKey(0, "psi", (1, 2, 3))
 
 
-def assert_psi_gradient(task, inputs, zero=0.3):
+def assert_psi_gradient(task, inputs, zero=0.3, targets=None):
     """To 1e-6 of the largest component, in float64; at most a share ``zero`` of the components is 0.
 
     Args:
         task: of 5 classes, in ``precision="fp64"``.
         inputs: of three examples.
         zero: what may be 0.
+        targets: of three examples; None: classes.
     """
     partition = RandomPartition(task.parameter_space(3), (0.5, 0.3, 0.2))
     w = partition.to_partition_order(partition.space.initial())
     tensors = partition.materialise(w + 0.1 * torch.randn_like(w), 2)  # chunk 3 scores subnetwork 2
-    batch = Batch(inputs, torch.tensor([0, 4, 2]), torch.tensor([1.0, 2.0, 0.5]))
+    targets = torch.tensor([0, 4, 2]) if targets is None else targets
+    batch = Batch(inputs, targets, torch.tensor([1.0, 2.0, 0.5]))
 
     def loss(psi):
         return task.loss(tensors, psi, batch, Noise(NOISE, dtype=torch.float64))

@@ -45,6 +45,9 @@ class Dataset:
             if part is not None
             for name, leaf in leaves(part, kind)
         }
+        for name in ("inputs", "targets"):
+            if not any(True for _ in leaves(parts[name])):
+                raise ValueError(f"Dataset {name} hold no tensor; give at least one, a row per example.")
         for name, part in tensors.items():
             if not isinstance(part, Tensor):
                 raise TypeError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 from torch.utils.data import Dataset as TorchDataset
 
 from fedpart.data.dataset import Dataset
@@ -36,7 +36,8 @@ def as_dataset(given: Examples) -> Dataset:
     if isinstance(given, Dataset):
         return given
     if isinstance(given, DataLoader):
-        return _collected(given.dataset, given.collate_fn)
+        alone = given.collate_fn is default_convert  # of a loader that makes no batches
+        return _collected(given.dataset, default_collate if alone else given.collate_fn)
     if isinstance(given, TorchDataset):
         return _collected(given, default_collate)
     if isinstance(given, (tuple, list)) and len(given) == 2:
@@ -53,14 +54,22 @@ def is_examples(given: Any) -> bool:
 
 
 def _collected(dataset: Any, collate: Callable[[list[Any]], Any]) -> Dataset:
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    numbered = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not numbered:
         raise ValueError(
             f"{type(dataset).__name__} has no length and no numbers of examples; give it __len__ and "
             f"__getitem__, or put the examples into tensors, one row each."
         )
     if not len(dataset):
         raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
-    found = collate([dataset[place] for place in range(len(dataset))])
+    examples = [dataset[place] for place in range(len(dataset))]
+    try:
+        found = collate(examples)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"The examples of {type(dataset).__name__} do not fit into one tensor ({error}); hand over a "
+            f"DataLoader whose collate_fn pads them."
+        ) from error
     if isinstance(found, Mapping):
         name = next((name for name in LABELS if name in found), None)
         if name is None:

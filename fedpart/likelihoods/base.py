@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -91,13 +92,15 @@ def resolve_likelihood(
         options: of the one that is named.
 
     Raises:
-        ValueError: an unknown name or average, or an average that the likelihood does not have.
+        ValueError: an unknown name or average, an average that the likelihood does not have, or an option
+            that it needs.
     """
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
     if isinstance(given, str):
         if given not in LIKELIHOODS:
             raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
+        check_needs(given, LIKELIHOODS[given], options)
         given = LIKELIHOODS[given](**options)
     if not isinstance(given, Likelihood):
         name = f"own {getattr(given, '__name__', type(given).__name__)}"
@@ -112,6 +115,23 @@ def resolve_likelihood(
         )
     given.average = average
     return name, given
+
+
+def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options among which one is missing that the likelihood called ``name`` cannot do without.
+
+    Raises:
+        ValueError: it says which, and how it is given.
+    """
+    parameters = inspect.signature(kind).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    missing = [option for option in needed if option not in options]
+    if missing:
+        own = getattr(kind, "__name__", name)
+        raise ValueError(
+            f"The likelihood {name!r} needs {', '.join(missing)}; give {own}({missing[0]}=...), or in YAML "
+            f"likelihood_options: {{{missing[0]}: ...}}."
+        )
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:
@@ -131,6 +151,20 @@ def average_samples(outputs: Tensor, how: str) -> Tensor:
     if how == "log_probabilities":
         return log_p.mean(1)
     return torch.logsumexp(log_p, 1) - math.log(outputs.shape[1])
+
+
+def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
+    """``targets`` in the shape of ``outputs``, ``[B, ...]``.
+
+    Raises:
+        ValueError: there are more or fewer of them.
+    """
+    if targets.numel() != outputs.numel():
+        raise ValueError(
+            f"{name} takes a target for each output, got outputs {list(outputs.shape)} and targets "
+            f"{list(targets.shape)}; change the network's last layer or the targets."
+        )
+    return targets.reshape(outputs.shape)
 
 
 def positive(name: str, value: float) -> float:

@@ -63,6 +63,14 @@ class Categorical(Likelihood):
         mixed = -torch.logaddexp(kept - nll, drawn.expand(nll.shape))
         return torch.where(targets == ignored, torch.zeros_like(nll), mixed)
 
+    def log_p(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities ``[..., K]`` of all classes, given averaged outputs; they sum to 1."""
+        log_p = outputs.log_softmax(-1)
+        if self.smoothing_logit is None:
+            return log_p
+        drawn = F.logsigmoid(self.smoothing_logit) - math.log(outputs.shape[-1])
+        return torch.logaddexp(F.logsigmoid(-self.smoothing_logit) + log_p, drawn.expand(log_p.shape))
+
     def physical(self) -> dict[str, float]:
         values = {}
         if self.log_temperature is not None:
@@ -95,7 +103,7 @@ class Classification(Categorical):
         """Macro F1, and the expected calibration error over 15 bins (Guo et al. 2017)."""
         from torchmetrics.functional import classification as metrics
 
-        classes, p = outputs.shape[1], outputs.softmax(1)
+        classes, p = outputs.shape[1], self.log_p(outputs).exp()
         return {
             "f1": metrics.multiclass_f1_score(p, targets, classes, average="macro").item(),
             "calibration_error": metrics.multiclass_calibration_error(p, targets, classes).item(),

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, positive
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, positive, shaped
 
 
 @LIKELIHOODS.register("gaussian")
@@ -29,7 +29,7 @@ class Gaussian(Likelihood):
         self.log_variance = nn.Parameter(torch.tensor(math.log(variance))) if learned else None
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        squared = (outputs - targets.reshape(outputs.shape)).square().reshape(len(outputs), -1)
+        squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
         if self.log_variance is not None:
             return 0.5 * (
                 squared * (-self.log_variance).exp() + self.log_variance + math.log(2 * math.pi)

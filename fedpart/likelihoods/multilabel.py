@@ -26,6 +26,9 @@ class MultiLabel(Likelihood):
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 over the labels."""
-        from torchmetrics.functional.classification import multilabel_f1_score
+        from torchmetrics.functional import classification as metrics
 
-        return {"f1": multilabel_f1_score(outputs.sigmoid(), targets.long(), outputs.shape[1]).item()}
+        p, labels = outputs.sigmoid(), targets.long()
+        if outputs.shape[1] == 1:
+            return {"f1": metrics.binary_f1_score(p, labels).item()}
+        return {"f1": metrics.multilabel_f1_score(p, labels, outputs.shape[1]).item()}

@@ -43,13 +43,29 @@ class Ordinal(Likelihood):
         return torch.cat([self.first.reshape(1), self.first + F.softplus(self.raw_gaps).cumsum(0)])
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        f, cuts = outputs.reshape(len(outputs), 1), self.cut_points()
-        outside = f.new_full((1,), math.inf)
-        bounds = torch.cat([-outside, cuts.to(f.dtype), outside])
-        low, high = bounds[targets] - f[:, 0], bounds[targets + 1] - f[:, 0]
+        if outputs.numel() != len(outputs):
+            raise ValueError(
+                f"ordinal takes one number per example, got outputs {list(outputs.shape)}; let the network "
+                f"end in one output, or use likelihood='classification'."
+            )
+        if targets.is_floating_point() or targets.ndim != 1:
+            raise ValueError(
+                f"ordinal takes integers, one per example, got targets {targets.dtype} "
+                f"{list(targets.shape)}; number the classes from 0 in their order."
+            )
+        f = outputs.reshape(len(outputs))
+        outside, none = f.new_full((1,), math.inf), f.new_zeros(1)
+        bounds = torch.cat([-outside, self.cut_points().to(f.dtype), outside])
         # log(s(h) - s(l)) = log s(h) + log s(-l) + log(1 - e^(l - h)), with no difference of near numbers
-        gap = torch.where(torch.isinf(low) | torch.isinf(high), -torch.ones_like(low), low - high)
-        inside = torch.where(torch.isinf(low) | torch.isinf(high), 0.0, torch.log(-torch.expm1(gap)))
+        gaps = none[:0] if self.raw_gaps is None else F.softplus(self.raw_gaps).to(f.dtype)
+        inner = torch.cat([none, torch.log(-torch.expm1(-gaps)), none])
+        try:
+            low, high, inside = bounds[targets] - f, bounds[targets + 1] - f, inner[targets]
+        except IndexError as error:
+            raise ValueError(
+                f"A target lies outside the {self.classes} classes 0..{self.classes - 1} of the ordinal "
+                f"likelihood; give it more classes, or correct the targets."
+            ) from error
         return -(_log_sigmoid(high) + _log_sigmoid(-low) + inside)
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, shaped
 from fedpart.likelihoods.gaussian import regression_errors
 
 
@@ -16,7 +16,7 @@ class Poisson(Likelihood):
     """
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        counts = targets.reshape(outputs.shape).to(outputs.dtype)
+        counts = shaped("poisson", targets, outputs).to(outputs.dtype)
         nll = outputs.exp() - counts * outputs + torch.lgamma(counts + 1)
         return nll.reshape(len(outputs), -1).sum(1)
 

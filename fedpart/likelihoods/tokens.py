@@ -46,7 +46,9 @@ class TokenClassification(Categorical):
         from torchmetrics.functional.text import perplexity
 
         outputs, targets = self._aligned(outputs, targets)
-        return {"perplexity": perplexity(outputs.float(), targets, ignore_index=self.ignored).item()}
+        return {
+            "perplexity": perplexity(self.log_p(outputs.float()), targets, ignore_index=self.ignored).item()
+        }
 
     def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if outputs.ndim != 3 or targets.shape != outputs.shape[:2]:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from fedpart.trees import Tree
 
+_WRAPPER = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
 
 def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
     """The network at ``inputs``: a dict gives keyword arguments and a tuple positional ones, if ``forward``
@@ -18,20 +20,25 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
     Args:
         module: the network.
         inputs: of all rows.
-        targets: for a network that computes its loss itself: under the name ``labels`` if it takes that,
-            under their own names if they are a dict, or as the last argument.
+        targets: for a network that computes its loss itself: under their own names if they are a dict, under
+            the name ``labels`` if it takes that (or any arguments, as a wrapper does), or as the next
+            argument behind the inputs.
     """
+    parameters = inspect.signature(module.forward).parameters
     named: dict[str, Any] = {}
     last: tuple[Any, ...] = ()
     if targets is not None:
         if isinstance(targets, Mapping):
             named = dict(targets)
-        elif "labels" in inspect.signature(module.forward).parameters:
+        elif "labels" in parameters or {p.kind for p in parameters.values()} >= _WRAPPER:
             named = {"labels": targets}
         else:
             last = (targets,)
-    if isinstance(inputs, Mapping) and _takes(module, *last, **inputs, **named):
-        return module(*last, **inputs, **named)
+    if isinstance(inputs, Mapping):
+        behind = next((name for name in parameters if name not in inputs), "")
+        also = {behind: targets} if last else named
+        if _takes(module, **inputs, **also):
+            return module(**inputs, **also)
     if isinstance(inputs, (tuple, list)) and _takes(module, *inputs, *last, **named):
         return module(*inputs, *last, **named)
     return module(inputs, *last, **named)
@@ -90,20 +97,28 @@ def outputs_of(found: Any) -> Tensor:
     return logits
 
 
-def loss_of(found: Any) -> Tensor:
-    """The loss in what a network returns, a scalar or one number per row.
+def loss_of(found: Any, rows: int) -> Tensor:
+    """The loss in what a network returns for so many rows, a scalar or one number for each ``[rows]``.
 
     Raises:
         TypeError: there is none.
+        ValueError: it is neither one number nor one for each row.
     """
-    if isinstance(found, Tensor):
-        return found
     loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
-    if loss is None and isinstance(found, (tuple, list)):
+    if isinstance(found, Tensor):
+        loss = found
+    elif loss is None and isinstance(found, (tuple, list)) and found:
         loss = found[0]
-    if not (isinstance(loss, Tensor) and loss.ndim <= 1):
+    if not isinstance(loss, Tensor):
         raise TypeError(
             f"The network returns a {type(found).__name__} without a loss; return it as .loss, ['loss'] or "
             f"the first of a tuple, or choose another likelihood than from_model."
         )
-    return loss
+    if loss.shape == (rows,):
+        return loss
+    if loss.numel() == 1:
+        return loss.reshape(())
+    raise ValueError(
+        f"The network returns a loss {list(loss.shape)} for {rows} rows; return their mean, or one "
+        f"number for each row."
+    )

@@ -243,8 +243,8 @@ class Task:
         self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
     ) -> Tensor:
         """What the network computes itself: ``[B]`` nats, or one mean of all."""
-        loss = loss_of(self._run(w, psi, batch.inputs, noise, dropout, map_leaves(self._cast, batch.targets)))
-        loss = loss.to(self.dtype)
+        found = self._run(w, psi, batch.inputs, noise, dropout, map_leaves(self._cast, batch.targets))
+        loss = loss_of(found, batch.examples * self.samples).to(self.dtype)
         return loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
     def predict(

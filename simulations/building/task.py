@@ -13,6 +13,7 @@ from torch import nn
 from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.likelihoods import LIKELIHOODS
+from fedpart.likelihoods.base import check_needs
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.task.psi_names import named_transforms
@@ -52,7 +53,10 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
 def _build_likelihood(config: Config) -> Any:
     """The likelihood with its options; a function of the user's is one as it is."""
     found, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
-    return found(**options) if isinstance(found, type) or options else found
+    if not (isinstance(found, type) or options):
+        return found
+    check_needs(config.likelihood, found, options)
+    return found(**options)
 
 
 def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:

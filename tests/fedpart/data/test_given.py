@@ -1,0 +1,131 @@
+"""Examples in torch's data sets and loaders, arrays, dicts and tuples become the same Dataset."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
+
+from fedpart.data import Dataset
+from fedpart.data.given import as_dataset, is_examples
+from fedpart.trees import leaves
+
+N = 6
+X, MORE = torch.rand(N, 2), torch.rand(N, 3)
+Y = torch.arange(N) % 3
+
+
+class Listed(TorchDataset):
+    """A data set of these examples."""
+
+    def __init__(self, examples):
+        self.examples = list(examples)
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, place):
+        return self.examples[place]
+
+
+class Stream(IterableDataset):
+    """Which may know its length."""
+
+    def __iter__(self):
+        return iter(zip(X, Y, strict=True))
+
+    def __len__(self):
+        return N
+
+
+def assert_same(found, inputs, targets=Y):
+    assert isinstance(found, Dataset) and len(found) == N
+    for part, expected in ((found.inputs, inputs), (found.targets, targets)):
+        assert type(part) is type(expected)
+        given, wanted = dict(leaves(part)), dict(leaves(expected))
+        assert given.keys() == wanted.keys()
+        for name in wanted:
+            assert given[name].dtype == wanted[name].dtype and torch.equal(given[name], wanted[name])
+
+
+def pairs():
+    return Listed((x, int(y)) for x, y in zip(X, Y, strict=True))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (X, Y),
+        [X, Y],
+        (X.double().numpy(), Y.numpy()),
+        (X.numpy(), Y.numpy().astype(np.int32)),
+        Dataset(X, Y),
+        TensorDataset(X, Y),
+        pairs(),
+        DataLoader(pairs(), batch_size=4, shuffle=True, drop_last=True),
+        DataLoader(pairs(), batch_size=None),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_tensor_of_inputs_and_one_of_targets(given):
+    """A loader gives all examples, once, in the order of its data set."""
+    assert_same(as_dataset(given), X)
+
+
+@pytest.mark.parametrize("labels", ["labels", "label", "targets", "target"])
+def test_dicts_whose_labels_are_the_targets(labels):
+    rows = ({"x": x, "more": more, labels: y} for x, more, y in zip(X, MORE, Y, strict=True))
+    assert_same(as_dataset(Listed(rows)), {"x": X, "more": MORE})
+
+
+def test_several_inputs_before_the_targets():
+    assert_same(as_dataset(Listed(zip(X, MORE, Y, strict=True))), (X, MORE))
+    assert_same(as_dataset(((X, MORE.numpy()), Y)), (X, MORE))
+    assert_same(as_dataset(({"x": X.numpy(), "more": MORE}, {"y": Y})), {"x": X, "more": MORE}, {"y": Y})
+
+
+def test_a_loader_pads_ragged_text():
+    texts = [torch.arange(1, 2 + n) for n in range(N)]
+    tags = [text % 2 for text in texts]
+
+    def pad(examples):
+        ids = pad_sequence([ids for ids, _ in examples], batch_first=True)
+        wanted = pad_sequence([tags for _, tags in examples], batch_first=True, padding_value=-100)
+        return {"ids": ids, "mask": ids > 0, "labels": wanted}
+
+    found = as_dataset(DataLoader(Listed(zip(texts, tags, strict=True)), collate_fn=pad, batch_size=2))
+    assert found.inputs["ids"].shape == found.targets.shape == (N, N)
+    assert torch.equal(found.inputs["mask"].sum(1), torch.arange(1, N + 1))
+    assert torch.equal(found.targets == -100, ~found.inputs["mask"])
+    assert found.input_shape == {"ids": (N,), "mask": (N,)}
+    some = found.subset([4, 1])
+    assert torch.equal(some.inputs["ids"], found.inputs["ids"][[4, 1]]) and len(some) == 2
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        (Stream(), "Stream has no length and no numbers of examples; give it __len__ and __getitem__"),
+        (DataLoader(Stream()), "Stream has no length and no numbers of examples"),
+        (Listed([]), "Listed has no examples; give every client at least one"),
+        (Listed(X), r"pairs \(inputs, targets\) or dicts with 'labels', but the data set gives a Tensor"),
+        (Listed({"x": x} for x in X), "a dict of x without targets; call them 'labels'"),
+        (Listed({"labels": y} for y in Y), "inputs hold no tensor; give at least one, a row per example"),
+        (Listed((torch.zeros(n), 0) for n in (1, 2)), "do not fit into one tensor .*whose collate_fn pads"),
+        (Listed([(None, 0)]), "do not fit into one tensor"),
+        ((X, MORE, Y), r"the two tensors \(inputs, targets\), got a tuple of 3"),
+        (({"x": X, "more": MORE[:2]}, Y), "Dataset parts differ in length"),
+        ((X, {}), "targets hold no tensor"),
+        (X, "got a Tensor"),
+    ],
+)
+def test_what_is_no_set_of_examples_is_one_sentence(given, says):
+    with pytest.raises(ValueError, match=says):
+        as_dataset(given)
+
+
+def test_one_set_of_examples_and_several_are_told_apart():
+    single = [(X, Y), Dataset(X, Y), pairs(), DataLoader(pairs())]
+    assert all(map(is_examples, single))
+    assert not is_examples(single)
