@@ -1,0 +1,65 @@
+"""A pretrained classifier of texts from a local folder, fine-tuned by LoRA with learned scale and dropout."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedpart.hyperparameters.text.lora import learn_lora
+
+
+def lora_text(
+    num_classes: int,
+    input_shape: Any,
+    weights: str,
+    rank: int = 4,
+    alpha: float = 4.0,
+    target_modules: Sequence[str] = ("q_lin", "v_lin"),
+    scale: bool = True,
+    dropout: float | None = 0.1,
+) -> nn.Module:
+    """A sequence classifier of Hugging Face's transformers with LoRA adapters of peft (Hu et al. 2021).
+
+    Trained are the adapters and the classifier on top; everything else is frozen. Psi are the adapters'
+    scale and dropout rate, by :func:`.learn_lora`. Nothing is downloaded.
+
+    Args:
+        num_classes: K outputs.
+        input_shape: shapes of ``input_ids`` and ``attention_mask``, not used.
+        weights: folder as transformers' ``save_pretrained`` writes it, relative to the current folder.
+        rank, alpha, target_modules: of peft's ``LoraConfig``; the adapters' scale starts at ``alpha / rank``.
+            ``q_lin`` and ``v_lin`` are DistilBERT's names; BERT's are ``query`` and ``value``.
+        scale: whether the scale is learned.
+        dropout: initial rate of the adapters' dropout; None for none.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ImportError: transformers or peft are not installed.
+        ValueError: the folder holds no model, or one without such layers.
+    """
+    missing = [name for name in ("transformers", "peft") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f'The model lora_text needs {missing[0]}: pip install "fedpart[text]".')
+    if not (Path(weights).expanduser() / "config.json").is_file():
+        raise FileNotFoundError(
+            f"The pretrained model is not in {weights}; make it with python -m simulations.pretraining.text "
+            f"{weights}, or set model_options.weights to a folder that transformers has saved."
+        )
+    import peft
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(
+        str(Path(weights).expanduser()), num_labels=num_classes, local_files_only=True
+    )
+    config = peft.LoraConfig(
+        task_type=peft.TaskType.SEQ_CLS,
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=list(target_modules),
+    )
+    adapted: Any = peft.get_peft_model(model, config)
+    return learn_lora(adapted, scale, dropout).train()
