@@ -7,9 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from fedpart.hyperparameters.text.lora import learn_lora
+from fedpart.hyperparameters.text.lora import LoraGate, learn_lora
+
+
+class AdaptedText(nn.Module):
+    """A model of peft whose psi are called ``lora.log_scale`` and ``lora.dropout.logit``.
+
+    Args:
+        model: a sequence classifier after :func:`.learn_lora`; afterwards it is the attribute ``model``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.lora = next(part for part in model.modules() if isinstance(part, LoraGate))
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits ``[rows, K]``; both arguments are ``[rows, tokens]`` int64."""
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits  # type: ignore[no-any-return]
 
 
 def lora_text(
@@ -50,16 +67,20 @@ def lora_text(
             f"{weights}, or set model_options.weights to a folder that transformers has saved."
         )
     import peft
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
-    model = AutoModelForSequenceClassification.from_pretrained(
-        str(Path(weights).expanduser()), num_labels=num_classes, local_files_only=True
-    )
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it would report the new classifier, and the old head
+    try:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            str(Path(weights).expanduser()), num_labels=num_classes, local_files_only=True
+        )
+    finally:
+        transformers.logging.set_verbosity(before)
     config = peft.LoraConfig(
         task_type=peft.TaskType.SEQ_CLS,
         r=rank,
         lora_alpha=alpha,
         target_modules=list(target_modules),
     )
-    adapted: Any = peft.get_peft_model(model, config)
-    return learn_lora(adapted, scale, dropout).train()
+    return AdaptedText(learn_lora(peft.get_peft_model(model, config), scale, dropout)).train()
