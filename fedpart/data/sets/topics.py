@@ -14,9 +14,9 @@ TOPICS = 8
 LENGTH = 29
 """Tokens of a text: one that stands for it, and four clauses of seven."""
 
-_PARTS = {"adjective": 20, "noun": 40, "verb": 20}  # words of each topic
+_PARTS = {"adjective": 10, "noun": 20, "verb": 10}  # words of each topic
 _SPECIAL = ("[PAD]", "[CLS]", "[MASK]", ".", "the")
-PAD, START, MASK, _STOP, _THE = range(len(_SPECIAL))
+PAD, START, MASK, STOP, THE = range(len(_SPECIAL))
 WORDS = (
     *_SPECIAL,
     *(f"{part}-{t}-{i}" for t in range(TOPICS) for part, n in _PARTS.items() for i in range(n)),
@@ -25,10 +25,10 @@ WORDS = (
 
 _OF_TOPIC = sum(_PARTS.values())
 _SLOTS = ("adjective", "noun", "verb", "noun")  # of a clause
-_FIRST = dict(zip(_PARTS, (0, 20, 60), strict=True))
+_FIRST = dict(zip(_PARTS, (0, 10, 30), strict=True))
 
 
-def topics(n: int, seed: int, strays: float = 0.3) -> Dataset:
+def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
     """Texts whose label is the topic of two of their three or four clauses.
 
     A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
@@ -64,7 +64,7 @@ def load_topics(data_dir: str | None = None) -> Splits:
         Splits of inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
     """
     train, validation, test = (
-        _sample(n, part, "data.topics.pool", 0.3) for part, n in enumerate((TRAINING, VALIDATION, TEST))
+        _sample(n, part, "data.topics.pool", 0.15) for part, n in enumerate((TRAINING, VALIDATION, TEST))
     )
     return Splits(train, validation, test, num_classes=TOPICS)
 
@@ -92,9 +92,9 @@ def _sample(n: int, seed: int, purpose: str, strays: float) -> Dataset:
     content = (
         len(_SPECIAL) + topic * _OF_TOPIC + np.array([_FIRST[slot] for slot in _SLOTS]) + word.astype(int)
     )
-    clauses = np.full((n, 4, 7), _THE)
+    clauses = np.full((n, 4, 7), THE)
     clauses[..., [1, 2, 3, 5]] = content
-    clauses[..., 6] = _STOP
+    clauses[..., 6] = STOP
     tokens, mask = np.full((n, LENGTH), PAD), np.zeros((n, LENGTH), dtype=int)
     # what is used comes first, so that padding is at the end
     first = np.argsort(~used, axis=1, kind="stable")
