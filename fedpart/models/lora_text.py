@@ -77,6 +77,12 @@ def lora_text(
         )
     finally:
         transformers.logging.set_verbosity(before)
+    names = [name for name, _ in model.named_modules()]
+    if unknown := [part for part in target_modules if not any(n.endswith(part) for n in names)]:
+        raise ValueError(
+            f"The model in {weights} has no layers called {', '.join(unknown)}; set "
+            f"model_options.target_modules to those that get adapters."
+        )
     config = peft.LoraConfig(
         task_type=peft.TaskType.SEQ_CLS,
         r=rank,

@@ -81,7 +81,7 @@ def _sample(n: int, seed: int, purpose: str, strays: float) -> Dataset:
         )
     random = generator(seed, purpose)
     others = random.permuted(np.tile(np.arange(TOPICS), (n, 1)), axis=1)
-    labels, about = others[:, 0], others[:, [0, 0, 1, 2]]  # [n], and [n, 4] the clauses' topics
+    labels, about = others[:, 0], others[:, [0, 0, 1, 0]]  # [n], and [n, 4] the clauses' topics
     used = np.ones((n, 4), dtype=bool)
     used[:, 3] = random.random(n) < 0.5
     order = random.permuted(np.tile(np.arange(4), (n, 1)), axis=1)
