@@ -119,6 +119,10 @@ class Dataset:
         groups = None if self.groups is None else self.groups[index]
         return Dataset(*self.batch(index), groups)
 
+    def relabelled(self, targets: Tensor) -> Dataset:
+        """The same inputs and groups with other ``targets``."""
+        return Dataset(self.inputs, targets, self.groups)
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
         """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64.
 

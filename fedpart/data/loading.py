@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpart.data.dataset import Splits
+from fedpart.data.splitting.subset import of_classes
 from fedpart.registry import Registry
 
 Loader = Callable[..., Splits]
@@ -18,7 +19,15 @@ A loader that divides examples at random takes the keyword ``data_seed``.
 DATASETS: Registry[Loader] = Registry("data set")
 
 
-def load_splits(name: str, /, data_dir: str | None = None, *, data_seed: int = 0, **options: Any) -> Splits:
+def load_splits(
+    name: str,
+    /,
+    data_dir: str | None = None,
+    *,
+    data_seed: int = 0,
+    classes: Sequence[int] | None = None,
+    **options: Any,
+) -> Splits:
     """Load the data set called ``name``.
 
     Args:
@@ -26,10 +35,12 @@ def load_splits(name: str, /, data_dir: str | None = None, *, data_seed: int = 0
             called with ``data_dir`` and returns ``Splits``.
         data_dir: folder with the data files, for data sets that have any.
         data_seed: handed on to loaders that take it.
+        classes: keep these alone, see :func:`.of_classes`; None: all. Handed on to loaders that take it.
         **options: further keyword arguments of the loader.
 
     Raises:
-        ValueError: the name is unknown or cannot be imported, or the data are malformed.
+        ValueError: the name is unknown or cannot be imported, or the data are malformed, or have not these
+            classes.
         TypeError: the loader is not callable, or returns something other than ``Splits``.
         FileNotFoundError: files are missing and cannot be downloaded.
     """
@@ -38,12 +49,15 @@ def load_splits(name: str, /, data_dir: str | None = None, *, data_seed: int = 0
         raise TypeError(
             f"The data set {name!r} is a {type(loader).__name__}; name a function load(data_dir) -> Splits."
         )
-    if "data_seed" in inspect.signature(loader).parameters:
+    taken = inspect.signature(loader).parameters
+    if "data_seed" in taken:
         options["data_seed"] = data_seed
+    if "classes" in taken and classes is not None:
+        options["classes"], classes = classes, None
     splits = loader(data_dir, **options)
     if not isinstance(splits, Splits):
         raise TypeError(
             f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
             f"fedpart.data.Splits(train, validation, test, num_classes)."
         )
-    return splits
+    return splits if classes is None else of_classes(splits, classes)

@@ -5,13 +5,24 @@ from collections.abc import Callable
 from torch import nn
 
 from fedpart.models.cnn import digits_cnn, mnist_cnn
+from fedpart.models.frozen import frozen_resnet
+from fedpart.models.lora_text import lora_text
 from fedpart.models.mlp import mlp
 from fedpart.models.resnet9 import resnet9
 from fedpart.registry import Registry
 
 ModelBuilder = Callable[..., nn.Module]
 MODELS: Registry[ModelBuilder] = Registry("model")
-for _build in (mnist_cnn, digits_cnn, mlp, resnet9):
+for _build in (mnist_cnn, digits_cnn, mlp, resnet9, frozen_resnet, lora_text):
     MODELS.register(_build.__name__)(_build)
 
-__all__ = ["MODELS", "ModelBuilder", "digits_cnn", "mlp", "mnist_cnn", "resnet9"]
+__all__ = [
+    "MODELS",
+    "ModelBuilder",
+    "digits_cnn",
+    "frozen_resnet",
+    "lora_text",
+    "mlp",
+    "mnist_cnn",
+    "resnet9",
+]

@@ -66,7 +66,11 @@ class Config(section_of(RunSettings)):
         "digits (embedded), mnist, cifar10, image_folder, torchvision, ... "
         "(docs/guides/data.md), or package.module:callable -> fedpart.data.Splits",
     )
-    data_options: dict[str, Any] = entry({}, "keyword arguments of the data set's loader, e.g. {size: 32}")
+    data_options: dict[str, Any] = entry(
+        {},
+        "keyword arguments of the data set's loader, e.g. {size: 32}; any data set takes classes, e.g. "
+        "{classes: [5, 6]}: these alone, numbered from 0",
+    )
     data_dir: str | None = entry(
         None, "folder or zip of the data files, relative to the current folder", decides="nothing"
     )
@@ -140,7 +144,8 @@ class Config(section_of(RunSettings)):
         if name is not None:
             if "data_seed" in value:
                 raise ValueError("data_seed is a key of the configuration; set it there")
-            check_options(DATASETS.resolve(name), value, f"the data set {name!r}")
+            own = {key: option for key, option in value.items() if key != "classes"}  # any data set's
+            check_options(DATASETS.resolve(name), own, f"the data set {name!r}")
         return value
 
     @field_validator("likelihood_options")

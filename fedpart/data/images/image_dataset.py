@@ -73,6 +73,13 @@ class ImageDataset(Dataset):
             read, self.targets[index], self._places[index], size=size, colour=colour, name=name
         )
 
+    def relabelled(self, targets: Tensor) -> Dataset:
+        """The same images with other ``targets``; decoded only if these are."""
+        if "inputs" in vars(self):
+            return super().relabelled(targets)
+        read, size, colour, name = self._source
+        return ImageDataset(read, targets, self._places, size=size, colour=colour, name=name)
+
     @cached_property
     def inputs(self) -> Tensor:
         """All images, [n, c, h, w] float32 in [0, 1]."""

@@ -1,11 +1,14 @@
-"""Small training sets: a fixed random choice of points."""
+"""Parts of data sets: a fixed random choice of points, and the examples of some classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.randomness.streams import generator
 
 
@@ -26,3 +29,34 @@ def random_places(n: int, points: int, seed: int) -> NDArray[np.int64]:
 def random_subset(dataset: Dataset, points: int | None, seed: int) -> Dataset:
     """The examples of ``dataset`` at :func:`random_places`; None keeps all."""
     return dataset if points is None else dataset.subset(random_places(len(dataset), points, seed))
+
+
+def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
+    """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i.
+
+    Raises:
+        ValueError: the targets are not labels, or no classes, one twice, or one that there is not.
+    """
+    if not all(map(has_labels, splits.parts().values())):
+        raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")
+    whole = all(isinstance(c, int) and 0 <= c < splits.num_classes for c in classes)
+    if not classes or not whole or len(set(classes)) < len(classes):
+        raise ValueError(
+            f"classes are some of 0..{splits.num_classes - 1}, each once, got {list(classes)}; give at least "
+            f"one."
+        )
+    numbers = torch.full((splits.num_classes,), -1)
+    numbers[list(classes)] = torch.arange(len(classes))
+
+    def part(whole: Dataset) -> Dataset:
+        chosen = whole.subset(torch.nonzero(numbers[whole.targets] >= 0)[:, 0])
+        return chosen.relabelled(numbers[chosen.targets])
+
+    names = tuple(splits.classes[c] for c in classes) if splits.classes else ()
+    return Splits(
+        part(splits.train),
+        part(splits.validation),
+        part(splits.test),
+        num_classes=len(classes),
+        classes=names,
+    )

@@ -1,0 +1,106 @@
+"""Short texts of a small artificial language, each about a topic: text without files or a download."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.loading import DATASETS
+from fedpart.randomness.streams import generator
+
+TRAINING, VALIDATION, TEST = 2_000, 1_000, 2_000
+TOPICS = 8
+LENGTH = 29
+"""Tokens of a text: one that stands for it, and four clauses of seven."""
+
+_PARTS = {"adjective": 10, "noun": 20, "verb": 10}  # words of each topic
+_SPECIAL = ("[PAD]", "[CLS]", "[MASK]", ".", "the")
+PAD, START, MASK, STOP, THE = range(len(_SPECIAL))
+WORDS = (
+    *_SPECIAL,
+    *(f"{part}-{t}-{i}" for t in range(TOPICS) for part, n in _PARTS.items() for i in range(n)),
+)
+"""Every word of the language by its number: five special ones, then those of each topic, as ``noun-3-17``."""
+
+_OF_TOPIC = sum(_PARTS.values())
+_SLOTS = ("adjective", "noun", "verb", "noun")  # of a clause
+_FIRST = dict(zip(_PARTS, (0, 10, 30), strict=True))
+
+
+def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
+    """Texts whose label is the topic of two of their three or four clauses.
+
+    A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
+    one topic and part of speech are synonyms. The other clauses are distractors, each about a topic of its
+    own, and every word strays to any topic with probability ``strays``. Clauses come in any order, and every
+    second text is padded, as it has one distractor less. So a model that knows which words go together needs
+    few labels.
+
+    Args:
+        n: number of texts.
+        seed: of everything.
+        strays: in [0, 1].
+
+    Returns:
+        Inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
+
+    Raises:
+        ValueError: a negative n, or a probability outside [0, 1].
+    """
+    return _sample(n, seed, "data.topics", strays)
+
+
+@DATASETS.register("topics")
+def load_topics(data_dir: str | None = None) -> Splits:
+    """A fixed pool of :func:`topics`: 2,000 texts for training, 1,000 for validation, 2,000 for test.
+
+    :func:`topics` never returns texts of this pool, so it may serve to pretrain.
+
+    Args:
+        data_dir: not used; the data are computed.
+
+    Returns:
+        Splits of inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
+    """
+    train, validation, test = (
+        _sample(n, part, "data.topics.pool", 0.15) for part, n in enumerate((TRAINING, VALIDATION, TEST))
+    )
+    return Splits(train, validation, test, num_classes=TOPICS)
+
+
+def text_of(tokens: torch.Tensor) -> str:
+    """The words of one text ``[29]``, without padding."""
+    return " ".join(WORDS[token] for token in tokens.tolist() if token != PAD)
+
+
+def _sample(n: int, seed: int, purpose: str, strays: float) -> Dataset:
+    if n < 0 or not 0 <= strays <= 1:
+        raise ValueError(
+            f"Topics need a number of texts of 0 or more and strays between 0 and 1, got {n} and {strays}."
+        )
+    random = generator(seed, purpose)
+    others = random.permuted(np.tile(np.arange(TOPICS), (n, 1)), axis=1)
+    labels, about = others[:, 0], others[:, [0, 0, 1, 0]]  # [n], and [n, 4] the clauses' topics
+    used = np.ones((n, 4), dtype=bool)
+    used[:, 3] = random.random(n) < 0.5
+    order = random.permuted(np.tile(np.arange(4), (n, 1)), axis=1)
+    about, used = np.take_along_axis(about, order, 1), np.take_along_axis(used, order, 1)
+    stray = random.random((n, 4, 4)) < strays
+    topic = np.where(stray, random.integers(TOPICS, size=(n, 4, 4)), about[..., None])
+    word = random.random((n, 4, 4)) * np.array([_PARTS[slot] for slot in _SLOTS])
+    content = (
+        len(_SPECIAL) + topic * _OF_TOPIC + np.array([_FIRST[slot] for slot in _SLOTS]) + word.astype(int)
+    )
+    clauses = np.full((n, 4, 7), THE)
+    clauses[..., [1, 2, 3, 5]] = content
+    clauses[..., 6] = STOP
+    tokens, mask = np.full((n, LENGTH), PAD), np.zeros((n, LENGTH), dtype=int)
+    # what is used comes first, so that padding is at the end
+    first = np.argsort(~used, axis=1, kind="stable")
+    clauses[~used] = PAD
+    tokens[:, 0] = START
+    tokens[:, 1:] = np.take_along_axis(clauses, first[..., None], 1).reshape(n, 28)
+    mask[tokens != PAD] = 1
+    inputs = {"input_ids": torch.from_numpy(tokens), "attention_mask": torch.from_numpy(mask)}
+    return Dataset(inputs, torch.from_numpy(labels.copy()))

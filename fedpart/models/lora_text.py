@@ -1,0 +1,92 @@
+"""A pretrained classifier of texts from a local folder, fine-tuned by LoRA with learned scale and dropout."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedpart.hyperparameters.text.lora import LoraGate, learn_lora
+
+
+class AdaptedText(nn.Module):
+    """A model of peft whose psi are called ``lora.log_scale`` and ``lora.dropout.logit``.
+
+    Args:
+        model: a sequence classifier after :func:`.learn_lora`; afterwards it is the attribute ``model``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.lora = next(part for part in model.modules() if isinstance(part, LoraGate))
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits ``[rows, K]``; both arguments are ``[rows, tokens]`` int64."""
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits  # type: ignore[no-any-return]
+
+
+def lora_text(
+    num_classes: int,
+    input_shape: Any,
+    weights: str,
+    rank: int = 4,
+    alpha: float = 4.0,
+    target_modules: Sequence[str] = ("q_lin", "v_lin"),
+    scale: bool = True,
+    dropout: float | None = 0.1,
+) -> nn.Module:
+    """A sequence classifier of Hugging Face's transformers with LoRA adapters of peft (Hu et al. 2021).
+
+    Trained are the adapters and the classifier on top; everything else is frozen. Psi are the adapters'
+    scale and dropout rate, by :func:`.learn_lora`. Nothing is downloaded.
+
+    Args:
+        num_classes: K outputs.
+        input_shape: shapes of ``input_ids`` and ``attention_mask``, not used.
+        weights: folder as transformers' ``save_pretrained`` writes it, relative to the current folder.
+        rank, alpha, target_modules: of peft's ``LoraConfig``; the adapters' scale starts at ``alpha / rank``.
+            ``q_lin`` and ``v_lin`` are DistilBERT's names; BERT's are ``query`` and ``value``.
+        scale: whether the scale is learned.
+        dropout: initial rate of the adapters' dropout; None for none.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ImportError: transformers or peft are not installed.
+        ValueError: the folder holds no model, or one without such layers.
+    """
+    missing = [name for name in ("transformers", "peft") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f'The model lora_text needs {missing[0]}: pip install "fedpart[text]".')
+    if not (Path(weights).expanduser() / "config.json").is_file():
+        raise FileNotFoundError(
+            f"The pretrained model is not in {weights}; make it with python -m simulations.pretraining.text "
+            f"{weights}, or set model_options.weights to a folder that transformers has saved."
+        )
+    import peft
+    import transformers
+
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it would report the new classifier, and the old head
+    try:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            str(Path(weights).expanduser()), num_labels=num_classes, local_files_only=True
+        )
+    finally:
+        transformers.logging.set_verbosity(before)
+    names = [name for name, _ in model.named_modules()]
+    if unknown := [part for part in target_modules if not any(n.endswith(part) for n in names)]:
+        raise ValueError(
+            f"The model in {weights} has no layers called {', '.join(unknown)}; set "
+            f"model_options.target_modules to those that get adapters."
+        )
+    config = peft.LoraConfig(
+        task_type=peft.TaskType.SEQ_CLS,
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=list(target_modules),
+    )
+    return AdaptedText(learn_lora(peft.get_peft_model(model, config), scale, dropout)).train()

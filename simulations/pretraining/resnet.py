@@ -1,0 +1,98 @@
+"""A ResNet-18 trained to tell digits 0-4 apart, for ``frozen_resnet`` to keep as its body.
+
+``python -m simulations.pretraining.resnet`` writes what ``simulations/configs/frozen_resnet.yaml`` reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import nn
+from torch.nn import functional
+
+from fedpart.data import Dataset, Splits, load_splits
+from fedpart.models.frozen import three_channels
+
+OUT = Path("pretrained/digits_resnet18.pt")
+CLASSES = (0, 1, 2, 3, 4)
+_LOGGER = logging.getLogger(__name__)
+
+
+def pretrain_resnet(
+    splits: Splits, epochs: int = 1, batch_size: int = 64, learning_rate: float = 1e-3, seed: int = 0
+) -> nn.Module:
+    """A torchvision ResNet-18 trained on all of ``splits.train``, on one thread.
+
+    Adam's learning rate falls linearly to 0. The result is a function of data and arguments, on one kind of
+    CPU.
+
+    Args:
+        splits: images [n, 1 or 3, height, width]; grey ones are repeated to three channels.
+        epochs, batch_size, learning_rate: of Adam; an incomplete last batch is left out.
+        seed: of initial values and order.
+
+    Raises:
+        ValueError: fewer images than one batch, or no epoch.
+    """
+    from torchvision.models import resnet18
+
+    data = splits.train
+    steps = epochs * (len(data) // batch_size)
+    if steps < 1:
+        raise ValueError(
+            f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; give more of either."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: nn.Module = resnet18(num_classes=splits.num_classes)
+        optimiser = torch.optim.Adam(model.parameters(), learning_rate)
+        falling = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
+        for step in range(steps):
+            at = step * batch_size % (len(data) // batch_size * batch_size)
+            if at == 0:
+                order = torch.randperm(len(data))
+            images, targets = data.batch(order[at : at + batch_size])
+            loss = functional.cross_entropy(model(three_channels(images)), targets)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            falling.step()
+            if step % 50 == 0:
+                _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
+    return model.eval()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Dataset) -> float:
+    """The share of right answers, in batches of 500 images."""
+    parts = (data.batch(slice(at, at + 500)) for at in range(0, len(data), 500))
+    right = sum(int((model(three_channels(x)).argmax(1) == y).sum()) for x, y in parts)
+    return right / len(data)
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="File of the weights.")] = OUT,
+    data: Annotated[str, typer.Option(help="Data set, by its name in configurations.")] = "mnist",
+    data_dir: Annotated[str, typer.Option(help="Folder of its files.")] = "../shared/data",
+    classes: Annotated[str, typer.Option(help="Classes to train on, separated by commas.")] = "0,1,2,3,4",
+    epochs: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Of initial values and order.")] = 0,
+) -> None:
+    """Train a ResNet-18 on part of a data set's classes, and write its weights."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
+    chosen: Sequence[int] = [int(number) for number in classes.split(",")]
+    splits = load_splits(data, data_dir, classes=chosen)
+    model = pretrain_resnet(splits, epochs, seed=seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), out)
+    print(f"{out}: {accuracy(model, splits.test):.1%} of the test images of its own classes are told right.")
+
+
+if __name__ == "__main__":
+    typer.run(main)

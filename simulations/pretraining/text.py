@@ -1,0 +1,82 @@
+"""A small DistilBERT that has read texts of the data set ``topics``, for ``lora_text`` to adapt.
+
+``python -m simulations.pretraining.text`` writes what ``simulations/configs/lora_text.yaml`` reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
+
+OUT = Path("pretrained/topics_distilbert")
+_LOGGER = logging.getLogger(__name__)
+
+
+def pretrain_text(
+    steps: int = 1200,
+    batch_size: int = 64,
+    learning_rate: float = 2e-3,
+    texts: int = 20_000,
+    masked: float = 0.25,
+    seed: int = 0,
+) -> Any:
+    """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread.
+
+    The texts come from :func:`.topics` without their labels. AdamW's learning rate falls linearly to 0. The
+    result is a function of the arguments, on one kind of CPU.
+
+    Args:
+        steps, batch_size, learning_rate: of AdamW.
+        texts: how many are read, over and over.
+        masked: share of the words of topics that are masked.
+        seed: of initial values, texts, order and masks.
+
+    Returns:
+        A ``transformers.DistilBertForMaskedLM`` in evaluation mode.
+    """
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+    shape = {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 4, "max_position_embeddings": LENGTH}
+    drops = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}
+    config = DistilBertConfig(vocab_size=len(WORDS), pad_token_id=PAD, **shape, **drops)
+    inputs = topics(texts, seed).inputs
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DistilBertForMaskedLM(config).train()
+        optimiser = torch.optim.AdamW(model.parameters(), learning_rate)
+        falling = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
+        for step in range(steps):
+            places = torch.randint(texts, (batch_size,))
+            tokens, seen = inputs["input_ids"][places], inputs["attention_mask"][places]
+            hidden = (torch.rand(tokens.shape) < masked) & (tokens > THE)
+            labels = tokens.where(hidden, torch.tensor(-100))  # which the loss leaves out
+            loss = model(input_ids=tokens.masked_fill(hidden, MASK), attention_mask=seen, labels=labels).loss
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            falling.step()
+            if step % 100 == 0:
+                _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
+    return model.eval()
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder of the model.")] = OUT,
+    steps: Annotated[int, typer.Option(min=1)] = 1200,
+    seed: Annotated[int, typer.Option(help="Of initial values, texts, order and masks.")] = 0,
+) -> None:
+    """Train a small DistilBERT on texts without labels, and save it as transformers does."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
+    pretrain_text(steps, seed=seed).save_pretrained(out)
+    print(f"{out}: a DistilBERT of two layers that has read {steps} batches of texts.")
+
+
+if __name__ == "__main__":
+    typer.run(main)
