@@ -10,9 +10,13 @@ from torch.nn import functional as F
 
 def tensors(module, flat):
     """Named weights of ``module`` from one vector."""
-    named = dict(module.named_parameters())
+    named = trainable(module)
     parts = flat.split([p.numel() for p in named.values()])
     return {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
+
+
+def trainable(module):
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
 def loss(module, transform, w, psi, inputs, targets):
@@ -26,7 +30,7 @@ def partitioned(module, transform, psi, owner, shards, chunk, rounds, *, lr, ser
     ``owner`` says of every weight to which partition 1..C it belongs, ``chunk`` of every client to which
     chunk. Each client takes one step along the gradient of its whole shard.
     """
-    w = torch.nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+    w = torch.nn.utils.parameters_to_vector(trainable(module).values()).detach().clone()
     default, chunks = w.clone(), int(owner.max())
     adams = [torch.optim.Adam([w], lr=server_lr) for _ in range(chunks)]  # one state per partition
     adam_psi = torch.optim.Adam([psi], lr=psi_lr)

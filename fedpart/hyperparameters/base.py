@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -22,6 +22,16 @@ class HyperModule(nn.Module):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    part: str | int | None = None
+
+    def on(self, part: str | int) -> Self:
+        """As an input transform, act on one part of inputs that are a dict or a tuple; returns itself.
+
+        Args:
+            part: its key or place; ``"*"``: the transform takes and returns all inputs.
+        """
+        self.part = part
+        return self
 
     def physical(self) -> dict[str, float]:
         """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``."""

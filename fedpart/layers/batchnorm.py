@@ -30,7 +30,12 @@ class FrozenBatchNorm(_BatchNorm):
 
     @classmethod
     def of(cls, layer: _BatchNorm) -> FrozenBatchNorm:
-        """The same layer, its tensors shared, with its statistics frozen."""
+        """The same layer, its tensors shared, with its statistics frozen.
+
+        Raises:
+            ValueError: the layer's class has a ``forward()`` of its own.
+        """
+        _check_forward(layer)
         frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)
         frozen._parameters, frozen._buffers = dict(layer._parameters), dict(layer._buffers)
         return frozen.eval()
@@ -46,7 +51,8 @@ def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.M
             running statistics constants; for pretrained networks.
 
     Raises:
-        ValueError: another ``by``, or ``frozen`` for a layer that has no running statistics.
+        ValueError: another ``by``, ``frozen`` for a layer that has no running statistics, or a class derived
+            from BatchNorm that has a ``forward()`` of its own.
     """
     if by not in ("group", "frozen"):
         raise ValueError(f"BatchNorm is replaced by 'group' or by 'frozen', not by {by!r}.")
@@ -66,15 +72,25 @@ def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.M
     return replace_layers(copy.deepcopy(module), replaced)
 
 
+def _check_forward(layer: _BatchNorm) -> None:
+    if type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):
+        raise ValueError(
+            f"{type(layer).__name__} is a BatchNorm with a forward() of its own, which would be lost; put "
+            f"nn.GroupNorm, or a plain BatchNorm and what else it does, in its place."
+        )
+
+
 def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
+    _check_forward(layer)
     channels = layer.num_features
     fitting = [g for g in range(1, _GROUPS + 1) if channels % g == 0 and channels // g >= _CHANNELS_PER_GROUP]
     kind: dict[str, Any] = {}
     if layer.weight is not None:
         kind = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    kind["bias"] = layer.bias is not None
     norm = nn.GroupNorm(max(fitting, default=1), channels, eps=layer.eps, affine=layer.affine, **kind)
-    if layer.affine:
-        with torch.no_grad():
-            for mine, given in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
+    with torch.no_grad():
+        for mine, given in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
+            if given is not None:
                 mine.copy_(given).requires_grad_(given.requires_grad)
     return norm.train(layer.training)

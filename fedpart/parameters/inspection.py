@@ -36,6 +36,8 @@ def _sentence(kind: str, reason: str, places: list[str]) -> str:
 
 
 def _refusal(layer: nn.Module) -> str | None:
+    if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
+        return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
     if isinstance(layer, FrozenBatchNorm):
         return None
     if isinstance(layer, _BatchNorm):
@@ -59,8 +61,6 @@ def _refusal(layer: nn.Module) -> str | None:
             "it updates its vectors in every forward pass; "
             "use torch.nn.utils.parametrizations.weight_norm(layer)"
         )
-    if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
-        return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
     return None
 
 

@@ -203,7 +203,7 @@ def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:
 
     For a layer that looks up what it makes of each of the 65,536 numbers.
     """
-    noise = _ACTIVE.get()
+    noise = _active()
     return None if noise is None else noise.bits(shape)
 
 
@@ -218,9 +218,25 @@ def normal(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
     return draw.to(like.dtype)
 
 
+def _active() -> Noise | None:
+    """The loss's own stream, if there is one.
+
+    Raises:
+        ValueError: the draw is inside of ``torch.utils.checkpoint``, which runs its layers again in the
+            backward pass, where the stream has gone on: other numbers would give a wrong gradient.
+    """
+    noise = _ACTIVE.get()
+    if noise is not None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        raise ValueError(
+            "A layer inside of torch.utils.checkpoint draws random numbers, which would be others when it is "
+            "computed again; call it without checkpoint, or set its dropout to 0."
+        )
+    return noise
+
+
 def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Tensor:
     """Uniform noise on the device of ``like``, in at least single precision."""
-    noise = _ACTIVE.get()
+    noise = _active()
     if noise is not None:
         return noise.uniform(shape, coarse).to(like.device)
     wide = torch.promote_types(like.dtype, torch.float32)

@@ -116,9 +116,10 @@ _GENERATORS: dict[str, Callable[[], Any]] = {
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
-    """Whether this is an attention kernel that might drop weights, and does not."""
+    """Whether this is a kernel of attention or of a recurrent layer that might drop numbers, and does not."""
     given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
-    return "attention" in func._schema.name and not given.get("dropout_p", 0.0)
+    drops = given.get("dropout_p", given.get("dropout", 0.0)) and given.get("train", True)
+    return not drops and any(kind in func._schema.name for kind in ("attention", "_cudnn_rnn"))
 
 
 def _like(shape: Sequence[int], kwargs: Any) -> Tensor:
@@ -167,10 +168,18 @@ def _rand(like: Tensor) -> Tensor:
 def _int_range(like: Tensor, low: int | None = None, high: int | None = None, **_: Any) -> Tensor:
     """``random_()``, ``random_(to)`` and ``random_(from, to)``."""
     if low is None:
-        low, high = 0, 2**24
+        low, high = 0, _count(like.dtype)
     elif high is None:
         low, high = 0, low
     return like.copy_(_whole(like, low, high))
+
+
+def _count(dtype: torch.dtype) -> int:
+    """How many integers from 0 on ``random_()`` draws from: those that the type holds, at most 2**24."""
+    if dtype == torch.bool:
+        return 2
+    held = 2 / torch.finfo(dtype).eps + 1 if dtype.is_floating_point else torch.iinfo(dtype).max + 1
+    return int(min(held, 2**24))
 
 
 def _permutation(count: int, **kwargs: Any) -> Tensor:
@@ -185,6 +194,7 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.bernoulli_.Tensor: lambda x, p, **_: x.copy_(_bernoulli(x, p)),
     _aten.native_dropout.default: _native_dropout,
     _aten.rrelu_with_noise.default: _rrelu,
+    _aten.rrelu_with_noise_.default: lambda x, *rest, **_: x.copy_(_rrelu(x, *rest)),
     _aten.rand.default: lambda shape, **kwargs: _rand(_like(shape, kwargs)),
     _aten.rand_like.default: lambda x, **kwargs: _rand(x.to(kwargs.get("dtype") or x.dtype)),
     _aten.uniform_.default: lambda x, low=0.0, high=1.0, **_: x.copy_(low + (high - low) * _uniform(x)),
@@ -203,6 +213,14 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     getattr(_aten.random_, "from"): _int_range,
     _aten.randperm.default: _permutation,
 }  # fmt: skip
+# A generator of the network's own would make its draws depend on the order of clients: it is left alone.
+_DRAWS |= {
+    _aten.rand.generator: _DRAWS[_aten.rand.default],
+    _aten.randn.generator: _DRAWS[_aten.randn.default],
+    _aten.randint.generator: _DRAWS[_aten.randint.default],
+    _aten.randint.low_generator: _DRAWS[_aten.randint.low],
+    _aten.randperm.generator: _permutation,
+}
 
 
 def _integers(low: int, high: int, shape: Sequence[int], kwargs: Any) -> Tensor:

@@ -26,9 +26,10 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
     module, compiled = _uncompiled(module)
     if compiled:
         notes.append(
-            f"{compiled} compiled blocks run as they are written: each subnetwork has other weights, which "
-            f"torch.compile would take for new code."
+            f"{compiled} compiled blocks run as they are written: torch.compile steps aside where random "
+            f"draws are watched for."
         )
+    at_rest = not any(layer.training for layer in module.modules())  # as a whole
     frozen: list[str] = []
     learned: list[str] = []
 
@@ -36,9 +37,9 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
         if isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm) and _is_constant(layer):
             frozen.append(name)
             return FrozenBatchNorm.of(layer)
-        if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1:
+        if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1 and (layer.training or at_rest):
             learned.append(name)
-            return ConcreteDropout(layer.p)
+            return ConcreteDropout(layer.p).train(layer.training)
         return None
 
     module = replace_layers(module, replaced)
@@ -66,7 +67,7 @@ def _is_constant(layer: _BatchNorm) -> bool:
 
 
 def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
-    """The module without ``torch.compile``, and how many blocks had it."""
+    """The module without ``torch.compile``, and how many blocks had it; copying drops ``layer.compile()``."""
     count = 0
 
     def replaced(name: str, layer: nn.Module) -> nn.Module | None:
@@ -76,9 +77,6 @@ def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
             inner, more = _uncompiled(inner)
             count += more
             return inner
-        if layer._compiled_call_impl is not None:  # module.compile()
-            count += 1
-            layer._compiled_call_impl = None
         return None
 
     return replace_layers(module, replaced), count
@@ -110,7 +108,8 @@ def _is_small(tensor: Tensor) -> bool:
 def _cast(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """A layer's floating inputs in the type of its own weights."""
     dtype = next(p.dtype for p in layer._parameters.values() if p is not None)
-    if not dtype.is_floating_point or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    if not dtype.is_floating_point or (autocast and dtype.itemsize > 2):
         return inputs
     return tuple(
         value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

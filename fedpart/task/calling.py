@@ -45,6 +45,30 @@ def _takes(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
+def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
+    """Inputs of several parts, one of them transformed.
+
+    Args:
+        inputs: a dict, tuple or list.
+        part: which; None: the only one with real numbers.
+        transform, name: what is applied, and what it is called.
+
+    Raises:
+        ValueError: there is no such part, or none is named where several would do.
+    """
+    parts = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs))
+    if part is None:
+        real = [key for key, leaf in parts.items() if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+        part = real[0] if len(real) == 1 else None
+    if part not in parts:
+        raise ValueError(
+            f"The inputs have the parts {', '.join(map(repr, parts))}; say which one the transform {name!r} "
+            f"acts on: {type(transform).__name__}(...).on({next(iter(parts))!r})."
+        )
+    parts[part] = transform(parts[part])
+    return parts if isinstance(inputs, Mapping) else type(inputs)(parts.values())
+
+
 def outputs_of(found: Any) -> Tensor:
     """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one.
 

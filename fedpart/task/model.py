@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
-from fedpart.task.calling import call, outputs_of
+from fedpart.task.calling import call, outputs_of, replaced
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -51,7 +51,7 @@ class Model(nn.Module):
     """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi.
 
     Args:
-        transforms, module, likelihood: taken over; a module that is in evaluation mode as a whole is trained.
+        transforms, module, likelihood: taken over; a module of which all is in evaluation mode is trained.
         samples: S, rows per example.
         bf16: whether the network runs in low precision.
         channels_last: memory format of images in the network.
@@ -68,7 +68,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.transforms = nn.ModuleDict(transforms)
-        self.module = module if module.training else module.train()
+        self.module = module if any(layer.training for layer in module.modules()) else module.train()
         self.ends = nn.ModuleDict({"likelihood": likelihood})
         self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
         self._resting = [layer for layer in module.modules() if not layer.training]
@@ -76,6 +76,7 @@ class Model(nn.Module):
     def switch(self, dropout: bool) -> None:
         """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
         self.module.train(dropout)
+        self.training = dropout  # the network itself may rest
         for layer in self._resting:
             layer.training = False
 
@@ -102,9 +103,14 @@ class Model(nn.Module):
             return self.module(x) if x is first and targets is None else call(self.module, x, targets)
 
     def augmented(self, x: Tree) -> Tree:
-        """The inputs of all rows, transformed."""
-        for transform in self.transforms.values():
-            x = transform(x)
+        """The inputs of all rows, transformed.
+
+        Raises:
+            ValueError: they have several parts, and a transform does not say on which it acts, or on no such.
+        """
+        for name, transform in self.transforms.items():
+            part: Any = transform.part
+            x = transform(x) if isinstance(x, Tensor) or part == "*" else replaced(x, part, transform, name)
         return x
 
     def widths(self) -> Tensor:

@@ -137,6 +137,7 @@ class Task:
             stacked=self.stacked,
         )
         share_frozen(copied._model, self._model)
+        copied.notes = self.notes
         return copied
 
     def with_psi(self, psi: Tensor) -> Task:
@@ -202,7 +203,7 @@ class Task:
         tensors = {**self._with.constants(first_leaf(inputs).device), **self.psi_space.tensors(psi)}
         for name, value in w.items():
             tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value
-        if self._model.module.training != dropout:
+        if self._model.training != dropout:
             self._model.switch(dropout)
         x = map_leaves(self._cast, inputs)
         share = noise if self.share_dropout_mask and self.samples > 1 else None

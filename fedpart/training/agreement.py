@@ -26,6 +26,9 @@ def agreement(
     agreed["likelihood"] = task.likelihood_name
     agreed["network"] = repr(task.module)
     agreed["input transforms"] = repr(task.transforms)
+    parts = {name: transform.part for name, transform in task.transforms.items()}
+    if any(part is not None for part in parts.values()):
+        agreed["transformed parts of inputs"] = parts
     agreed["hyperparameters"] = [(entry.name, list(entry.shape)) for entry in task.psi_space.entries]
     agreed["parameters' shapes"] = [(entry.name, list(entry.shape)) for entry in partition.space.entries]
     buffers = [*task.module.buffers(), *(b for t in task.transforms.values() for b in t.buffers())]

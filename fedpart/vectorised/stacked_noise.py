@@ -28,17 +28,25 @@ class GivenNoise(Noise):
     def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
         """There are none."""
 
-    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+    def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
+        """The next numbers; below vmap, where torch's own functions ask, those of all jobs at once."""
         draw = self._given[self._draws] if self._draws < len(self._given) else None
-        if draw is not None and draw.shape != shape:  # below vmap: asked for by one of torch's own functions
-            draw = (
-                torch._C._functorch.get_unwrapped(draw)
-                if torch._C._functorch.is_batchedtensor(draw)
-                else draw
-            )
+        below = draw is not None and len(shape) > draw.dim() and torch._C._functorch.is_batchedtensor(draw)
+        if draw is None or not below:
+            return super().uniform(shape, coarse)
+        draw = torch._C._functorch.get_unwrapped(draw)
+        if self._shares(shape[1:]):
+            draw = draw.repeat_interleave(self._repeat, 1)
+        self._draws += 1
+        return self._checked(draw, shape)
+
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+        return self._checked(self._given[self._draws] if self._draws < len(self._given) else None, shape)
+
+    def _checked(self, draw: Tensor | None, shape: tuple[int, ...] | torch.Size) -> Tensor:
         if draw is None or draw.shape != shape:
             given = "none" if draw is None else tuple(draw.shape)
-            raise ValueError(f"the loss asks for noise of shape {shape}, where it was {given} before")
+            raise ValueError(f"the loss asks for noise of shape {tuple(shape)}, where it was {given} before")
         return draw
 
 

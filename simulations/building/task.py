@@ -82,19 +82,25 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
     return module
 
 
+def _is_shape(input_shape: Any, dimensions: int) -> bool:
+    """Whether inputs are one tensor of so many dimensions per example; others are a tree of shapes."""
+    numbers = isinstance(input_shape, tuple) and all(isinstance(length, int) for length in input_shape)
+    return numbers and len(input_shape) == dimensions
+
+
 def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
     found: list[tuple[str | None, HyperModule]] = []
     if section.affine is not None:
-        if len(input_shape) != 3:
+        if not _is_shape(input_shape, 3):
             raise ValueError(
                 f"Affine augmentation takes images [channels, height, width], but the inputs are "
-                f"{list(input_shape)}; set hyperparameters.affine: null."
+                f"{input_shape}; set hyperparameters.affine: null."
             )
         found.append((None, AffineAugmentation(**section.affine.model_dump())))
     if (mask := section.mask) is not None:
-        if len(input_shape) != 1:
+        if not _is_shape(input_shape, 1):
             raise ValueError(
-                f"A mask takes inputs [features], but the inputs are {list(input_shape)}; set "
+                f"A mask takes inputs [features], but the inputs are {input_shape}; set "
                 f"hyperparameters.mask: null."
             )
         if mask.kept is None:
@@ -109,6 +115,8 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             raise TypeError(
                 f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
             )
+        if entry.on is not None:
+            transform.on(entry.on)
         found.append((entry.name, transform))
     names = iter(named_transforms([transform for given, transform in found if given is None]))
     transforms: dict[str, HyperModule] = {}

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.hyperparameters.dropout import ConcreteDropout
 
+_NAME = "lora"  # of the gate in the module
+
 
 class LoraGate(HyperModule):
     """Stands in the place of an adapter's dropout: ``x -> dropout(exp(log_scale) x)``.
@@ -47,10 +49,10 @@ class LoraGate(HyperModule):
 def learn_lora(module: nn.Module, scale: bool = True, dropout: float | None = 0.1) -> nn.Module:
     """Make the scale and the dropout rate of all LoRA adapters hyperparameters.
 
-    One :class:`LoraGate` takes the place of every adapter's dropout, so all adapters share scale and rate;
-    masks differ. ``module`` is changed in place, for it may be large; a ``Task`` copies it anyway. Adapters
-    of embeddings have no dropout in peft, and stay as they are. As B begins at 0, so do the gradients of
-    psi.
+    One :class:`LoraGate` takes the place of every adapter's dropout, and is the module's part ``lora``
+    (unless that is an nn.Sequential). All adapters share scale and rate; masks differ. ``module`` is
+    changed in place, for it may be large; a ``Task`` copies it anyway. Adapters of embeddings have no
+    dropout in peft, and stay as they are. As B begins at 0, so do the gradients of psi.
 
     Args:
         module: a model of peft, or anything with layers that have ``lora_A``, ``lora_B`` and ``lora_dropout``
@@ -82,6 +84,8 @@ def learn_lora(module: nn.Module, scale: bool = True, dropout: float | None = 0.
     gate.train(places[0][1].training)
     for _, layer, adapter in places:
         layer.lora_dropout[adapter] = gate
+    if not isinstance(module, nn.Sequential):  # which would run it
+        module._modules = {_NAME: gate, **module._modules}  # first, so that psi bears this name
     return module
 
 
@@ -102,6 +106,8 @@ def fold_lora(module: nn.Module) -> nn.Module:
         layer.lora_B[adapter].weight.mul_(gate.log_scale.exp())
         rate = gate.dropout.logit.sigmoid().item() if isinstance(gate.dropout, ConcreteDropout) else 0.0
         layer.lora_dropout[adapter] = nn.Dropout(rate).train(gate.training)
+    if isinstance(module._modules.get(_NAME), LoraGate):
+        del module._modules[_NAME]
     return module
 
 

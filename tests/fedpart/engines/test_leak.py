@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from adapted import frozen_body, frozen_norm, lstm_without_dropout
 from problems import Recorder, augmentation, chain_net, norm_net, settings, shard, shards
 
 from fedpart import AdamSettings, Dataset, LocalSettings, Protocol, Task
@@ -30,8 +31,11 @@ def train(network, data, momentum=0.0, weight_decay=0.0, **changes):
         (chain_net, {"scheme": "node"}),
         (norm_net, {"scheme": "random"}),
         (norm_net, {"momentum": 0.9, "weight_decay": 0.1}),
+        (frozen_body, {}),
+        (frozen_norm, {"momentum": 0.9, "weight_decay": 0.1}),
+        (lstm_without_dropout, {}),
     ],
-    ids=["random", "node", "norms", "momentum and weight decay"],
+    ids=["random", "node", "norms", "momentum and weight decay", "frozen body", "frozen BatchNorm", "LSTM"],
 )
 @pytest.mark.parametrize("defaults", ["initial", "zeros"])
 def test_chunk_k_reaches_no_earlier_partition(network, changes, defaults):

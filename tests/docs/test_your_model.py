@@ -1,0 +1,13 @@
+"""The user's files of the guide are short; that they run is test_blocks.py's to say."""
+
+from documents import DOCS, blocks
+
+FILES = {block.file: block for block in blocks(DOCS / "guides" / "your_model.md") if block.file}
+
+
+def test_a_users_file_has_at_most_25_lines_of_code():
+    assert set(FILES) == {"frozen_images.py", "lora_text.py", "tables.py", "series.py"}
+    for name, block in FILES.items():
+        lines = [line for line in block.text.splitlines() if line.strip() and not line.startswith("#")]
+        assert len(lines) <= 25, name
+        compile(block.text, name, "exec")

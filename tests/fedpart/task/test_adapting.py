@@ -1,0 +1,245 @@
+"""Frozen parameters are constants; what is changed about a network is said; the given one is untouched."""
+
+import copy
+
+import pytest
+import torch
+from adapted import Attending, Recurrent, chain, frozen_body, frozen_norm, lstm_without_dropout, trained
+from problems import CLASSES, SIZE, Gain, augmentation, settings, shards
+from torch import nn
+
+from fedpart import ConcreteDropout, Federation, LocalSettings, Protocol, Task, federate
+from fedpart.layers import FrozenBatchNorm
+from fedpart.training.agreement import difference
+
+
+def initial(task):
+    """Weights by name, and psi."""
+    space = task.parameter_space(1)
+    return space.tensors(space.initial()), task.psi_space.initial()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_frozen_parameters_are_in_no_partition_and_as_they_were(precision):
+    net = frozen_body()
+    given = copy.deepcopy(net.state_dict())
+    task = Task(net, transforms=[augmentation()], samples=2, precision=precision)
+    trainable = [name for name, parameter in net.named_parameters() if parameter.requires_grad]
+    assert [entry.name for entry in task.parameter_space(3).entries] == trainable
+    assert not any(name.startswith("0.") for name in (*task.psi_names, *trainable))
+    assert set(task.frozen) == {"module.0.weight", "module.0.bias"}
+    result = federate(task, shards([4, 5, 3, 6]), rounds=5, chunks=(0.5, 0.3, 0.2))
+    module = result.module()
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, given[name]) == name.startswith("0."), name
+    assert all(torch.equal(net.state_dict()[name], value) for name, value in given.items())
+    assert all(torch.equal(value, given[name.removeprefix("module.")]) for name, value in task.frozen.items())
+    assert not module[0].weight.requires_grad and module[-1].weight.requires_grad
+    with torch.no_grad():
+        assert module(torch.rand(3, 1, SIZE, SIZE)).shape == (3, CLASSES)
+
+
+@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("network", [frozen_body, frozen_norm])
+def test_engines_agree_on_networks_with_constants(network, execution):
+    loop, other = trained(network()), trained(network(), execution=execution)
+    torch.testing.assert_close(other.w, loop.w, rtol=0, atol=1e-12)
+    assert not torch.equal(loop.w, loop.partition.initial())
+
+
+def test_a_module_of_the_result_is_what_the_run_evaluates():
+    federation = trained(frozen_norm())
+    x = torch.rand(4, 1, SIZE, SIZE, dtype=torch.float64)
+    torch.testing.assert_close(federation.module()(x), next(federation.predict(x)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_frozen_body_of_16_bits_stays_so_and_the_head_is_trained_in_32(dtype):
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8))
+    head = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+    net = nn.Sequential(body.requires_grad_(False).to(dtype), head)
+    head[0].to(dtype)
+    task = Task(net, samples=1)
+    kinds = {name: parameter.dtype for name, parameter in task.module.named_parameters()}
+    assert {kind for name, kind in kinds.items() if name.startswith("0.")} == {dtype}
+    assert {kind for name, kind in kinds.items() if name.startswith("1.")} == {torch.float32}
+    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(task)
+    with torch.no_grad():
+        expected = copy.deepcopy(head).float()(body(x.to(dtype)).float())
+    found = task.outputs(w, psi, x, None)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    result = federate(task, shards([4, 5, 3, 6]), rounds=2)
+    after = result.module()
+    assert all(torch.equal(a, b) for a, b in zip(after[0].parameters(), body.parameters(), strict=True))
+    assert not torch.equal(after[1][0].weight, head[0].weight.float())
+    with torch.no_grad():
+        assert torch.equal(after(x), result.predict(x))
+
+
+def half(net, part):
+    net.get_submodule(part).requires_grad_(False).to(torch.bfloat16)
+    return net
+
+
+HALVES = {
+    "linear": lambda: half(chain(), "3"),
+    "attention": lambda: half(Attending(), "encoder"),
+    "recurrent": lambda: half(lstm_without_dropout(), "body"),
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", HALVES)
+def test_any_frozen_part_of_16_bits_computes(name, precision):
+    federation = trained(HALVES[name](), of={"precision": precision})
+    assert {tensor.dtype for tensor in federation.task.frozen.values()} == {torch.bfloat16}
+    assert not torch.equal(federation.w, federation.partition.initial())
+
+
+def test_16_bits_that_are_trained_are_32():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES)).to(torch.bfloat16)
+    task = Task(net)
+    assert {parameter.dtype for parameter in task.module.parameters()} == {torch.float32}
+    federate(task, shards([3, 4]), rounds=1, chunks=(0.5, 0.5))
+
+
+def test_a_frozen_hyperparameter_is_refused_with_the_line_that_helps():
+    net = frozen_body()
+    way_out = r"call module.get_parameter\('0.weight'\).requires_grad_\(True\)"
+    with pytest.raises(ValueError, match=rf"the hyperparameter '0\.\*' is frozen; .* {way_out}"):
+        Task(net, hyperparameters=["0.*"])
+    net[0].bias.requires_grad_(True)
+    assert Task(net, hyperparameters=["0.*"]).psi_names == ("0.bias",)
+
+
+def test_the_frozen_psi_of_a_layer_is_a_constant():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), Gain(2.0), Gain(1.5), nn.Linear(8, CLASSES))
+    net[2].requires_grad_(False)
+    task = Task(net, samples=1)
+    assert task.psi_names == ("3.log_gain",) and set(task.frozen) == {"module.2.log_gain"}
+    result = federate(task, shards([4, 5, 3, 6]), rounds=5, chunks=(0.5, 0.5))
+    assert torch.equal(result.module()[2].log_gain, net[2].log_gain)
+    assert not torch.equal(result.module()[3].log_gain, net[3].log_gain)
+
+
+def test_the_frozen_psi_of_a_transform_is_a_constant():
+    task = Task(chain(), transforms={"gain": Gain().requires_grad_(False), "other": Gain()})
+    assert task.psi_names == ("other.log_gain",) and set(task.frozen) == {"transforms.gain.log_gain"}
+
+
+def agreed(net):
+    return Federation(Protocol(Task(net), settings(4))).agreement
+
+
+def test_server_and_clients_agree_on_frozen_weights():
+    name = "frozen weights hash"
+    plain, frozen = agreed(chain()), agreed(frozen_body())
+    assert name not in plain and name in frozen
+    other = frozen_body()
+    with torch.no_grad():
+        other[0].weight[0, 0, 0, 0] += 1e-6
+    assert difference(frozen, agreed(other)) == f"the {name} differs"
+    assert difference(frozen, agreed(frozen_body())) == ""
+
+
+def with_dropout():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(SIZE**2, 8),
+        nn.Dropout(0.3),
+        nn.Linear(8, 8),
+        nn.Dropout(0.0),
+        nn.Dropout(0.1),
+        nn.Linear(8, CLASSES),
+    )
+
+
+def test_dropout_rates_are_learned_where_that_is_asked_for():
+    assert Task(with_dropout()).psi_names == ()
+    task = Task(with_dropout(), learn_dropout=True, samples=1)
+    assert task.psi_names == ("2.logit", "5.logit")
+    rates = task.physical(task.psi_space.initial())
+    assert rates == pytest.approx({"2.rate [%]": 30.0, "5.rate [%]": 10.0})
+    result = federate(task, shards([4, 5, 3, 6]), rounds=5, chunks=(0.5, 0.5))
+    assert all(abs(result.psi[name] - rate) > 1e-4 for name, rate in rates.items())
+    assert task.replace(samples=2).psi_names == task.psi_names
+
+
+def test_the_rate_of_a_part_at_rest_is_not_learned():
+    net = with_dropout()
+    net[2].eval()
+    assert Task(net, learn_dropout=True).psi_names == ("5.logit",)
+    whole = Task(with_dropout().eval(), learn_dropout=True)
+    assert whole.psi_names == ("2.logit", "5.logit")
+    assert all(layer.training for layer in whole.module.modules() if isinstance(layer, ConcreteDropout))
+
+
+def test_every_change_has_one_sentence():
+    assert Task(chain()).notes == [] and Task(Recurrent()).notes == []
+    (norm,) = Task(frozen_norm()).notes
+    assert (
+        norm.startswith("1 BatchNorm layers")
+        and "'1'" in norm
+        and norm.endswith("keep their statistics as constants.")
+    )
+    (rates,) = Task(with_dropout(), learn_dropout=True).notes
+    assert rates == "The rates of 2 nn.Dropout layers ('2', ...) are learned."
+    net = nn.Sequential(frozen_norm(), with_dropout())
+    net[0] = torch.compile(net[0], backend="eager")
+    task = Task(net, learn_dropout=True)
+    assert len(task.notes) == 3 and all(note.endswith(".") for note in task.notes)
+    assert task.replace(samples=1).notes == task.notes
+
+
+@pytest.mark.parametrize("rest", ["eval", "freeze", "whole"])
+def test_batch_norm_that_rests_or_is_frozen_keeps_its_statistics(rest):
+    net = frozen_norm().train()
+    if rest == "freeze":
+        net[1].requires_grad_(False)
+    else:
+        (net if rest == "whole" else net[1]).eval()
+    federation = trained(net)
+    norm = federation.task.module[1]
+    assert isinstance(norm, FrozenBatchNorm) and type(net[1]) is nn.BatchNorm2d
+    assert torch.equal(norm.running_mean, net[1].running_mean.double())
+    assert torch.equal(norm.running_var, net[1].running_var.double())
+    moved = not torch.equal(federation.module()[1].weight, net[1].weight.double())
+    assert moved == (rest != "freeze")
+
+
+def test_work_in_place_and_sparse_gradients_are_made_plain_in_the_copy():
+    net = nn.ModuleList([nn.ReLU(inplace=True), nn.Embedding(3, 2, sparse=True), nn.Linear(2, 2)])
+    own = Task(net).module
+    assert not own[0].inplace and not own[1].sparse
+    assert net[0].inplace and net[1].sparse
+
+
+@pytest.mark.parametrize("kind", ["part", "whole", "in place", "nested"])
+def test_compiled_blocks_run_as_they_are_written(kind):
+    net, plain = chain(), trained(chain())
+    if kind == "part":
+        net[0] = torch.compile(net[0], backend="eager")
+    elif kind == "in place":
+        net[0].compile(backend="eager")
+    elif kind == "nested":
+        net[0] = torch.compile(net[0], backend="eager")
+        net = torch.compile(net, backend="eager")
+    else:
+        net = torch.compile(net, backend="eager")
+    federation = trained(net)
+    assert torch.equal(federation.w, plain.w)
+    notes, blocks = federation.task.notes, {"part": 1, "whole": 1, "nested": 2, "in place": 0}[kind]
+    says = f"{blocks} compiled blocks run as they are written: torch.compile steps aside"
+    assert [note.startswith(says) for note in notes] == [True] * min(blocks, 1)
+    compiled = torch._dynamo.eval_frame.OptimizedModule
+    assert not any(isinstance(layer, compiled) for layer in federation.module().modules())
+
+
+def test_settings_of_the_local_optimiser_leave_constants_alone():
+    """Momentum and decay act on what is trained."""
+    local = LocalSettings(learning_rate=0.3, batch_size=2, epochs=2, momentum=0.9, weight_decay=0.5)
+    federation = trained(frozen_body(), local=local)
+    assert torch.equal(federation.module()[0].weight, frozen_body()[0].weight.double())

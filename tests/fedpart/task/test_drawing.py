@@ -1,0 +1,128 @@
+"""Networks that call torch's own random functions: equal seeds give equal bits, on every engine."""
+
+import pytest
+import torch
+from adapted import DRAWING, Applied, Recurrent, chain, dropped, lstm_without_dropout, trained
+from problems import CLASSES, SIZE
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from fedpart import ClientError, ConcreteDropout
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_equal_seeds_give_equal_bits_whatever_torchs_generator(name):
+    net = DRAWING[name]()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = trained(net)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(trained(net).w, first.w)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_two_workers_give_the_same_bits(name):
+    net = DRAWING[name]()
+    one, two = trained(net, rounds=1), trained(net, rounds=1, workers=2)
+    assert torch.equal(one.w, two.w)
+
+
+@pytest.mark.parametrize("name", ["F.dropout", "nn.Dropout2d", "transformer"])
+@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("share", [False, True], ids=["own masks", "shared masks"])
+def test_clients_computed_together_draw_what_each_draws_alone(name, execution, share):
+    net, of = DRAWING[name](), {"share_dropout_mask": share}
+    loop, together = trained(net, of=of), trained(net, execution=execution, of=of)
+    torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-11)
+    assert not torch.equal(loop.w, trained(net, of={"share_dropout_mask": not share}).w)
+
+
+def test_stochastic_depth_is_fused_and_refused_vectorised():
+    net = DRAWING["stochastic depth"]()
+    loop, fused = trained(net), trained(net, execution="fused")
+    torch.testing.assert_close(fused.w, loop.w, rtol=0, atol=1e-12)
+    with pytest.raises(ClientError, match=r"cannot be computed together .*; compute them one after another"):
+        trained(net, execution="vectorised")
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_refused_vectorised(kind):
+    says = r"^The recurrent layer 'body' cannot be vectorised; use execution: loop, or several workers\.$"
+    with pytest.raises(ValueError, match=says):
+        trained(Recurrent(kind), execution="vectorised")
+
+
+def test_recurrent_layers_without_dropout_are_fused():
+    net = lstm_without_dropout()
+    torch.testing.assert_close(trained(net, execution="fused").w, trained(net).w, rtol=0, atol=1e-12)
+
+
+def test_dropout_between_time_steps_is_refused_fused():
+    with pytest.raises(ClientError, match=r"cannot be fused .*; use execution: loop"):
+        trained(Recurrent(), execution="fused")
+
+
+@pytest.mark.parametrize("drops", [nn.Dropout(0.3), ConcreteDropout(0.3)], ids=["torch", "fedpart"])
+def test_draws_that_would_be_repeated_in_the_backward_pass_are_refused(drops):
+    """Checkpointing computes layers twice: without draws that changes no bit, with them the gradient."""
+
+    class Checkpointed(nn.Module):
+        def __init__(self, *layers):
+            super().__init__()
+            self.block = nn.Sequential(*layers, nn.Tanh())
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    plain = chain(nn.Tanh())
+    assert torch.equal(trained(chain(Checkpointed())).w, trained(plain).w)
+    with pytest.raises(ClientError, match=r"inside of torch.utils.checkpoint draws .*; call it without"):
+        trained(chain(Checkpointed(drops)))
+
+
+class Backbone(nn.Module):
+    """A frozen part with dropout of its own, and a head with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), nn.Dropout(0.5), nn.Tanh())
+        self.head = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, CLASSES))
+        self.seen = []
+
+    def forward(self, x):
+        features = self.body(x)
+        self.seen.append((features == 0).any().item())
+        return self.head(features)
+
+
+@pytest.mark.parametrize("root", [True, False], ids=["the network trains", "the network itself rests"])
+def test_a_part_in_evaluation_mode_stays_in_it(root):
+    net = Backbone()
+    net.body.eval().requires_grad_(False)
+    net.training = root
+    federation = trained(net)
+    module = federation.task.module
+    assert module.seen and not any(module.seen), "the body's dropout is off"
+    assert not any(layer.training for layer in module.body.modules())
+    awake = Backbone()
+    awake.body.requires_grad_(False)
+    assert any(trained(awake).task.module.seen)
+    without = Backbone()
+    without.body.eval().requires_grad_(False)
+    without.head[0].p = 0.0
+    assert not torch.equal(trained(without).w, federation.w), "the head's dropout is on"
+
+
+def test_a_network_at_rest_as_a_whole_is_trained_with_dropout():
+    assert torch.equal(trained(Applied(dropped).eval()).w, trained(Applied(dropped)).w)
+    assert not torch.equal(trained(Applied(lambda layer, x: x)).w, trained(Applied(dropped)).w)
+
+
+def test_dropout_is_off_at_inference_and_a_result_is_at_rest():
+    federation = trained(Applied(dropped))
+    x = torch.rand(5, 1, SIZE, SIZE, dtype=torch.float64)
+    (first,), (second,) = federation.predict(x), federation.predict(x, purpose="another")
+    assert torch.equal(first, second)
+    torch.testing.assert_close(federation.module()(x), first)

@@ -1,0 +1,86 @@
+"""Input transforms act on one part of inputs that are a dict or a tuple."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import Batch, HyperModule, Protocol, Task
+from fedpart.federated.settings import FederationSettings
+from fedpart.randomness.noise import Noise, NoiseKey
+
+
+class Shift(HyperModule):
+    hyperparameters = ("amount",)
+
+    def __init__(self, amount=0.5):
+        super().__init__()
+        self.amount = nn.Parameter(torch.tensor(amount))
+
+    def forward(self, x):
+        return {**x, "b": x["b"] + self.amount} if isinstance(x, dict) else x + self.amount
+
+
+class Sum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, a, b):
+        return self.fc(a) + 10 * self.fc(b)
+
+
+A, B = torch.rand(4, 3), torch.rand(4, 3)
+
+
+def outputs(transform, inputs, module=None):
+    task = Task(module or Sum(), transforms=[transform], samples=2)
+    space = task.parameter_space(1)
+    w = space.tensors(torch.ones(space.size))
+    return task.outputs(w, task.psi_space.initial(), inputs, Noise(NoiseKey(0, "test")))
+
+
+def by_hand(a, b):
+    return ((a.sum(1) + 1) + 10 * (b.sum(1) + 1))[:, None].expand(4, 2)
+
+
+@pytest.mark.parametrize("part", ["b", "*"])
+def test_on_a_key(part):
+    torch.testing.assert_close(outputs(Shift().on(part), {"a": A, "b": B}), by_hand(A, B + 0.5))
+
+
+def test_on_a_place():
+    torch.testing.assert_close(outputs(Shift().on(0), (A, B)), by_hand(A + 0.5, B))
+
+
+def test_the_only_part_with_real_numbers_needs_no_name():
+    class Masked(nn.Linear):
+        def forward(self, x, mask):
+            return super().forward(x * mask)
+
+    mask = torch.tensor([[1, 0, 1]] * 4)
+    found = outputs(Shift(), {"x": A, "mask": mask}, Masked(3, 2))
+    torch.testing.assert_close(found, (((A + 0.5) * mask).sum(1) + 1)[:, None].expand(4, 2))
+
+
+@pytest.mark.parametrize("part", [None, "c"])
+def test_a_part_that_is_not_clear(part):
+    message = r"the parts 'a', 'b'; say which one the transform 'shift' acts on: Shift\(...\).on\('a'\)"
+    with pytest.raises(ValueError, match=message):
+        outputs(Shift() if part is None else Shift().on(part), {"a": A, "b": B})
+
+
+def test_it_is_part_of_the_agreement():
+    def fingerprint(transform):
+        torch.manual_seed(0)
+        return Protocol(
+            Task(Sum(), transforms=[transform]), FederationSettings(clients=4, cohort=2)
+        ).fingerprint
+
+    assert len({fingerprint(Shift()), fingerprint(Shift().on("a")), fingerprint(Shift().on("b"))}) == 3
+
+
+def test_a_copy_keeps_it():
+    task = Task(Sum(), transforms=[Shift().on("b")]).replace(samples=1)
+    space, psi = task.parameter_space(1), task.psi_space.initial()
+    batch = Batch({"a": A, "b": B}, torch.zeros(4, dtype=torch.int64))
+    assert task.loss(space.tensors(space.initial()), psi, batch, None).isfinite()
