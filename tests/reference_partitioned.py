@@ -4,34 +4,34 @@ Nothing of fedpart is imported here; the caller says who takes part and which nu
 """
 
 import torch
-from torch.func import functional_call
-from torch.nn import functional as F
 
 
-def tensors(module, flat):
-    """Named weights of ``module`` from one vector."""
-    named = trainable(module)
-    parts = flat.split([p.numel() for p in named.values()])
-    return {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
+def flattened(weights, folds, chunks):
+    """Named weights as one vector; scale and bias of norms are there once per partition (App. I.2)."""
+    parts = []
+    for name, p in weights.items():
+        others = torch.full((p.numel() * (chunks - 1),), float(folds.get(name) == "product"), dtype=p.dtype)
+        parts += [p.detach().reshape(-1), others] if name in folds else [p.detach().reshape(-1)]
+    return torch.cat(parts)
 
 
-def trainable(module):
-    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+def named(weights, folds, chunks, flat):
+    """The inverse: the vectors of all partitions are multiplied (scales) or added (biases)."""
+    parts = flat.split([p.numel() * (chunks if name in folds else 1) for name, p in weights.items()])
+    copies = {name: part.view(-1, *weights[name].shape) for name, part in zip(weights, parts, strict=True)}
+    return {n: c.prod(0) if folds.get(n) == "product" else c.sum(0) for n, c in copies.items()}
 
 
-def loss(module, transform, w, psi, inputs, targets):
-    """Mean negative log-likelihood; psi are the hyperparameters of an input transform."""
-    return F.cross_entropy(functional_call(module, tensors(module, w), (transform(inputs, psi),)), targets)
-
-
-def partitioned(module, transform, psi, owner, shards, chunk, rounds, *, lr, server_lr, psi_lr):
+def partitioned(loss, weights, folds, psi, owner, shards, chunk, rounds, *, lr, server_lr, psi_lr):
     """Yields the weights and hyperparameters after every round; each of ``rounds`` is a list of clients.
 
-    ``owner`` says of every weight to which partition 1..C it belongs, ``chunk`` of every client to which
-    chunk. Each client takes one step along the gradient of its whole shard.
+    ``loss(named weights, psi, inputs, targets)`` is a mean over examples. ``owner`` says of every number to
+    which partition 1..C it belongs, ``chunk`` of every client to which chunk. Each client takes one step
+    along the gradient of its whole shard.
     """
-    w = torch.nn.utils.parameters_to_vector(trainable(module).values()).detach().clone()
-    default, chunks = w.clone(), int(owner.max())
+    chunks = int(owner.max())
+    w = flattened(weights, folds, chunks)
+    default = w.clone()
     adams = [torch.optim.Adam([w], lr=server_lr) for _ in range(chunks)]  # one state per partition
     adam_psi = torch.optim.Adam([psi], lr=psi_lr)
     for cohort in rounds:
@@ -41,13 +41,13 @@ def partitioned(module, transform, psi, owner, shards, chunk, rounds, *, lr, ser
             (inputs, targets), k = shards[client], chunk[client]
             for j in range(k, chunks + 1):  # Eq. 25: train w_j through the subnetwork of w_1..w_j
                 subnetwork = torch.where(owner <= j, w, default).requires_grad_()
-                value = loss(module, transform, subnetwork, psi.detach(), inputs, targets)
+                value = loss(named(weights, folds, chunks, subnetwork), psi.detach(), inputs, targets)
                 (gradient,) = torch.autograd.grad(value, subnetwork)
                 change[j - 1] += -lr * len(targets) * torch.where(owner == j, gradient, 0)
                 weight[j - 1] += len(targets)
             if k > 1:  # Eq. 26: w_1..w_(k-1) have not seen chunk k
                 subnetwork, unseen = torch.where(owner < k, w, default), psi.detach().requires_grad_()
-                value = loss(module, transform, subnetwork, unseen, inputs, targets)
+                value = loss(named(weights, folds, chunks, subnetwork), unseen, inputs, targets)
                 psi_sum += torch.autograd.grad(value, unseen)[0] * len(targets)
                 psi_weight += len(targets)
         for j in range(1, chunks + 1):  # the server's Adam, along the mean change of those that trained w_j

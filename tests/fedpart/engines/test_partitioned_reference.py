@@ -7,6 +7,8 @@ import pytest
 import reference_partitioned
 import torch
 from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
 
 from fedpart import (
     AdamSettings,
@@ -37,8 +39,13 @@ class Brightness(HyperModule):
         return x * self.scale + self.shift
 
 
-def transform(inputs, psi):
-    return inputs * psi[0] + psi[1]
+def loss_of(module):
+    """Mean negative log-likelihood; psi are the hyperparameters of the transform."""
+
+    def loss(weights, psi, inputs, targets):
+        return F.cross_entropy(functional_call(module, weights, (inputs * psi[0] + psi[1],)), targets)
+
+    return loss
 
 
 def network():
@@ -101,8 +108,9 @@ def test_every_round_is_that_of_the_reference(name, execution):
     protocol, partition = federation.protocol, federation.protocol.partition
     engine = LocalEngine(federation, [Dataset(*shard) for shard in data()], execution=execution)
     reference = reference_partitioned.partitioned(
-        network(),
-        transform,
+        loss_of(network()),
+        {name: p for name, p in network().named_parameters() if p.requires_grad},
+        {},
         federation.psi.clone(),
         partition.assignment,
         data(),

@@ -1,0 +1,80 @@
+"""Networks that nobody changed, in float64: two rounds are those of an independent loop over plain torch.
+
+Dropout is off, as their authors switch it off: its rate is 0. So both sides see the same.
+"""
+
+import pytest
+import reference_partitioned
+import torch
+from problems import settings
+from stock import STOCK
+from torch import nn
+
+from fedpart import AdamSettings, Dataset, Federation, LocalSettings, Protocol, Task
+from fedpart.engines import LocalEngine
+from fedpart.trees import map_leaves
+
+ROUNDS, SIZES = 2, (3, 4, 2, 3)
+NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def double(leaf):
+    return leaf.double() if leaf.is_floating_point() else leaf
+
+
+def started(stock):
+    task = Task(stock.network(0.0), samples=1, precision="fp64", **stock.of())
+    chosen = settings(
+        len(SIZES),
+        chunks=(0.5, 0.25, 0.25),
+        cohort=3,
+        local=LocalSettings(learning_rate=0.1),
+        server=AdamSettings(1e-2),
+        server_psi=AdamSettings(5e-2),
+    )
+    return Federation(Protocol(task, chosen))
+
+
+def reference(stock, federation, shards):
+    """The same rounds by the loop in plain torch, of the network as it was given."""
+    module, protocol = stock.network(0.0).double(), federation.protocol
+    hyper = protocol.task.psi_names
+    weights = {
+        name.replace("_orig_mod.", ""): p
+        for name, p in module.named_parameters()
+        if p.requires_grad and name not in hyper
+    }
+    folds = {
+        f"{prefix}.{name}": fold
+        for prefix, layer in module.named_modules()
+        for name, fold in (("weight", "product"), ("bias", "sum"))
+        if isinstance(layer, NORMS) and f"{prefix}.{name}" in weights
+    }
+    return reference_partitioned.partitioned(
+        lambda named, psi, inputs, targets: stock.loss(module, named, psi, inputs, targets),
+        weights,
+        folds,
+        federation.psi.clone(),
+        protocol.partition.assignment,
+        [map_leaves(double, shard) for shard in shards],
+        [protocol.chunk(client) for client in range(len(SIZES))],
+        [protocol.cohort(round) for round in range(1, ROUNDS + 1)],
+        lr=protocol.settings.local.learning_rate,
+        server_lr=protocol.settings.server.learning_rate,
+        psi_lr=protocol.settings.server_psi.learning_rate,
+    )
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_two_rounds_are_those_of_plain_torch(name):
+    stock = STOCK[name]
+    shards = [stock.shard(examples, client) for client, examples in enumerate(SIZES)]
+    federation = started(stock)
+    partition = federation.partition
+    engine = LocalEngine(federation, [Dataset(*shard) for shard in shards])
+    first = federation.w.clone(), federation.psi.clone()
+    for w, psi in reference(stock, federation, shards):
+        engine.run_round()
+        torch.testing.assert_close(partition.to_own_order(federation.w), w, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(federation.psi, psi, rtol=1e-10, atol=1e-10)
+    assert not torch.equal(first[0], federation.w) and not torch.equal(first[1], federation.psi)
