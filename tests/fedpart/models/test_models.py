@@ -18,7 +18,7 @@ def test_mnist_cnn_is_the_papers():
     assert rates == pytest.approx([10.0] * 4, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS.keys() - {"frozen_resnet", "lora_text"})  # see test_fine_tuned.py
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"frozen_resnet", "lora_text"}))  # test_fine_tuned.py
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 17, 9)])
 def test_outputs(name, shape):
     module = MODELS.resolve(name)(num_classes=7, input_shape=shape)
