@@ -97,6 +97,12 @@ def outputs_of(found: Any) -> Tensor:
     return logits
 
 
+def has_logits(found: Any) -> bool:
+    """Whether what a network returned names its outputs."""
+    named = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", None)
+    return isinstance(named, Tensor)
+
+
 def loss_of(found: Any, rows: int) -> Tensor:
     """The loss in what a network returns for so many rows, a scalar or one number for each ``[rows]``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -17,12 +17,14 @@ from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirect import Redirection
 from fedpart.task.adapting import adapt, to_dtype
-from fedpart.task.calling import loss_of
+from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.psi_names import check_transforms, named_transforms, physical_values, psi_paths, short_name
 from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, map_leaves
+
+Tensors = Mapping[str, Tensor]  # a module's, by name
 
 
 class Task:
@@ -172,7 +174,7 @@ class Task:
             return likelihood.of_each(outputs, targets)
 
     def outputs(
-        self, w: Mapping[str, Tensor], psi: Tensor, inputs: Tree, noise: Noise | None, *, dropout: bool = True
+        self, w: Tensors, psi: Tensor, inputs: Tree, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
         """Network outputs averaged over the S samples, ``[B, ...]``.
 
@@ -191,13 +193,7 @@ class Task:
             return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
 
     def _run(
-        self,
-        w: Mapping[str, Tensor],
-        psi: Tensor,
-        inputs: Tree,
-        noise: Noise | None,
-        dropout: bool,
-        targets: Tree | None = None,
+        self, w: Tensors, psi: Tensor, inputs: Tree, noise: Noise | None, dropout: bool, targets: Tree = None
     ) -> Any:
         """What the network returns for all rows; given targets, it computes its loss itself."""
         tensors = {**self._with.constants(first_leaf(inputs).device), **self.psi_space.tensors(psi)}
@@ -218,15 +214,11 @@ class Task:
         return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
 
     def loss(
-        self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
+        self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
-        """Mean negative log-likelihood of the batch in nats, a scalar; weighted if the batch has weights.
-
-        Raises:
-            TypeError, ValueError: see :meth:`outputs`; or it returns one loss for a batch with weights.
-        """
+        """Mean negative log-likelihood of the batch in nats, a scalar; weighted if the batch has weights."""
         if self._computes_loss:
-            nll = self._own_loss(w, psi, batch, noise, dropout)
+            _, nll = self._own(w, psi, batch, noise, dropout)
         else:
             outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
             nll = self.likelihood(outputs, batch.targets, psi)
@@ -239,25 +231,31 @@ class Task:
             )
         return (nll * batch.weights).sum() / batch.weights.sum()
 
-    def _own_loss(
-        self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
-    ) -> Tensor:
-        """What the network computes itself: ``[B]`` nats, or one mean of all."""
+    def _own(
+        self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
+    ) -> tuple[Any, Tensor]:
+        """What a network returns that computes its loss, and the loss: ``[B]`` nats, or one mean of all."""
         found = self._run(w, psi, batch.inputs, noise, dropout, map_leaves(self._cast, batch.targets))
         loss = loss_of(found, batch.examples * self.samples).to(self.dtype)
-        return loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
+        return found, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
     def predict(
-        self, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool = False
+        self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool = False
     ) -> Prediction:
-        """Outputs, and how good they are; see :meth:`outputs`."""
-        outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
+        """Outputs, and how good they are; of a network that has none without targets, its losses."""
+        if self._computes_loss:
+            found, loss = self._own(w, psi, batch, noise, dropout)
+            nll = outputs = loss.expand(batch.examples)
+            if has_logits(found):
+                outputs = self._model.averaged(found, batch.examples, self.dtype)
+            else:
+                with suppress(TypeError):  # it cannot do without targets
+                    outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
+        else:
+            outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
+            nll = self.likelihood(outputs, batch.targets, psi)
         with self.likelihood_at(psi) as likelihood:
-            hits = likelihood.hits(outputs, batch.targets)
-            nll = None if self._computes_loss else likelihood.of_each(outputs, batch.targets)
-        if nll is None:
-            nll = self._own_loss(w, psi, batch, noise, dropout).expand(batch.examples)
-        return Prediction(outputs, nll, hits)
+            return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
 
     def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""

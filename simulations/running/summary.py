@@ -118,7 +118,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
-    found |= {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
+    found |= _measures(test)
     if by_clients:
         found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
         found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
@@ -146,6 +146,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         for k in range(1, training.partition.chunks + 1)
     ]
     full = subnetworks[-1]
+    measured = config.measures and len(experiment.test)
     validation = _evaluate(training, experiment.validation)
     stages = [
         {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
@@ -160,6 +161,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         "lml_iteration": last["iteration"] if best is None else best.iteration,
         "evidence": config.evidence,
         **_flat({"train": full["train"], "val": validation, "test": full["test"]}),
+        **(_measures(training.evaluate(experiment.test, measures=True)) if measured else {}),
         "subnetworks": subnetworks,
         "stages": stages,
     }
@@ -189,6 +191,10 @@ def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[st
 
 def _evaluate(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:
     return training.evaluate(dataset, k) if len(dataset) else {}
+
+
+def _measures(test: dict[str, float]) -> dict[str, float]:
+    return {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
 
 
 def _flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import Batch, ClientError, Task, federate
+from fedpart import Batch, ClientError, Dataset, Task, federate
 
 ROWS, CLASSES = 12, 3
 FORMS = {
@@ -162,3 +162,15 @@ def test_there_is_no_likelihood_of_outputs_alone():
     task = Task(Own(), likelihood="from_model", samples=1)
     with pytest.raises(ValueError, match=r"use Task\.loss"):
         task.likelihood(torch.zeros(ROWS, CLASSES), examples()[1])
+
+
+def test_a_network_that_needs_its_labels_is_evaluated_by_its_loss():
+    class Needs(nn.Linear):
+        def forward(self, x, labels):
+            return F.cross_entropy(super().forward(x), labels)
+
+    data = Dataset(torch.rand(6, 3), torch.tensor([0, 1] * 3))
+    result = federate(Task(Needs(3, 2), likelihood="from_model", samples=1), [data] * 2, rounds=1)
+    scores = result.state.evaluate(data)
+    expected = F.cross_entropy(F.linear(data.inputs, *result.module().parameters()), data.targets)
+    assert scores == {"nll": pytest.approx(expected.item(), rel=1e-5)}
