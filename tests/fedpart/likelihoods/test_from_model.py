@@ -170,7 +170,7 @@ def test_a_network_that_needs_its_labels_is_evaluated_by_its_loss():
             return F.cross_entropy(super().forward(x), labels)
 
     data = Dataset(torch.rand(6, 3), torch.tensor([0, 1] * 3))
-    result = federate(Task(Needs(3, 2), likelihood="from_model", samples=1), [data] * 2, rounds=1)
+    result = federate(Task(Needs(3, 2), likelihood="from_model", samples=1), [data] * 4, rounds=1)
     scores = result.state.evaluate(data)
     expected = F.cross_entropy(F.linear(data.inputs, *result.module().parameters()), data.targets)
     assert scores == {"nll": pytest.approx(expected.item(), rel=1e-5)}
