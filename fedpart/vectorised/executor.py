@@ -144,8 +144,8 @@ class VectorisedRunner:
             if not any(isinstance(update, ClientError) for update in found.values()):
                 reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); compute "
-                    f"them one after another, or fewer rows at once."
+                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
+                    f"execution: loop, or fewer rows at once."
                 ) from error
         for member in members:
             if isinstance(member, ClientError):

@@ -1,10 +1,11 @@
 """Networks that people write for sequences: recurrent ones with packed sequences, an encoder, a 1-d CNN."""
 
 import torch
-from stock.kinds import Stock, classes, of_classes
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
+
+from stock.kinds import Stock, classes, of_classes
 
 LENGTH, WORDS = 9, 20
 
@@ -79,9 +80,10 @@ class SignalCNN(nn.Module):
 
 
 RECURRENT = "recurrent layer 'rnn' cannot be vectorised; use execution: loop"
+PACKED = "noise of shape .* which all examples share.*use execution: loop"  # between its layers
 SEQUENCES = {
-    "LSTM, packed": Stock(LSTMClassifier, texts, classes, of_classes, vectorised=RECURRENT),
+    "LSTM, packed": Stock(LSTMClassifier, texts, classes, of_classes, vectorised=RECURRENT, fused=PACKED),
     "bidirectional GRU, packed": Stock(GRUClassifier, texts, classes, of_classes, vectorised=RECURRENT),
     "TransformerEncoder": Stock(EncoderClassifier, texts, classes, of_classes),
-    "1-d CNN with F.dropout": Stock(SignalCNN, series, classes, of_classes),
+    "1-d CNN, functional dropout": Stock(SignalCNN, series, classes, of_classes),
 }

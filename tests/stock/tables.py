@@ -1,12 +1,12 @@
-"""Networks over columns: scikit-learn's data, several parts of inputs, a loss of one's own, compiled blocks."""
+"""Networks over columns: of scikit-learn's data, of parts by name, with a loss of its own, compiled."""
 
 from functools import cache
 
 import torch
 from sklearn.datasets import load_diabetes
-from stock.kinds import Stock, classes, numbers, of_classes, of_numbers
 from torch import nn
-from torch.func import functional_call
+
+from stock.kinds import Stock, classes, numbers, of_classes, of_numbers
 
 
 @cache
@@ -67,27 +67,21 @@ def own():
     return {"likelihood": "from_model", "hyperparameters": ["log_width"]}
 
 
-def of_itself(module, named, psi, inputs, targets):
-    return functional_call(module, {**named, "log_width": psi[0]}, (inputs, targets))["loss"].mean()
+def blocks(dropout):
+    block = nn.Sequential(nn.Linear(10, 16), nn.GELU(), nn.Dropout(dropout))
+    return nn.Sequential(block, nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 1))
 
 
 def compiled(dropout):
-    """Blocks that are compiled for speed."""
-    block = nn.Sequential(nn.Linear(10, 16), nn.GELU(), nn.Dropout(dropout))
-    net = nn.Sequential(torch.compile(block), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 1))
-    net[1].compile()
+    """The same, its first block compiled for speed."""
+    net = blocks(dropout)
+    net[0] = torch.compile(net[0])
     return net
-
-
-def of_compiled(module, named, psi, inputs, targets):
-    """The same network as it was before it was compiled, for the compiler would take minutes."""
-    plain = nn.Sequential(module[0]._orig_mod, nn.Linear(16, 16).to(inputs), module[2], module[3])
-    return of_numbers(plain, named, psi, inputs, targets)
 
 
 TABLES = {
     "MLP, scikit-learn": Stock(mlp, patients, numbers, of_numbers),
     "dict inputs": Stock(TwoTowers, customers, classes, of_classes),
-    "own loss": Stock(Laplacian, patients, own, of_itself),
-    "compiled blocks": Stock(compiled, patients, numbers, of_compiled),
+    "own loss": Stock(Laplacian, patients, own, None),
+    "compiled blocks": Stock(compiled, patients, numbers, of_numbers, blocks),
 }

@@ -2,7 +2,6 @@
 
 import torch
 from peft import LoraConfig, get_peft_model
-from stock.kinds import Stock, classes, next_tokens, of_classes, of_next_tokens
 from torch import nn
 from transformers import (
     DistilBertConfig,
@@ -10,6 +9,8 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
 )
+
+from stock.kinds import Stock, classes, next_tokens, of_classes, of_next_tokens
 
 LENGTH, WORDS, WIDTH = 8, 60, 64
 
@@ -67,9 +68,7 @@ def gpt2(dropout, layers=2):
 
 
 def distilbert_lora(dropout, layers=2):
-    adapters = LoraConfig(
-        task_type="SEQ_CLS", r=2, lora_dropout=dropout, target_modules=["q_lin", "v_lin"]
-    )
+    adapters = LoraConfig(task_type="SEQ_CLS", r=2, lora_dropout=dropout, target_modules=["q_lin", "v_lin"])
     return get_peft_model(distilbert(dropout, layers), adapters)
 
 
@@ -105,10 +104,13 @@ def tied(dropout):
     return TiedLM(dropout)
 
 
+BRANCHES = "data-dependent control flow.*use execution: loop"  # on whether anything is masked
 TEXT = {
-    "DistilBert": Stock(distilbert, labelled, classes, of_classes),
-    "DistilBert, LoRA": Stock(distilbert_lora, labelled, classes, of_classes, frozen=True),
-    "GPT-2": Stock(gpt2, written, next_tokens, of_next_tokens),
-    "GPT-2, LoRA": Stock(gpt2_lora, written, next_tokens, of_next_tokens, frozen=True),
+    "DistilBert": Stock(distilbert, labelled, classes, of_classes, vectorised=BRANCHES),
+    "DistilBert, LoRA": Stock(
+        distilbert_lora, labelled, classes, of_classes, vectorised=BRANCHES, frozen=True
+    ),
+    "GPT-2": Stock(gpt2, written, next_tokens, of_next_tokens, vectorised=BRANCHES),
+    "GPT-2, LoRA": Stock(gpt2_lora, written, next_tokens, of_next_tokens, vectorised=BRANCHES, frozen=True),
     "tied embeddings": Stock(tied, unpadded, next_tokens, of_next_tokens),
 }

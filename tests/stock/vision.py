@@ -1,12 +1,12 @@
 """torchvision's networks: its own classes, made small by their own arguments."""
 
 import torch
-from stock.kinds import Stock, classes, of_classes
 from torch import nn
 from torchvision.models import ConvNeXt, VisionTransformer, mobilenet_v3_small, resnet18
 from torchvision.models.convnext import CNBlockConfig
 
 from fedpart import replace_batchnorm
+from stock.kinds import Stock, classes, of_classes
 
 
 def images(examples, generator):
@@ -15,7 +15,7 @@ def images(examples, generator):
 
 
 def frozen_resnet(dropout):
-    """Fine-tuning as usual: the body's weights and statistics are given, its scales and biases are trained."""
+    """Fine-tuning: the body's weights and statistics are given, scales and biases are trained."""
     net = resnet18(num_classes=3)
     with torch.no_grad():
         net(torch.rand(8, 3, 32, 32))  # in training mode, so there are statistics
@@ -47,10 +47,11 @@ def convnext(dropout):
     return ConvNeXt(blocks, stochastic_depth_prob=dropout, num_classes=3)
 
 
+IN_PLACE = "inplace randomness.*use execution: loop"  # stochastic depth
 VISION = {
     "resnet18, frozen BatchNorm": Stock(frozen_resnet, images, classes, of_classes, frozen=True),
     "resnet18, replaced BatchNorm": Stock(replaced_resnet, images, classes, of_classes, frozen=True),
     "mobilenet_v3_small": Stock(mobilenet, images, classes, of_classes),
     "vit": Stock(vit, images, classes, of_classes),
-    "convnext": Stock(convnext, images, classes, of_classes),
+    "convnext": Stock(convnext, images, classes, of_classes, vectorised=IN_PLACE),
 }

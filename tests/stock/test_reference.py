@@ -7,12 +7,13 @@ import pytest
 import reference_partitioned
 import torch
 from problems import settings
-from stock import STOCK
 from torch import nn
+from torch.func import functional_call
 
 from fedpart import AdamSettings, Dataset, Federation, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.trees import map_leaves
+from stock import STOCK
 
 ROUNDS, SIZES = 2, (3, 4, 2, 3)
 NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -37,21 +38,24 @@ def started(stock):
 
 def reference(stock, federation, shards):
     """The same rounds by the loop in plain torch, of the network as it was given."""
-    module, protocol = stock.network(0.0).double(), federation.protocol
-    hyper = protocol.task.psi_names
-    weights = {
-        name.replace("_orig_mod.", ""): p
-        for name, p in module.named_parameters()
-        if p.requires_grad and name not in hyper
-    }
+    module, protocol = stock.network(0.0, plain=True).double(), federation.protocol
+    inside = {name: p for name, p in module.named_parameters() if name in protocol.task.psi_names}
+    weights = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in inside}
     folds = {
         f"{prefix}.{name}": fold
         for prefix, layer in module.named_modules()
         for name, fold in (("weight", "product"), ("bias", "sum"))
         if isinstance(layer, NORMS) and f"{prefix}.{name}" in weights
     }
+
+    def loss(named, psi, inputs, targets):
+        tensors = {**named, **{name: psi.view(p.shape) for name, p in inside.items()}}
+        return stock.value(
+            lambda *args, **kwargs: functional_call(module, tensors, args, kwargs), psi, inputs, targets
+        )
+
     return reference_partitioned.partitioned(
-        lambda named, psi, inputs, targets: stock.loss(module, named, psi, inputs, targets),
+        loss,
         weights,
         folds,
         federation.psi.clone(),

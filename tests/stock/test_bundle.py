@@ -1,0 +1,65 @@
+"""All networks that nobody changed, on every engine: in workers, on Ray, in a federation of two real clients.
+
+The four runs of five rounds end with the same weights and hyperparameters, to the bit.
+"""
+
+import pytest
+import torch
+from places import importing
+from safetensors.torch import load_file
+
+from simulations.config.load import ExperimentConfig
+from simulations.deployment.up import Deployment, watch
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import STATE, read_metrics, read_summary
+from simulations.running.run import run_experiment
+from stock.bundle import CONFIG
+
+HEADER = 4096  # bytes of a message besides its numbers, at most
+
+
+def configured(**changes):
+    return ExperimentConfig.from_dict({**CONFIG, **changes})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", importing(__file__))
+        yield
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bundle") / "local"
+    run_experiment(configured(), out)
+    return out
+
+
+def assert_same(folder, local):
+    one, two = load_file(folder / STATE), load_file(local / STATE)
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    assert all(line["replies"] == CONFIG["clients"] for line in read_metrics(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"workers": 2}, {"engine": "ray", "workers": 2}], ids=["workers", "ray"])
+def test_elsewhere_on_this_machine(changes, local, tmp_path):
+    run_experiment(configured(**changes), tmp_path / "run")
+    assert_same(tmp_path / "run", local)
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+def test_two_real_clients_whose_messages_have_no_constants(local, tmp_path):
+    out, said = tmp_path / "run", []
+    with Deployment(2, tmp_path, tmp_path / "logs") as federation:
+        submitted = federation.control.start(deployed_run_config(configured(), out, False))
+        run = watch(federation, submitted, said.append)
+    assert run.status == "finished:completed", "".join(said)
+    assert_same(out, local)
+    counts = read_summary(out)["parameters"]
+    most = CONFIG["cohort"] * (4 * (counts["trained"] + counts["psi"]) + HEADER)
+    assert counts["frozen"] > 10 * counts["trained"], "they would be seen"
+    assert all(max(line["download_bytes"], line["upload_bytes"]) <= most for line in read_metrics(out))
