@@ -25,11 +25,16 @@ CONFIG = {
 
 
 class Bundle(nn.Module):
-    """Returns the sum of their losses; each takes its own part of the inputs."""
+    """Returns the sum of their losses; each takes its own part of the inputs.
+
+    Compiled blocks are there as they are before they are compiled, which is what a task makes of them: a
+    client's process need not load the compiler.
+    """
 
     def __init__(self, num_classes, input_shape):
         super().__init__()
-        self.nets = nn.ModuleDict({re.sub(r"\W+", "_", name): one.network() for name, one in STOCK.items()})
+        nets = {re.sub(r"\W+", "_", name): one.network(plain=True) for name, one in STOCK.items()}
+        self.nets = nn.ModuleDict(nets)
 
     def forward(self, inputs, targets=None):
         if targets is None:

@@ -18,7 +18,7 @@ def frozen_resnet(dropout):
     """Fine-tuning: the body's weights and statistics are given, scales and biases are trained."""
     net = resnet18(num_classes=3)
     with torch.no_grad():
-        net(torch.rand(8, 3, 32, 32))  # in training mode, so there are statistics
+        net(torch.rand(2, 3, 32, 32))  # in training mode, so there are statistics
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
             layer.requires_grad_(False)
