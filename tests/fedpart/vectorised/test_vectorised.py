@@ -340,7 +340,7 @@ class Branching(nn.Module):
 
 def test_what_cannot_be_computed_together_is_refused():
     _, vectorised, protocol = started(Task(Branching(), samples=1))
-    with pytest.raises(ValueError, match=r"cannot be computed together \(.*; compute them one after another"):
+    with pytest.raises(ValueError, match=r"cannot be computed together \(.*; use execution: loop"):
         cohort(vectorised, protocol, shards(SIZES))
     with pytest.raises(ValueError, match="channels-last"):
         started(images(channels_last=True))
