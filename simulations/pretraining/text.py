@@ -29,8 +29,8 @@ def pretrain_text(
 ) -> Any:
     """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread.
 
-    The texts come from :func:`.topics` without their labels. AdamW's learning rate rises over 50 steps and falls linearly to 0. The
-    result is a function of the arguments, on one kind of CPU.
+    The texts come from :func:`.topics` without their labels. AdamW's learning rate rises over 50 steps and
+    falls linearly to 0. The result is a function of the arguments, on one kind of CPU.
 
     Args:
         steps, batch_size, learning_rate: of AdamW.

@@ -32,10 +32,9 @@ def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
     """Texts of three or four clauses whose label is the topic of all but one.
 
     A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
-    one topic and part of speech are synonyms. The other clause is a distractor about another topic,
-    and every word strays to any topic with probability ``strays``. Clauses come in any order, and every second text is padded, as it
-    has one clause less. So a model that knows which words go together needs
-    few labels.
+    one topic and part of speech are synonyms. The other clause is a distractor about another topic, and
+    every word strays to any topic with probability ``strays``. Clauses come in any order, and every second
+    text is padded, as it has one clause less. A model that knows which words go together needs few labels.
 
     Args:
         n: number of texts.
