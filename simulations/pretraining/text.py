@@ -15,21 +15,22 @@ import typer
 from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
 
 OUT = Path("pretrained/topics_distilbert")
+_WARM = 50  # steps in which the learning rate rises
 _LOGGER = logging.getLogger(__name__)
 
 
 def pretrain_text(
-    steps: int = 1200,
+    steps: int = 3000,
     batch_size: int = 64,
-    learning_rate: float = 2e-3,
+    learning_rate: float = 1.5e-3,
     texts: int = 20_000,
-    masked: float = 0.25,
+    masked: float = 0.3,
     seed: int = 0,
 ) -> Any:
     """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread.
 
-    The texts come from :func:`.topics` without their labels. AdamW's learning rate falls linearly to 0. The
-    result is a function of the arguments, on one kind of CPU.
+    The texts come from :func:`.topics` without their labels. AdamW's learning rate rises over 50 steps and
+    falls linearly to 0. The result is a function of the arguments, on one kind of CPU.
 
     Args:
         steps, batch_size, learning_rate: of AdamW.
@@ -50,7 +51,9 @@ def pretrain_text(
         torch.manual_seed(seed)
         model = DistilBertForMaskedLM(config).train()
         optimiser = torch.optim.AdamW(model.parameters(), learning_rate)
-        falling = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
+        rate = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, lambda step: min((step + 1) / _WARM, 1 - step / steps)
+        )
         for step in range(steps):
             places = torch.randint(texts, (batch_size,))
             tokens, seen = inputs["input_ids"][places], inputs["attention_mask"][places]
@@ -60,7 +63,7 @@ def pretrain_text(
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            falling.step()
+            rate.step()
             if step % 100 == 0:
                 _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
     return model.eval()
@@ -68,7 +71,7 @@ def pretrain_text(
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder of the model.")] = OUT,
-    steps: Annotated[int, typer.Option(min=1)] = 1200,
+    steps: Annotated[int, typer.Option(min=1)] = 3000,
     seed: Annotated[int, typer.Option(help="Of initial values, texts, order and masks.")] = 0,
 ) -> None:
     """Train a small DistilBERT on texts without labels, and save it as transformers does."""

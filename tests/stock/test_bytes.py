@@ -1,4 +1,4 @@
-"""What adapters cost on the wire: what the cohorts say, to the byte, and few percent of the whole network."""
+"""What adapters cost on the wire: what the cohorts say, to the byte, and a few percent of the network."""
 
 import pytest
 from problems import settings

@@ -29,13 +29,12 @@ _FIRST = dict(zip(_PARTS, (0, 10, 30), strict=True))
 
 
 def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
-    """Texts whose label is the topic of two of their three or four clauses.
+    """Texts of three or four clauses whose label is the topic of all but one.
 
     A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
-    one topic and part of speech are synonyms. The other clauses are distractors, each about a topic of its
-    own, and every word strays to any topic with probability ``strays``. Clauses come in any order, and every
-    second text is padded, as it has one distractor less. So a model that knows which words go together needs
-    few labels.
+    one topic and part of speech are synonyms. The other clause is a distractor about another topic, and
+    every word strays to any topic with probability ``strays``. Clauses come in any order, and every second
+    text is padded, as it has one clause less. A model that knows which words go together needs few labels.
 
     Args:
         n: number of texts.

@@ -18,6 +18,8 @@ from simulations.building import data as building
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
 from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import read_metrics, saved_config
+from simulations.pretraining.resnet import pretrain_resnet
+from simulations.pretraining.text import pretrain_text
 from simulations.running import precision
 from simulations.running.run import run_experiment
 from simulations.sweeps.select import run_selection
@@ -34,7 +36,7 @@ def splits_of(name: str, options: str) -> Splits:
         return load_splits(name, str(DATA), **json.loads(options))
     warnings.warn(f"{name} is not in {DATA} (set FEDPART_DATA_DIR): a stand-in is used.", stacklevel=2)
     if name == "mnist":
-        return load_splits("digits")
+        return load_splits("digits", **json.loads(options))
     images = torch.rand(200, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     part = Dataset(images, torch.arange(200) % 10)
     return Splits(part, part, part, num_classes=10)
@@ -49,11 +51,24 @@ def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "REPEATS", 1)
 
 
+def weights_of(model: str, folder: Path) -> Path:
+    """What the model starts from, after a step of pretraining."""
+    if model == "frozen_resnet":
+        digits = load_splits("digits", classes=[0, 1])
+        few = Splits(digits.train.subset(range(8)), digits.validation, digits.test, 2)
+        torch.save(pretrain_resnet(few, batch_size=8).state_dict(), folder / "resnet.pt")
+        return folder / "resnet.pt"
+    pretrain_text(steps=1, batch_size=2, texts=2).save_pretrained(folder / "text")
+    return folder / "text"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     data, _ = read_extended(path)
     if data.get("model") == "resnet9":
         settings = [*SMALL, "model_options={width: 32}"]  # of 64: a quarter of the parameters
+    elif "weights" in data.get("model_options", {}):
+        settings = [*SMALL, f"model_options.weights={weights_of(data['model'], tmp_path)}"]
     else:
         settings = SMALL
     if kind_of(data) is ExperimentConfig:
