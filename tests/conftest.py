@@ -22,7 +22,7 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_own_files.py": "ray",
     "test_flwr_run.py": "ray",
     "test_deployment.py": "deployment",
-    "test_bundle.py": "bundle",
+    "test_bundle.py": "ray",
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",
 }

@@ -21,6 +21,7 @@ CONFIG = {
     "local": {"learning_rate": 0.1, "batch_size": 2},
     "rounds": 5,
     "evaluate_every": 5,
+    "evaluation": "clients",
 }
 
 

@@ -1,6 +1,6 @@
 """All networks that nobody changed, on every engine: in workers, on Ray, in a federation of two real clients.
 
-The four runs of five rounds end with the same weights and hyperparameters, to the bit.
+The runs end with the same weights and hyperparameters, to the bit, and with the same scores of their clients.
 """
 
 import pytest
@@ -16,6 +16,7 @@ from simulations.running.run import run_experiment
 from stock.bundle import CONFIG
 
 HEADER = 4096  # bytes of a message besides its numbers, at most
+DEPLOYED = 2  # rounds of the federation of real clients: a process for each message, which loads everything
 
 
 def configured(**changes):
@@ -31,35 +32,42 @@ def importable():
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    out = tmp_path_factory.mktemp("bundle") / "local"
-    run_experiment(configured(), out)
-    return out
+    """Runs in this process, by the number of their rounds."""
+    folder = tmp_path_factory.mktemp("bundle")
+    runs = {rounds: folder / str(rounds) for rounds in (DEPLOYED, CONFIG["rounds"])}
+    for rounds, out in runs.items():
+        run_experiment(configured(rounds=rounds), out)
+    return runs
 
 
 def assert_same(folder, local):
     one, two = load_file(folder / STATE), load_file(local / STATE)
     assert one.keys() == two.keys()
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
-    assert all(line["replies"] == CONFIG["clients"] for line in read_metrics(folder))
+    lines = [read_metrics(one) for one in (folder, local)]
+    assert all(line["replies"] == CONFIG["clients"] for line in lines[0])
+    for which in ("lml", "client_nll"):
+        scores, expected = ([line.get(which) for line in run] for run in lines)
+        assert scores == expected and expected[-1] is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"workers": 2}, {"engine": "ray", "workers": 2}], ids=["workers", "ray"])
 def test_elsewhere_on_this_machine(changes, local, tmp_path):
     run_experiment(configured(**changes), tmp_path / "run")
-    assert_same(tmp_path / "run", local)
+    assert_same(tmp_path / "run", local[CONFIG["rounds"]])
 
 
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_two_real_clients_whose_messages_have_no_constants(local, tmp_path):
-    out, said = tmp_path / "run", []
+    out, said, here = tmp_path / "run", [], local[DEPLOYED]
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
-        submitted = federation.control.start(deployed_run_config(configured(), out, False))
-        run = watch(federation, submitted, said.append)
+        config = deployed_run_config(configured(rounds=DEPLOYED), out, False)
+        run = watch(federation, federation.control.start(config), said.append)
     assert run.status == "finished:completed", "".join(said)
-    assert_same(out, local)
-    for line, predicted in zip(read_metrics(out), read_metrics(local), strict=True):
+    assert_same(out, here)
+    for line, predicted in zip(read_metrics(out), read_metrics(here), strict=True):
         for which in ("download_bytes", "upload_bytes"):  # here of messages, there of the cohort's numbers
             assert abs(line[which] - predicted[which]) < HEADER * CONFIG["cohort"]
             assert line[which] < 4 * read_summary(out)["parameters"]["frozen"] / 10, "they would be seen"

@@ -17,6 +17,7 @@ EVERYTHING = FILES | {
     ".".join(file.relative_to(FOLDER.parent).with_suffix("").parts): file
     for package in ("server", "client", "simulations")
     for file in (FOLDER.parent / package).rglob("*.py")
+    if file.parent.name != "pretraining"  # plain torch, for bodies that are frozen later
 }
 SHARED = {
     f"fedpart.{name}"

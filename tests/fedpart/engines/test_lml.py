@@ -3,7 +3,6 @@
 import pytest
 import torch
 from problems import augmentation, chain_net, settings, shards, smooth_net
-from reference_partitioned import tensors
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -16,6 +15,13 @@ from fedpart.federated.wire import update_scalars
 from fedpart.task.jobs import Job
 
 SIZES, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6), (0.5, 0.3, 0.2)
+
+
+def tensors(module, flat):
+    """Named weights of ``module`` from one vector."""
+    named = dict(module.named_parameters())
+    parts = flat.split([p.numel() for p in named.values()])
+    return {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
 
 
 def flat_net():
