@@ -119,10 +119,15 @@ def _watched(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, str]]]:
             hook.remove()
 
 
+def _numpys_state() -> tuple[bytes, Any]:
+    _, words, *rest = cast(tuple[Any, ...], np.random.get_state())
+    return words.tobytes(), rest
+
+
 _PYTHONS = cast(Any, random.random).__self__  # the generator behind the functions of the module
 _GENERATORS: dict[str, Callable[[], Any]] = {
     "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
-    "NumPy's global generator": lambda: repr(np.random.get_state()),
+    "NumPy's global generator": _numpys_state,
 }
 
 
