@@ -40,6 +40,11 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     return function(tree, *others)
 
 
+def with_floats(tree: Tree, dtype: torch.dtype) -> Tree:
+    """The tree with its floating-point tensors in ``dtype``."""
+    return map_leaves(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf, tree)
+
+
 def form_of(tree: Tree, name: str) -> Any:
     """What a tree looks like, as plain data: each leaf stands as its name, see :func:`leaves`."""
     if isinstance(tree, Mapping):

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol
+from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol, uniform
 from fedpart.federated.round import Round
 from fedpart.federated.settings import FederationSettings
 
@@ -24,6 +24,19 @@ class Gain(HyperModule):
 
     def forward(self, x):
         return x * self.log_gain.exp()
+
+
+class Shift(HyperModule):
+    """Adds noise of a learned size."""
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("amount",)
+
+    def __init__(self, amount: float = 0.5) -> None:
+        super().__init__()
+        self.amount = nn.Parameter(torch.tensor(amount))
+
+    def forward(self, x):
+        return x + self.amount * uniform(x.shape, like=x)
 
 
 def chain_net(seed=0, dropout=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -10,9 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedpart.data.dataset import Dataset
 from fedpart.federated.protocol import Protocol
+from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.jobs import Job
+from fedpart.task.task import Batch
 
 
 def local_batches(protocol: Protocol, client: int, round: int, examples: int, job: Job) -> list[Tensor]:
@@ -101,6 +105,22 @@ def count_batches(protocol: Protocol, examples: int, job: Job) -> int:
     if job.partition is None and local.psi_batch != "shard":
         examples = min(examples, local.psi_batch)
     return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)
+
+
+def noisy_batches(
+    shard: Dataset, batches: Sequence[Tensor], key: NoiseKey, device: torch.device, dtype: torch.dtype
+) -> Iterator[tuple[Batch, Noise]]:
+    """The examples at the places of each batch, each batch with its noise.
+
+    Args:
+        shard: on ``device``.
+        batches: places of the examples of each step.
+        key: of the noise, whose counter the step goes before.
+        device, dtype: see :class:`.Noise`.
+    """
+    for step, places in enumerate(batches):
+        own = key._replace(counter=(step, *key.counter))
+        yield Batch(*shard.batch(places.to(device))), Noise(own, device, dtype)
 
 
 def differentiated(protocol: Protocol, job: Job) -> Job:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.batches import count_batches, count_learned, differentiated, divided, local_batches
+from fedpart.engines.batches import (
+    count_batches,
+    count_learned,
+    differentiated,
+    divided,
+    local_batches,
+    noisy_batches,
+)
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.kernels import keep_freed_memory
@@ -198,7 +205,5 @@ class Executor:
         self, view: ClientView, shard: Dataset, purpose: str, batches: Sequence[Tensor]
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
-        for step, places in enumerate(batches):
-            key = NoiseKey(view.seed, purpose, (step, view.number, view.round))
-            here = places.to(self.device)
-            yield Batch(*shard.batch(here)), Noise(key, self.device, view.task.dtype)
+        key = NoiseKey(view.seed, purpose, (view.number, view.round))
+        return noisy_batches(shard, batches, key, self.device, view.task.dtype)

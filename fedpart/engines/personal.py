@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
-from fedpart.engines.batches import count_held_out
+from fedpart.engines.batches import count_held_out, noisy_batches
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
@@ -163,9 +163,7 @@ class _Tuning:
         samples: int | None,
     ) -> None:
         self._state, self._client, self._space = state, client, space
-        self._scoring = state.task
-        if samples is not None and samples < state.task.samples:
-            self._scoring = state.task.replace(samples=samples)
+        self._scoring = state.task.at_most(samples)
         moving = {entry.name for entry in space.entries}
         self._fixed = {name: value.detach() for name, value in trained.items() if name not in moving}
         self._start = torch.cat([trained[entry.name].detach().reshape(-1) for entry in space.entries])
@@ -220,7 +218,5 @@ class _Tuning:
         self, task: Task, data: Dataset, purpose: str, batches: Sequence[Tensor]
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
-        device = self._state.w.device
-        for step, places in enumerate(batches):
-            key, here = NoiseKey(self._state.seed, purpose, (step, self._client)), places.to(device)
-            yield Batch(*data.batch(here)), Noise(key, device, task.dtype)
+        key = NoiseKey(self._state.seed, purpose, (self._client,))
+        return noisy_batches(data, batches, key, self._state.w.device, task.dtype)

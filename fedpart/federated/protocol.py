@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -79,12 +78,10 @@ class Protocol:
         pool = np.array(sorted(set(available)))
         return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
 
-    @cached_property
+    @property
     def scoring_task(self) -> Task:
         """The task as clients evaluate it, with ``evaluation_samples``."""
-        samples = self.settings.evaluation_samples
-        fewer = samples is not None and samples < self.task.samples
-        return self.task.replace(samples=samples) if fewer else self.task
+        return self.task.at_most(self.settings.evaluation_samples)
 
     def task_of(self, client: int) -> Task:
         """What ``client`` learns: the same for all, today."""

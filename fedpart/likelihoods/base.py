@@ -39,7 +39,7 @@ class Likelihood(HyperModule):
 
     def forward(self, outputs: Tensor, targets: Any) -> Tensor:
         """Negative log-likelihoods ``[B]``, nats, given averaged outputs ``[B, ...]``."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define forward().")
 
     def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
         """:meth:`forward`, checked.

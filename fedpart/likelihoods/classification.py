@@ -58,9 +58,7 @@ class Categorical(Likelihood):
             nll = F.nll_loss(outputs, targets, reduction="none", ignore_index=ignored)
         if self.smoothing_logit is None:
             return nll
-        kept = F.logsigmoid(-self.smoothing_logit)  # log (1 - e)
-        drawn = F.logsigmoid(self.smoothing_logit) - math.log(outputs.shape[-1])
-        mixed = -torch.logaddexp(kept - nll, drawn.expand(nll.shape))
+        mixed = -self._mixed(-nll, outputs.shape[-1], self.smoothing_logit)
         return torch.where(targets == ignored, torch.zeros_like(nll), mixed)
 
     def log_p(self, outputs: Tensor) -> Tensor:
@@ -68,8 +66,12 @@ class Categorical(Likelihood):
         log_p = outputs.log_softmax(-1)
         if self.smoothing_logit is None:
             return log_p
-        drawn = F.logsigmoid(self.smoothing_logit) - math.log(outputs.shape[-1])
-        return torch.logaddexp(F.logsigmoid(-self.smoothing_logit) + log_p, drawn.expand(log_p.shape))
+        return self._mixed(log_p, outputs.shape[-1], self.smoothing_logit)
+
+    def _mixed(self, log_p: Tensor, classes: int, logit: Tensor) -> Tensor:
+        """``log((1 - e) p + e / K)``, given ``log p`` and the logit of e."""
+        drawn = F.logsigmoid(logit) - math.log(classes)
+        return torch.logaddexp(F.logsigmoid(-logit) + log_p, drawn.expand(log_p.shape))
 
     def physical(self) -> dict[str, float]:
         values = {}

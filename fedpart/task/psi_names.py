@@ -25,12 +25,15 @@ def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule
     return names
 
 
-def check_transforms(named: Mapping[str, HyperModule], module: nn.Module) -> None:
-    """Refuse transforms whose psi could be taken for the module's, or that hold unsupported layers.
+def checked_transforms(
+    transforms: Sequence[HyperModule] | Mapping[str, HyperModule], module: nn.Module
+) -> dict[str, HyperModule]:
+    """Transforms by name, whose psi cannot be taken for the module's and whose layers are supported.
 
     Raises:
         ValueError: says which name or layer, and what to do.
     """
+    named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
     inside = {name for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))}
     for name, transform in named.items():
         if not name.isidentifier() or hasattr(nn.ModuleDict, name) or name in inside:
@@ -39,6 +42,7 @@ def check_transforms(named: Mapping[str, HyperModule], module: nn.Module) -> Non
                 f"the module bears; give transforms={{'name': ...}}."
             )
         check_supported(transform)
+    return named
 
 
 def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -20,9 +20,9 @@ from fedpart.task.adapting import adapt, to_dtype
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
-from fedpart.task.psi_names import check_transforms, named_transforms, physical_values, psi_paths, short_name
+from fedpart.task.psi_names import checked_transforms, physical_values, psi_paths, short_name
 from fedpart.task.substitution import Substitution, frozen_of, share_frozen
-from fedpart.trees import Tree, first_leaf, map_leaves
+from fedpart.trees import Tree, first_leaf, with_floats
 
 Tensors = Mapping[str, Tensor]  # a module's, by name
 
@@ -83,8 +83,7 @@ class Task:
         self.likelihood_name, ends = resolve_likelihood(copy.deepcopy(likelihood), average, {})
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
         self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
-        named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
-        check_transforms(named, module)
+        named = checked_transforms(transforms, module)
         own, self.notes = adapt(copy.deepcopy(module), learn_dropout)
         self._model = Model(copy.deepcopy(named), own, ends, samples, precision == "bf16", channels_last)
         to_dtype(self._model, self.dtype)
@@ -95,6 +94,7 @@ class Task:
         self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)
         self._redirected = Redirection(self._model)
+        self._fewer: dict[int, Task] = {}
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
@@ -141,6 +141,14 @@ class Task:
         share_frozen(copied._model, self._model)
         copied.notes = self.notes
         return copied
+
+    def at_most(self, samples: int | None) -> Task:
+        """The task with at most so many samples; made once, for its first pass looks for random draws."""
+        if samples is None or samples >= self.samples:
+            return self
+        if samples not in self._fewer:
+            self._fewer[samples] = self.replace(samples=samples)
+        return self._fewer[samples]
 
     def with_psi(self, psi: Tensor) -> Task:
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""
@@ -201,17 +209,12 @@ class Task:
             tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value
         if self._model.training != dropout:
             self._model.switch(dropout)
-        x = map_leaves(self._cast, inputs)
+        x = with_floats(inputs, self.dtype)
         share = noise if self.share_dropout_mask and self.samples > 1 else None
-        drawing: AbstractContextManager[object] = nullcontext()
-        redirected = drawing
-        if noise is not None:
-            drawing, redirected = noise.active(self.channels_last), self._redirected(dropout)
+        drawing = nullcontext() if noise is None else noise.active(self.channels_last)
+        redirected = nullcontext() if noise is None else self._redirected(dropout)
         with drawing, self._with(tensors), redirected:
             return self._model(x, share, targets)
-
-    def _cast(self, leaf: Tensor) -> Tensor:
-        return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
 
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
@@ -235,7 +238,7 @@ class Task:
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
     ) -> tuple[Any, Tensor]:
         """What a network returns that computes its loss, and the loss: ``[B]`` nats, or one mean of all."""
-        found = self._run(w, psi, batch.inputs, noise, dropout, map_leaves(self._cast, batch.targets))
+        found = self._run(w, psi, batch.inputs, noise, dropout, with_floats(batch.targets, self.dtype))
         loss = loss_of(found, batch.examples * self.samples).to(self.dtype)
         return found, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
@@ -259,7 +262,7 @@ class Task:
 
     def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
-        x = map_leaves(self._cast, inputs)
+        x = with_floats(inputs, self.dtype)
         drawing = noise.active() if noise is not None else nullcontext()
         with drawing, self._with(self.psi_space.tensors(psi)):
             return self._model.augmented(x)

@@ -103,17 +103,11 @@ class ModelState:
             purpose: names the noise.
             samples: at most so many instead of S.
         """
-        named, task = self.tensors(k), self._sampling(samples)
+        named, task = self.tensors(k), self.task.at_most(samples)
         with torch.no_grad():
             for places, noise in self._visits(task, len(first_leaf(inputs)), purpose):
                 x = map_leaves(lambda leaf, here=places: leaf[here].to(self.w.device), inputs)
                 yield task.outputs(named, self.psi, x, noise, dropout=dropout)
-
-    def _sampling(self, samples: int | None) -> Task:
-        """The task with at most so many samples."""
-        if samples is None or samples >= self.task.samples:
-            return self.task
-        return self.task.replace(samples=samples)
 
     def _visits(self, task: Task, examples: int, purpose: str) -> Iterator[tuple[slice, Noise]]:
         """Examples of an evaluation, batch by batch, each with its noise."""
@@ -147,7 +141,7 @@ class ModelState:
                 "There are no examples to evaluate on; give at least one, or no validation data."
             )
         nll, correct, classes, outputs = 0.0, 0.0, False, list[Tensor]()
-        named, task = self.tensors(k), self._sampling(samples)
+        named, task = self.tensors(k), self.task.at_most(samples)
         with torch.no_grad():
             for places, noise in self._visits(task, len(dataset), purpose):
                 batch = Batch(*dataset.batch(places, self.w.device))

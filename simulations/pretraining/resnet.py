@@ -12,15 +12,15 @@ from typing import Annotated
 
 import torch
 import typer
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.models.frozen import three_channels
+from simulations.pretraining.descent import descend
 
 OUT = Path("pretrained/digits_resnet18.pt")
 CLASSES = (0, 1, 2, 3, 4)
-_LOGGER = logging.getLogger(__name__)
 
 
 def pretrain_resnet(
@@ -52,18 +52,17 @@ def pretrain_resnet(
         model: nn.Module = resnet18(num_classes=splits.num_classes)
         optimiser = torch.optim.Adam(model.parameters(), learning_rate)
         falling = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
-        for step in range(steps):
+        order = torch.empty(0, dtype=torch.int64)
+
+        def loss_of(step: int) -> Tensor:
+            nonlocal order
             at = step * batch_size % (len(data) // batch_size * batch_size)
             if at == 0:
                 order = torch.randperm(len(data))
             images, targets = data.batch(order[at : at + batch_size])
-            loss = functional.cross_entropy(model(three_channels(images)), targets)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            falling.step()
-            if step % 50 == 0:
-                _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
+            return functional.cross_entropy(model(three_channels(images)), targets)
+
+        descend(loss_of, optimiser, falling, steps, log_every=50)
     return model.eval()
 
 

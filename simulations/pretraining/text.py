@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from torch import Tensor
 
 from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
+from simulations.pretraining.descent import descend
 
 OUT = Path("pretrained/topics_distilbert")
 _WARM = 50  # steps in which the learning rate rises
-_LOGGER = logging.getLogger(__name__)
 
 
 def pretrain_text(
@@ -54,18 +55,16 @@ def pretrain_text(
         rate = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda step: min((step + 1) / _WARM, 1 - step / steps)
         )
-        for step in range(steps):
+
+        def loss_of(step: int) -> Tensor:
             places = torch.randint(texts, (batch_size,))
             tokens, seen = inputs["input_ids"][places], inputs["attention_mask"][places]
             hidden = (torch.rand(tokens.shape) < masked) & (tokens > THE)
             labels = tokens.where(hidden, torch.tensor(-100))  # which the loss leaves out
-            loss = model(input_ids=tokens.masked_fill(hidden, MASK), attention_mask=seen, labels=labels).loss
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            rate.step()
-            if step % 100 == 0:
-                _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
+            found = model(input_ids=tokens.masked_fill(hidden, MASK), attention_mask=seen, labels=labels)
+            return found.loss
+
+        descend(loss_of, optimiser, rate, steps, log_every=100)
     return model.eval()
 
 

@@ -24,14 +24,6 @@ from simulations.building.experiment import build as build_from
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run(rounds, config, grid=None, **options):
     federation, reports = Federation(build(config).protocol), []
     grid = grid or InProcessGrid(app, CLIENTS, config, **options)

@@ -15,14 +15,6 @@ EVERY = 10  # the local engine's, and the strategy's
 VICTIM = 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run(rounds, config, grid=None, every=EVERY, **options):
     federation, reports = Federation(build(config).protocol), []
     grid = grid or InProcessGrid(app, CLIENTS, config, **options)

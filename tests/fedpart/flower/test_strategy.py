@@ -14,14 +14,6 @@ from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.traffic import message_bytes
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def grid_of(config, **options):
     return InProcessGrid(app, CLIENTS, config, **options)
 

@@ -1,21 +1,16 @@
 """Input transforms act on one part of inputs that are a dict or a tuple."""
 
+import problems
 import pytest
 import torch
 from torch import nn
 
-from fedpart import Batch, HyperModule, Protocol, Task
+from fedpart import Batch, Protocol, Task
 from fedpart.federated.settings import FederationSettings
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
-class Shift(HyperModule):
-    hyperparameters = ("amount",)
-
-    def __init__(self, amount=0.5):
-        super().__init__()
-        self.amount = nn.Parameter(torch.tensor(amount))
-
+class Shift(problems.Shift):
     def forward(self, x):
         return {**x, "b": x["b"] + self.amount} if isinstance(x, dict) else x + self.amount
 

@@ -2,23 +2,12 @@
 
 import pytest
 import torch
+from problems import Shift
 from torch import nn
 
-import fedpart
 from fedpart import AffineAugmentation, ConcreteDropout, HyperModule, Task
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
-
-
-class Shift(HyperModule):
-    hyperparameters = ("amount",)
-
-    def __init__(self, amount=0.5):
-        super().__init__()
-        self.amount = nn.Parameter(torch.tensor(amount))
-
-    def forward(self, x):
-        return x + self.amount * fedpart.uniform(x.shape, like=x)
 
 
 def test_names_and_units():

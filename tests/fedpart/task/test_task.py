@@ -4,26 +4,15 @@ import copy
 
 import pytest
 import torch
+from problems import Shift
 from torch import nn
 
-import fedpart
-from fedpart import AffineAugmentation, Batch, ConcreteDropout, HyperModule, Task
+from fedpart import AffineAugmentation, Batch, ConcreteDropout, Task
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.model import channels_last_of
 
 KEY = NoiseKey(0, "test", (4, 5, 6))
-
-
-class Shift(HyperModule):
-    hyperparameters = ("amount",)
-
-    def __init__(self, amount=0.5):
-        super().__init__()
-        self.amount = nn.Parameter(torch.tensor(amount))
-
-    def forward(self, x):
-        return x + self.amount * fedpart.uniform(x.shape, like=x)
 
 
 def cnn_task(**options):
