@@ -27,6 +27,8 @@ class Dataset:
             tokens or labels; or a tree of such.
         groups: None, or [n] floating-point attribute that a split may use, e.g. the rotation of each image in
             radians.
+        evaluation: None, or what a client scores the network on if its ``evaluation_share`` is None: its own
+            test examples. No copy has them: :meth:`subset`, :meth:`relabelled`, :meth:`to`.
 
     Raises:
         TypeError: an argument is not a tensor.
@@ -36,6 +38,7 @@ class Dataset:
     inputs: Tree
     targets: Tree
     groups: Tensor | None = None
+    evaluation: Dataset | None = None
 
     def __post_init__(self) -> None:
         parts = {"inputs": self.inputs, "targets": self.targets, "groups": self.groups}

@@ -84,12 +84,27 @@ def count_learned(protocol: Protocol, examples: int) -> int:
     return examples - sum(_held_out(protocol, examples))
 
 
+def evaluated(protocol: Protocol, client: int, shard: Dataset) -> Dataset:
+    """What the client scores the network on: what it holds out, or its ``evaluation`` examples.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if protocol.settings.evaluation_share is not None:
+        return shard.subset(divided(protocol, client, len(shard)).evaluation)
+    if shard.evaluation is None:
+        raise ValueError(
+            "evaluation_share is None, but the client has no examples for evaluations; give "
+            "Dataset(inputs, targets, evaluation=Dataset(...)), or a share of its examples."
+        )
+    return shard.evaluation
+
+
 def _held_out(protocol: Protocol, examples: int) -> tuple[int, int]:
     """How many are held out for the method and for evaluations: their shares, rounded up, but never all."""
     settings = protocol.settings
-    evaluation = count_held_out(
-        settings.evaluation_share if settings.evaluation == "clients" else 0.0, examples
-    )
+    share = settings.evaluation_share if settings.evaluation == "clients" else None
+    evaluation = count_held_out(share or 0.0, examples)
     return count_held_out(protocol.method.held_out, examples - evaluation), evaluation
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.batches import divided
+from fedpart.engines.batches import evaluated
 from fedpart.engines.executor import Executor
 from fedpart.federated.evaluation import ClientScores, check_score, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation, RoundReport
@@ -70,7 +70,7 @@ class ClientEvaluation:
 
 
 def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> HeldOutScore:
-    """The full network at the server's values on what the client holds out of training to evaluate it.
+    """The full network at the server's values on the client's examples for evaluations.
 
     Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
 
@@ -84,12 +84,12 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     """
     protocol = executor.protocol
     try:
-        view, shard = executor.view(round, client), shard.to(executor.device)
-        held = divided(protocol, client, len(shard)).evaluation
-        batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
+        view = executor.view(round, client)
+        data = evaluated(protocol, client, shard).to(executor.device)
+        batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
         partition = protocol.partition_of(client)
         _, point = executor.subnetwork(round, partition, partition.chunks)
-        noisy = executor.noisy(view, shard, "client evaluation", batches)
+        noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
         found = score(protocol.scoring_task, point.tensors, view.server_psi(), noisy)
         check_score(found, found.errors is not None, protocol.settings.max_examples)
     except Refusal as refusal:

@@ -97,8 +97,12 @@ class FederationSettings(RunSettings):
         "examples that neither weights nor psi learn from, while other runs learn from all of them; none: "
         "not at all, neither on validation nor on test data",
     )
-    evaluation_share: float = setting(
-        0.2, "with evaluation: clients, the share of each client's examples that is held out", gt=0, lt=1
+    evaluation_share: float | None = setting(
+        0.2,
+        "with evaluation: clients, the share of each client's examples that is held out; null: none, for "
+        "clients have others of their own: here a part of the validation data, dealt as the training points",
+        gt=0,
+        lt=1,
     )
     evaluation_clients: int = setting(
         100, "with evaluation: clients, how many score the network at most, drawn anew each time", ge=1

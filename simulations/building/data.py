@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import replace
 
 import torch
 
@@ -66,6 +67,22 @@ def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> 
         )
     chosen = dataset if places is None else dataset.subset(places)
     return Dataset(chosen.inputs, chosen.targets, chosen.groups)
+
+
+def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
+    """What each client holds: training points, and validation points where it evaluates on its own.
+
+    Raises:
+        ValueError: see :func:`split_among_clients`.
+    """
+    shards = split_among_clients(config, splits.train)
+    if config.evaluation != "clients" or config.evaluation_share is not None:
+        return shards
+    try:
+        own = split_among_clients(config, splits.validation)
+    except ValueError as error:
+        raise ValueError(f"With evaluation_share: null clients share the validation data. {error}") from error
+    return [replace(shard, evaluation=part) for shard, part in zip(shards, own, strict=True)]
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:

@@ -11,7 +11,7 @@ from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
 from fedpart.data import random_subset
 from fedpart.evidence.laplace import check_laplace, laplace_evidence
-from simulations.building.data import load_data, split_among_clients
+from simulations.building.data import client_shards, load_data
 from simulations.building.task import build_task, check_device
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
@@ -90,8 +90,9 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, splits.train, splits.validation, splits.test)
     settings = config.settings()
-    shards = split_among_clients(config, splits.train)
+    shards = client_shards(config, splits)
     if config.max_examples is None:
-        settings = replace(settings, max_examples=max(map(len, shards)))
+        most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
+        settings = replace(settings, max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     return Experiment(config, task, protocol, shards, splits.validation, splits.test, splits.num_classes)

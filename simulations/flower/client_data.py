@@ -22,13 +22,13 @@ from torch import Tensor
 import fedpart
 from fedpart import Dataset, Protocol
 from fedpart.training.files import replace
-from fedpart.trees import form_of, leaves, of_form
+from fedpart.trees import Tree, form_of, leaves, of_form
 from simulations.building.experiment import Experiment, build
 from simulations.building.task import build_task, check_device
 from simulations.config.load import ExperimentConfig
 
 FILE = "shard.safetensors"
-_FORM = 2  # of the file
+_FORM = 3  # of the file
 _MOST_FILES = 100_000  # of data whose sizes and times are looked at, in less than a second
 _CODE = (Path(fedpart.__file__).parent, Path(__file__).parents[1])
 _PACKAGES = ("numpy", "pillow", "scikit-learn", "torch", "torchvision")
@@ -106,16 +106,17 @@ def _read(file: Path, key: str) -> _Kept | None:
         return None
     if facts.pop("digest", None) != _digest(facts, tensors):
         return None
-    parts = {name: of_form(form, tensors) for name, form in json.loads(facts["form"]).items()}
+    parts = of_form(json.loads(facts["form"]), tensors)
+    if "evaluation" in parts:
+        parts["evaluation"] = Dataset(**parts["evaluation"])
     return _Kept(int(facts["client"]), int(facts["num_classes"]), Dataset(**parts))
 
 
 def _write(file: Path, key: str, kept: _Kept) -> None:
     """Put it in the file's place, if that is possible and no other process is about to."""
-    parts = {"groups": kept.shard.groups, "inputs": kept.shard.inputs, "targets": kept.shard.targets}
-    there = {name: part for name, part in parts.items() if part is not None}
-    tensors = {name: leaf.contiguous() for kind, part in there.items() for name, leaf in leaves(part, kind)}
-    form = json.dumps({name: form_of(part, name) for name, part in there.items()})
+    parts = _parts(kept.shard)
+    tensors = {name: leaf.contiguous() for name, leaf in leaves(parts)}
+    form = json.dumps(form_of(parts, ""))
     facts = {"client": str(kept.client), "num_classes": str(kept.num_classes), "form": form}
     about = {**facts, "key": key, "digest": _digest(facts, tensors)}
     with suppress(OSError):
@@ -124,6 +125,18 @@ def _write(file: Path, key: str, kept: _Kept) -> None:
         with file.with_name("lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             replace(file, lambda into: into.write(safetensors.torch.save(tensors, about)))
+
+
+def _parts(dataset: Dataset) -> dict[str, Tree]:
+    """The tree of its tensors, which are the arguments that make it, in the order of their names."""
+    own = None if dataset.evaluation is None else _parts(dataset.evaluation)
+    parts = {
+        "evaluation": own,
+        "groups": dataset.groups,
+        "inputs": dataset.inputs,
+        "targets": dataset.targets,
+    }
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def _digest(facts: dict[str, str], tensors: dict[str, Tensor]) -> str:

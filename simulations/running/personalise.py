@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from fedpart import Dataset, Personal, SGDSettings, personalise
-from fedpart.engines.batches import divided
+from fedpart.engines.batches import divided, evaluated
 from simulations.building.experiment import Experiment, build
 from simulations.building.saved import load_saved
 from simulations.building.task import torch_threads
@@ -133,7 +133,7 @@ def _examples(experiment: Experiment, client: int, holdout: float) -> tuple[Data
         return shard, holdout
     places = divided(experiment.protocol, client, len(shard))
     learned = torch.cat([places.learned, places.feedback]).sort().values
-    return shard.subset(learned), shard.subset(places.evaluation)
+    return shard.subset(learned), evaluated(experiment.protocol, client, shard)
 
 
 def _gain(experiment: Experiment, client: int, one: Personal) -> ClientGain:

@@ -1,10 +1,12 @@
 """Clients score the network on examples that neither weights nor psi have learned from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from problems import CLASSES, augmentation, chain_net, settings, shard, shards
 
-from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.task.jobs import Job
@@ -127,3 +129,22 @@ def test_a_sample_of_the_clients_is_enough():
     assert torch.equal(result.state.w, whole.state.w)
     assert scores(result) != scores(whole)
     assert result.metrics[0].evaluation_bytes * len(SIZES) == whole.metrics[0].evaluation_bytes * 2
+
+
+def test_examples_of_their_own_are_scored_and_nothing_is_held_out():
+    own = [shard(4 + client, 50 + client) for client in range(len(SIZES))]
+    task = Task(chain_net(dropout=False), samples=1)
+    data = [replace(one, evaluation=other) for one, other in zip(shards(SIZES), own, strict=True)]
+    result = federate(task, data, rounds=3, evaluation="clients", evaluation_share=None, seed=3)
+    central = federate(task, data, rounds=3, seed=3)
+    assert torch.equal(result.state.w, central.state.w)
+    out = result.predict(torch.cat([one.inputs for one in own]))
+    targets = torch.cat([one.targets for one in own])
+    last = result.metrics[-1]
+    assert last.client_accuracy == int((out.argmax(1) == targets).sum()) / len(targets)
+    assert last.client_nll == pytest.approx(torch.nn.functional.cross_entropy(out, targets).item(), rel=1e-5)
+
+
+def test_a_client_without_examples_of_its_own_says_so():
+    with pytest.raises(ClientError, match=r"client has no examples for evaluations; give Dataset\(inputs"):
+        run(evaluation_share=None)

@@ -19,6 +19,7 @@ CLIENT = 3
 WAYS = {
     "by label": {},
     "by angle": {"rotated": True, "split": {"recipe": "per_client", "alpha": 0.5, "by": "angle"}},
+    "own evaluation": {"evaluation": "clients", "evaluation_share": None, "split": {"recipe": "per_label"}},
 }
 
 
@@ -27,6 +28,9 @@ def assert_same(shard, expected):
         mine, theirs = getattr(shard, name), getattr(expected, name)
         assert (mine is None) == (theirs is None)
         assert mine is None or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))
+    assert (shard.evaluation is None) == (expected.evaluation is None)
+    if shard.evaluation is not None:
+        assert_same(shard.evaluation, expected.evaluation)
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ import io
 import json
 
 import pytest
+import torch
 from layout import assert_nothing_overlaps
 from rich.console import Console
 from tiny import tiny
 
+from simulations.building.experiment import build
 from simulations.errors import ConfigError
 from simulations.folders.run_directory import METRICS, read_metrics, read_summary
 from simulations.pictures.run_figures import run_figure
@@ -87,6 +89,25 @@ def test_the_picture_has_lml_beside_the_validation_log_likelihood(evaluated):
     assert (raw.get_ydata() == run.curve("lml")[1]).all()
     assert (validation.get_ydata() == -run.curve("val_nll")[1]).all()
     assert_nothing_overlaps(figure)
+
+
+def test_clients_with_a_part_of_the_validation_data():
+    """By label, clients have the mixture that they have in training."""
+    split = {"recipe": "per_label", "alpha": 0.3}
+    points = {"training_points": 300, "validation_points": 200}
+    experiment = build(tiny(evaluation="clients", evaluation_share=None, split=split, **points))
+    own = [shard.evaluation for shard in experiment.shards]
+    digest = sorted(float(image.double().sum()) for part in own for image in part.inputs)
+    assert digest == sorted(float(image.double().sum()) for image in experiment.validation.inputs)
+    learned, scored = (
+        torch.stack([torch.bincount(data.targets, minlength=10) for data in shards])
+        for shards in (experiment.shards, own)
+    )
+    apart = (learned / learned.sum(0) - scored / scored.sum(0)).abs()
+    assert (apart <= 1.01 / learned.sum(0) + 1.01 / scored.sum(0)).all()  # each is within one of its share
+    assert experiment.protocol.settings.max_examples >= max(map(len, own))
+    with pytest.raises(ValueError, match=r"evaluation_share: null clients share the validation data\. 6 cl"):
+        build(tiny(evaluation="clients", evaluation_share=None, validation_points=5))
 
 
 def test_the_share_is_checked():
