@@ -1,7 +1,7 @@
 """For all tests: one thread, as a worker has, so that small tensors are fast and bits repeat.
 
-Tests run in several processes at a time: each file in one of them, and those together that share what they
-start.
+Tests run in several processes at a time, one more than there are cores, since many wait for what they start:
+each file in one of them, and those together that share what they start.
 """
 
 import os
@@ -23,6 +23,7 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_flwr_run.py": "ray",
     "test_deployment.py": "deployment",
     "test_bundle.py": "ray",
+    "test_bundle.py::test_two_real_clients_whose_messages_have_no_constants": "deployment",
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",
 }
@@ -35,8 +36,14 @@ class ByFile(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        file = nodeid.split("::")[0]
-        return TOGETHER.get(PurePath(file).name, file)
+        file, _, test = nodeid.partition("::")
+        name = PurePath(file).name
+        return TOGETHER.get(f"{name}::{test}", TOGETHER.get(name, file))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,6 @@ from simulations.running.run import run_experiment
 from stock.bundle import CONFIG
 
 HEADER = 4096  # bytes of a message besides its numbers, at most
-DEPLOYED = 2  # rounds of the federation of real clients: a process for each message, which loads everything
 
 
 def configured(**changes):
@@ -32,12 +31,10 @@ def importable():
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """Runs in this process, by the number of their rounds."""
-    folder = tmp_path_factory.mktemp("bundle")
-    runs = {rounds: folder / str(rounds) for rounds in (DEPLOYED, CONFIG["rounds"])}
-    for rounds, out in runs.items():
-        run_experiment(configured(rounds=rounds), out)
-    return runs
+    """The run in this process."""
+    folder = tmp_path_factory.mktemp("bundle") / "run"
+    run_experiment(configured(), folder)
+    return folder
 
 
 def assert_same(folder, local):
@@ -55,19 +52,20 @@ def assert_same(folder, local):
 @pytest.mark.parametrize("changes", [{"workers": 2}, {"engine": "ray", "workers": 2}], ids=["workers", "ray"])
 def test_elsewhere_on_this_machine(changes, local, tmp_path):
     run_experiment(configured(**changes), tmp_path / "run")
-    assert_same(tmp_path / "run", local[CONFIG["rounds"]])
+    assert_same(tmp_path / "run", local)
 
 
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_two_real_clients_whose_messages_have_no_constants(local, tmp_path):
-    out, said, here = tmp_path / "run", [], local[DEPLOYED]
+    """A process for each message, which loads all that these networks need."""
+    out, said = tmp_path / "run", []
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
-        config = deployed_run_config(configured(rounds=DEPLOYED), out, False)
+        config = deployed_run_config(configured(), out, False)
         run = watch(federation, federation.control.start(config), said.append)
     assert run.status == "finished:completed", "".join(said)
-    assert_same(out, here)
-    for line, predicted in zip(read_metrics(out), read_metrics(here), strict=True):
+    assert_same(out, local)
+    for line, predicted in zip(read_metrics(out), read_metrics(local), strict=True):
         for which in ("download_bytes", "upload_bytes"):  # here of messages, there of the cohort's numbers
             assert abs(line[which] - predicted[which]) < HEADER * CONFIG["cohort"]
             assert line[which] < 4 * read_summary(out)["parameters"]["frozen"] / 10, "they would be seen"
