@@ -92,7 +92,8 @@ def test_the_data_of_a_chunk_decide_the_psi_step_on_it():
     psis = []
     for seed in (0, 1):
         state = training()
-        state.psi_step(3, Batch(*shard(8, seed).__dict__.values()))
+        data = shard(8, seed)
+        state.psi_step(3, Batch(data.inputs, data.targets))
         psis.append(state.psi.clone())
     assert not torch.equal(*psis)
 
