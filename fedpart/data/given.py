@@ -116,8 +116,8 @@ def _places(loader: DataLoader[Any]) -> Sequence[int]:
     if (random or type(sampler) is SequentialSampler) and len(sampler) == examples:
         return range(examples)
     raise ValueError(
-        f"A DataLoader's {type(sampler).__name__} decides which of the {examples} examples are seen; hand over "
-        f"torch.utils.data.Subset(dataset, indices) with the client's indices."
+        f"A DataLoader's {type(sampler).__name__} decides which of the {examples} examples are seen; hand "
+        f"over torch.utils.data.Subset(dataset, indices) with the client's indices."
     )
 
 
