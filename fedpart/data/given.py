@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    default_collate,
+    default_convert,
+)
 from torch.utils.data import Dataset as TorchDataset
 
 from fedpart.data.dataset import Dataset
@@ -27,7 +35,8 @@ def as_dataset(given: Examples) -> Dataset:
     Args:
         given: a data set; ``(inputs, targets)``, tensors or NumPy arrays, or trees of them; a map-style
             ``torch.utils.data.Dataset``, whose examples are read once; or a ``DataLoader``, for its data set
-            and its ``collate_fn``, which pads what is ragged. An example is ``(inputs, targets)``,
+            (of a ``SubsetRandomSampler`` its indices, in their order) and its ``collate_fn``, which pads what
+            is ragged. An example is ``(inputs, targets)``,
             ``(a, b, .., targets)``, or a dict whose ``labels`` are the targets.
 
     Raises:
@@ -37,7 +46,7 @@ def as_dataset(given: Examples) -> Dataset:
         return given
     if isinstance(given, DataLoader):
         alone = given.collate_fn is default_convert  # of a loader that makes no batches
-        return _collected(given.dataset, default_collate if alone else given.collate_fn)
+        return _collected(given.dataset, default_collate if alone else given.collate_fn, given)
     if isinstance(given, TorchDataset):
         return _collected(given, default_collate)
     if isinstance(given, (tuple, list)) and len(given) == 2:
@@ -53,16 +62,19 @@ def is_examples(given: Any) -> bool:
     return isinstance(given, (Dataset, tuple, TorchDataset, DataLoader))
 
 
-def _collected(dataset: Any, collate: Callable[[list[Any]], Any]) -> Dataset:
+def _collected(
+    dataset: Any, collate: Callable[[list[Any]], Any], loader: DataLoader[Any] | None = None
+) -> Dataset:
     numbered = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not numbered:
         raise ValueError(
             f"{type(dataset).__name__} has no length and no numbers of examples; give it __len__ and "
             f"__getitem__, or put the examples into tensors, one row each."
         )
-    if not len(dataset):
+    places = range(len(dataset)) if loader is None else _places(loader)
+    if not len(places):
         raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
-    examples = [dataset[place] for place in range(len(dataset))]
+    examples = [dataset[place] for place in places]
     try:
         found = collate(examples)
     except (RuntimeError, TypeError) as error:
@@ -85,6 +97,27 @@ def _collected(dataset: Any, collate: Callable[[list[Any]], Any]) -> Dataset:
         return Dataset(inputs[0] if len(inputs) == 1 else tuple(inputs), targets)
     raise ValueError(
         f"Examples are pairs (inputs, targets) or dicts with 'labels', but the data set gives {_kind(found)}."
+    )
+
+
+def _places(loader: DataLoader[Any]) -> Sequence[int]:
+    """The examples that a loader visits in an epoch: all, or those of its ``SubsetRandomSampler``.
+
+    Raises:
+        ValueError: another sampler decides, or draws with replacement.
+    """
+    sampler: Any = loader.sampler
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        sampler = loader.batch_sampler  # the user's own
+    examples = len(loader.dataset)  # type: ignore[arg-type]
+    if type(sampler) is SubsetRandomSampler:
+        return [int(place) for place in sampler.indices]
+    random = type(sampler) is RandomSampler and not sampler.replacement
+    if (random or type(sampler) is SequentialSampler) and len(sampler) == examples:
+        return range(examples)
+    raise ValueError(
+        f"A DataLoader's {type(sampler).__name__} decides which of the {examples} examples are seen; hand "
+        f"over torch.utils.data.Subset(dataset, indices) with the client's indices."
     )
 
 

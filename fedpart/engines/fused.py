@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.alike import Alike, NotAlike
 from fedpart.engines.batches import count_learned
 from fedpart.engines.draws import draws
 from fedpart.engines.executor import Executor
@@ -40,7 +41,8 @@ class FusedRunner:
 
     Raises:
         ValueError: clients take several steps, do not weigh as much as their examples, have their updates
-            looked at, or compute under a psi of their own or score networks of their own.
+            looked at, or compute under a psi of their own or score networks of their own; or their examples
+            differ in shape.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -69,7 +71,7 @@ class FusedRunner:
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))
                 _check_steps(client, learned, -(-learned // local.batch_size))
-        self.protocol, self.shards = protocol, shards
+        self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self._one_by_one = Loop(protocol, shards)
         self._by_row: set[Job] = set()  # whose noise is known to be drawn row by row
 
@@ -85,7 +87,7 @@ class FusedRunner:
         try:
             with kept_casts(self._one_by_one.executor.device):
                 return self._fused(round, cohort)
-        except _NotFused as error:
+        except (_NotFused, NotAlike) as error:
             raise ClientError(str(error)) from error
         except Exception as error:
             found = self._one_by_one.sum(round, cohort)
@@ -102,6 +104,7 @@ class FusedRunner:
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
             shard = self.shards[client].to(executor.device)
+            self._alike.check(client, shard)
             examples = count_learned(self.protocol, len(shard))
             if examples > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")

@@ -6,6 +6,7 @@ import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -83,12 +84,22 @@ def personalise(
 
     Raises:
         ValueError: a share, a count or a name that does not fit, or a shard too small to hold an example out.
-        ClientError: the loss is not finite, or labels lie outside the classes.
+        ClientError: the loss is not finite, or the examples do not fit the network.
     """
-    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
-        if count < 1:
-            raise ValueError(f"{name} is at least 1, got {count}.")
+    counts = {"epochs": epochs, "batch_size": batch_size, "samples": 1 if samples is None else samples}
+    for name, count in counts.items():
+        _check_whole(name, count, 1)
+    _check_whole("client", client, 0)
+    if not 0 <= weight_decay < math.inf:
+        raise ValueError(f"weight_decay is a number, at least 0, got {weight_decay}.")
+    if not isinstance(sgd, SGDSettings | None):
+        raise ValueError(f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}.")
     state = result.state if isinstance(result, Result) else result
+    if not isinstance(state, ModelState):
+        raise ValueError(
+            f"personalise() takes what federate() or fit() returns, or a state of it, got a "
+            f"{type(state).__name__}; hand over the whole result."
+        )
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
     device, trained = state.w.device, state.tensors()
     tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
@@ -101,6 +112,10 @@ def personalise(
         raise ClientError(
             f"The data of client {client} do not fit the network ({error}); {MISFIT}."
         ) from error
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError.of(client, None, error) from error
     if not math.isfinite(after["nll"]):
         raise tuning.diverged(after["nll"])
     module = state.module()
@@ -108,6 +123,12 @@ def personalise(
         for name, value in moved.items():
             module.get_parameter(name).copy_(value)
     return Personal(module, len(kept), len(scored), before, after)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    whole = isinstance(value, Integral)
+    if not (whole and least <= value < 2**64):
+        raise ValueError(f"{name} is a whole number, at least {least}, got {value!r}.")
 
 
 def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int) -> tuple[Dataset, Dataset]:

@@ -154,15 +154,16 @@ def average_samples(outputs: Tensor, how: str) -> Tensor:
 
 
 def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
-    """``targets`` in the shape of ``outputs``, ``[B, ...]``.
+    """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer.
 
     Raises:
-        ValueError: there are more or fewer of them.
+        ValueError: their shapes differ otherwise.
     """
-    if targets.numel() != outputs.numel():
+    given, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
+    if given != wanted:
         raise ValueError(
             f"{name} takes a target for each output, got outputs {list(outputs.shape)} and targets "
-            f"{list(targets.shape)}; change the network's last layer or the targets."
+            f"{list(targets.shape)}; change the network's last layer or the layout of the targets."
         )
     return targets.reshape(outputs.shape)
 

@@ -12,7 +12,7 @@ from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
 @LIKELIHOODS.register("from_model")
 class FromModel(Likelihood):
     """The network is called with the targets too, and what it returns is minimised: ``.loss``, ``["loss"]``,
-    the first of a tuple, or all of it; a mean over rows, or one number per row ``[B * S]``.
+    the only scalar of a tuple, or all of it; a mean over rows, or one number per row ``[B * S]``.
 
     The average over the S samples is that of losses. Predictions are made without targets.
     """

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from fedpart.trees import Tree
 
-_WRAPPER = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+TARGETS = ("labels", "label", "targets", "target", "y")  # what forward calls them
+_STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
@@ -20,36 +22,93 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
     Args:
         module: the network.
         inputs: of all rows.
-        targets: for a network that computes its loss itself: under their own names if they are a dict, under
-            the name ``labels`` if it takes that (or any arguments, as a wrapper does), or as the next
-            argument behind the inputs.
+        targets: for a network that computes its loss itself: under their own names if they are a dict that
+            fits, else under the first of :data:`TARGETS` that ``forward`` has; or ``labels`` if it takes any
+            arguments, as a wrapper does; or as the only argument that is left, or the only required one.
+
+    Raises:
+        ValueError: the arguments of ``forward`` are others, or it is not clear which one takes the targets.
     """
-    parameters = inspect.signature(module.forward).parameters
-    named: dict[str, Any] = {}
-    last: tuple[Any, ...] = ()
-    if targets is not None:
-        if isinstance(targets, Mapping):
-            named = dict(targets)
-        elif "labels" in parameters or {p.kind for p in parameters.values()} >= _WRAPPER:
-            named = {"labels": targets}
-        else:
-            last = (targets,)
-    if isinstance(inputs, Mapping):
-        behind = next((name for name in parameters if name not in inputs), "")
-        also = {behind: targets} if last else named
-        if _takes(module, **inputs, **also):
-            return module(**inputs, **also)
-    if isinstance(inputs, (tuple, list)) and _takes(module, *inputs, *last, **named):
-        return module(*inputs, *last, **named)
-    return module(inputs, *last, **named)
+    if targets is None and isinstance(inputs, Tensor):
+        try:
+            return module(inputs)
+        except TypeError as error:
+            signature = inspect.signature(module.forward)
+            if _fits(signature, (inputs,), {}):
+                raise
+            raise _misfit(signature, inputs, targets) from error
+    signature = inspect.signature(module.forward)
+    kwargs = dict(inputs) if isinstance(inputs, Mapping) else {}
+    args = () if kwargs else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    for arguments in _with_targets(signature.parameters, args, kwargs, targets):
+        if _fits(signature, *arguments):
+            return module(*arguments[0], **arguments[1])
+    if not (isinstance(inputs, Tensor) or kwargs.keys() & signature.parameters.keys()):
+        one = next(iter(kwargs.values())) if len(kwargs) == 1 and _of_tensors(module) else inputs
+        for args, kwargs in _with_targets(signature.parameters, (one,), {}, targets):
+            if _fits(signature, args, kwargs):
+                try:
+                    return module(*args, **kwargs)
+                except (TypeError, AttributeError, KeyError) as error:
+                    raise _misfit(signature, inputs, targets, error) from error
+    raise _misfit(signature, inputs, targets)
 
 
-def _takes(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
+def _with_targets(
+    parameters: Mapping[str, inspect.Parameter], args: tuple[Any, ...], kwargs: dict[str, Any], targets: Tree
+) -> Iterator[_Arguments]:
+    """The arguments with the targets among them, in the ways that are tried in turn."""
+    if targets is None:
+        yield args, kwargs
+        return
+    if isinstance(targets, Mapping) and not targets.keys() & kwargs.keys():
+        yield args, {**kwargs, **targets}
+    kinds = {parameter.kind for parameter in parameters.values()}
+    free = [p for p in [*parameters.values()][len(args) :] if p.name not in kwargs and p.kind not in _STARS]
+    required = [parameter for parameter in free if parameter.default is parameter.empty]
+    named = [name for name in TARGETS if name in (parameter.name for parameter in free)]
+    if named or (kinds >= _STARS.keys() and "labels" not in kwargs):
+        yield args, {**kwargs, (*named, "labels")[0]: targets}
+    elif len(left := required or free) == 1 and left[0].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        yield args, {**kwargs, left[0].name: targets}
+    elif len(left) == 1 or inspect.Parameter.VAR_POSITIONAL in kinds:
+        yield (*args, targets), kwargs
+
+
+def _fits(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     try:
-        inspect.signature(module.forward).bind(*args, **kwargs)
+        signature.bind(*args, **kwargs)
     except TypeError:
         return False
     return True
+
+
+def _of_tensors(module: nn.Module) -> bool:
+    """Whether the network begins with a layer that is known to take tensors, and never a dict of them."""
+    while isinstance(module, nn.Sequential) and len(module):
+        module = module[0]
+    return type(module).__module__.split(".")[0] in ("torch", "torchvision", "fedpart")
+
+
+def _misfit(
+    signature: inspect.Signature, inputs: Tree, targets: Tree | None, error: Exception | None = None
+) -> ValueError:
+    """What is said about inputs that are not the arguments of ``forward``."""
+    takes = ", ".join(
+        f"{_STARS.get(p.kind, '')}{p.name}{'' if p.default is p.empty else '=...'}"
+        for p in signature.parameters.values()
+    )
+    if isinstance(inputs, Mapping):
+        given = f"a dict of {', '.join(map(repr, inputs))}"
+    else:
+        given = "one tensor" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__} of {len(inputs)}"
+    cause = "" if error is None else f" ({type(error).__name__}: {error})"
+    if targets is not None:
+        given, cause = f"{given}, and targets", f"{cause}; call the argument for the targets labels"
+    return ValueError(
+        f"The inputs are {given}, but the network has forward({takes}){cause}; give a dict whose keys are "
+        f"its arguments, or a tuple in their order."
+    )
 
 
 def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
@@ -73,6 +132,8 @@ def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: s
             f"acts on: {type(transform).__name__}(...).on({next(iter(parts))!r})."
         )
     parts[part] = transform(parts[part])
+    if hasattr(inputs, "_fields"):
+        return type(inputs)(*parts.values())
     return parts if isinstance(inputs, Mapping) else type(inputs)(parts.values())
 
 
@@ -106,19 +167,22 @@ def has_logits(found: Any) -> bool:
 def loss_of(found: Any, rows: int) -> Tensor:
     """The loss in what a network returns for so many rows, a scalar or one number for each ``[rows]``.
 
+    It is the tensor, ``.loss`` or ``["loss"]``; of a tuple its only scalar, or else its only tensor
+    ``[rows]``.
+
     Raises:
-        TypeError: there is none.
+        TypeError: there is none, or a tuple has several that may be it.
         ValueError: it is neither one number nor one for each row.
     """
     loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
     if isinstance(found, Tensor):
         loss = found
-    elif loss is None and isinstance(found, (tuple, list)) and found:
-        loss = found[0]
+    elif loss is None and isinstance(found, (tuple, list)):
+        loss = _loss_among(found, rows)
     if not isinstance(loss, Tensor):
         raise TypeError(
             f"The network returns a {type(found).__name__} without a loss; return it as .loss, ['loss'] or "
-            f"the first of a tuple, or choose another likelihood than from_model."
+            f"the only scalar of a tuple, or choose another likelihood than from_model."
         )
     if loss.shape == (rows,):
         return loss
@@ -128,3 +192,16 @@ def loss_of(found: Any, rows: int) -> Tensor:
         f"The network returns a loss {list(loss.shape)} for {rows} rows; return their mean, or one "
         f"number for each row."
     )
+
+
+def _loss_among(found: Sequence[Any], rows: int) -> Tensor | None:
+    real = [part for part in found if isinstance(part, Tensor) and part.is_floating_point()]
+    scalars = [part for part in real if not part.ndim] or [part for part in real if part.numel() == 1 < rows]
+    likely = scalars or [part for part in real if part.shape == (rows,)] or real
+    if len(likely) > 1:
+        shapes = ", ".join(str(list(part.shape)) for part in real)
+        raise TypeError(
+            f"The network returns a {type(found).__name__} of tensors {shapes} for {rows} rows, and it is "
+            f"not clear which is the loss; return {{'loss': ..., 'logits': ...}}."
+        )
+    return likely[0] if likely else None

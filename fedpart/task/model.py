@@ -100,7 +100,7 @@ class Model(nn.Module):
         # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
         cast = torch.autocast(first.device.type, torch.bfloat16) if self.bf16 else nullcontext()
         with cast, share.repeated(samples, len(first)) if share is not None else nullcontext():
-            return self.module(x) if x is first and targets is None else call(self.module, x, targets)
+            return call(self.module, x, targets)
 
     def augmented(self, x: Tree) -> Tree:
         """The inputs of all rows, transformed.

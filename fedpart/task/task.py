@@ -252,7 +252,7 @@ class Task:
             if has_logits(found):
                 outputs = self._model.averaged(found, batch.examples, self.dtype)
             else:
-                with suppress(TypeError):  # it cannot do without targets
+                with suppress(Exception):  # it cannot do without targets
                     outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
         else:
             outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)

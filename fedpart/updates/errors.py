@@ -38,10 +38,11 @@ class ClientError(RuntimeError):
     category = "client_error"
 
     @classmethod
-    def of(cls, client: int, round: int, cause: Exception) -> ClientError:
-        """The error of ``client`` in ``round`` whose cause is any exception."""
+    def of(cls, client: int, round: int | None, cause: Exception) -> ClientError:
+        """The error of ``client``, in ``round`` if it is in one, whose cause is any exception."""
         reason = " ".join(str(cause).split())
-        return cls(f"Client {client} failed in round {round}: {type(cause).__name__}: {reason}")
+        when = "" if round is None else f" in round {round}"
+        return cls(f"Client {client} failed{when}: {type(cause).__name__}: {reason}")
 
     @classmethod
     def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedpart.data.dataset import Dataset
+from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, differentiated, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
@@ -47,7 +48,7 @@ class VectorisedRunner:
 
     Raises:
         ValueError: fewer than one row; a task in channels-last memory format, or a recurrent layer, which
-            vmap does not know.
+            vmap does not know; or examples that differ in shape.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
@@ -66,7 +67,7 @@ class VectorisedRunner:
                 f"The recurrent layer {recurrent[0]!r} cannot be vectorised; use execution: loop, or several "
                 f"workers."
             )
-        self.protocol, self.shards = protocol, shards
+        self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self.device = torch.device(protocol.settings.device)
         on_cpu = self.device.type == "cpu"
         self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
@@ -111,7 +112,10 @@ class VectorisedRunner:
         for client in clients:
             jobs = self.protocol.plan(client, round.number)
             member = self._member(round, client, jobs)
-            more = 0 if isinstance(member, ClientError) else member.width * self.protocol.task.samples
+            more = 0
+            if isinstance(member, _Member):
+                self._alike.check(client, member.shard)
+                more = member.width * self.protocol.task.samples
             if rows + more > self.rows or count + len(jobs) > self._jobs:
                 yield from self._updates(round, members)
                 members, rows, count = [], 0, 0

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torch.utils.data import Dataset as TorchDataset
 
 from fedpart.data import Dataset
@@ -71,6 +80,35 @@ def pairs():
 def test_a_tensor_of_inputs_and_one_of_targets(given):
     """A loader gives all examples, once, in the order of its data set."""
     assert_same(as_dataset(given), X)
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_a_sampler_of_a_subset_names_the_examples(batch_size):
+    indices = [4, 1, 5]
+    loader = DataLoader(pairs(), batch_size=batch_size, sampler=SubsetRandomSampler(indices))
+    found = as_dataset(loader)
+    assert torch.equal(found.inputs, X[indices]) and torch.equal(found.targets, Y[indices])
+    with pytest.raises(ValueError, match="Listed has no examples"):
+        as_dataset(DataLoader(pairs(), sampler=SubsetRandomSampler([])))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": WeightedRandomSampler([1.0] * N, N)},
+        {"sampler": RandomSampler(range(N), replacement=True)},
+        {"sampler": RandomSampler(range(N), num_samples=2)},
+        {"sampler": SequentialSampler(range(3))},
+        {"sampler": [0, 2]},
+        {"batch_sampler": BatchSampler(SubsetRandomSampler([0, 2]), 2, False)},
+        {"batch_size": None, "sampler": [0, 2]},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_no_other_sampler_is_passed_over(options):
+    kind = type([*options.values()][-1]).__name__
+    with pytest.raises(ValueError, match=rf"DataLoader's {kind} decides .* torch.utils.data.Subset\(data"):
+        as_dataset(DataLoader(pairs(), **options))
 
 
 @pytest.mark.parametrize("labels", ["labels", "label", "targets", "target"])

@@ -151,7 +151,7 @@ def test_multilabel():
     torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), **DOUBLE)
 
 
-@pytest.mark.parametrize("shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B, 1))])
+@pytest.mark.parametrize("shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B, 1)), ((B, 2, 1), (B, 1, 2))])
 def test_poisson(shapes):
     outputs = double(*shapes[0])
     targets = torch.arange(math.prod(shapes[1])).view(shapes[1])
@@ -251,6 +251,18 @@ def test_bad_arguments_are_one_sentence(make, says):
         (Tokens(), (B, K), torch.zeros(B).long(), r"takes outputs \[B, T, K\] and targets \[B, T\]"),
         (Gaussian(), (B, 2), torch.zeros(B), r"gaussian takes a target for each output, .*\[6, 2\].*\[6\]"),
         (Poisson(), (B, 2), torch.zeros(B), r"poisson takes a target for each output, .*\[6, 2\].*\[6\]"),
+        (
+            Gaussian(),
+            (B, 2, 3),
+            torch.zeros(B, 3, 2),
+            r"\[6, 2, 3\] .*\[6, 3, 2\]; .* the layout of",
+        ),
+        (
+            Poisson(),
+            (B, 1, 4),
+            torch.zeros(B, 2, 2),
+            r"\[6, 1, 4\] .*\[6, 2, 2\]; .* the layout of",
+        ),
         (Ordinal(3), (B, 3), torch.zeros(B).long(), r"ordinal takes one number per example, .*\[6, 3\]"),
         (Ordinal(3), (B, 1), torch.zeros(B), "ordinal takes integers"),
     ],

@@ -16,7 +16,8 @@ FORMS = {
     "each row": lambda nll, outputs: nll,
     ".loss": lambda nll, outputs: SimpleNamespace(loss=nll.mean(), logits=outputs),
     "['loss']": lambda nll, outputs: {"logits": outputs, "loss": nll},
-    "tuple": lambda nll, outputs: (nll.mean(), outputs),
+    "first of a tuple": lambda nll, outputs: (nll.mean(), outputs),
+    "last of a tuple": lambda nll, outputs: (outputs, nll),
 }
 
 
@@ -39,6 +40,14 @@ class Last(Own):
     """The same, under another name."""
 
     def forward(self, x, y=None):
+        return super().forward(x, y)
+
+
+class Masked(Own):
+    """The same behind an argument that may be left out."""
+
+    def forward(self, x, mask=None, y=None):
+        assert mask is None
         return super().forward(x, y)
 
 
@@ -109,6 +118,7 @@ def test_it_trains_like_the_same_likelihood_outside_the_network(form):
         (Last, lambda x, y: ({"x": x}, y)),
         (Last, lambda x, y: ((x,), y)),
         (Last, lambda x, y: (x, {"y": y})),
+        (Masked, lambda x, y: (x, y)),
         (Own, lambda x, y: ({"x": x}, y)),
         (OnlyByName, lambda x, y: ({"x": x}, y)),
         (Wrapper, lambda x, y: (x, y)),
@@ -151,6 +161,7 @@ def test_one_loss_of_all_rows_has_no_weights_and_says_the_way_out():
         (lambda nll, outputs: SimpleNamespace(logits=outputs), "SimpleNamespace without a loss"),
         (lambda nll, outputs: {"logits": outputs}, "dict without a loss"),
         (lambda nll, outputs: (), "tuple without a loss"),
+        (lambda nll, outputs: (outputs[:, 0], nll), r"\[12\], \[12\] for 12 rows, and it is not clear which"),
     ],
 )
 def test_what_is_no_loss_is_one_sentence(form, says):
@@ -164,13 +175,24 @@ def test_there_is_no_likelihood_of_outputs_alone():
         task.likelihood(torch.zeros(ROWS, CLASSES), examples()[1])
 
 
-def test_a_network_that_needs_its_labels_is_evaluated_by_its_loss():
-    class Needs(nn.Linear):
-        def forward(self, x, labels):
-            return F.cross_entropy(super().forward(x), labels)
+class Needs(nn.Linear):
+    """Has no outputs without labels."""
 
+    def forward(self, x, labels):
+        return F.cross_entropy(super().forward(x), labels.long())
+
+
+class Fails(Needs):
+    """The same, although the labels may be left out."""
+
+    def forward(self, x, labels=None):
+        return super().forward(x, labels)
+
+
+@pytest.mark.parametrize("kind", [Needs, Fails])
+def test_a_network_that_needs_its_labels_is_evaluated_by_its_loss(kind):
     data = Dataset(torch.rand(6, 3), torch.tensor([0, 1] * 3))
-    result = federate(Task(Needs(3, 2), likelihood="from_model", samples=1), [data] * 4, rounds=1)
+    result = federate(Task(kind(3, 2), likelihood="from_model", samples=1), [data] * 4, rounds=1)
     scores = result.state.evaluate(data)
     expected = F.cross_entropy(F.linear(data.inputs, *result.module().parameters()), data.targets)
     assert scores == {"nll": pytest.approx(expected.item(), rel=1e-5)}

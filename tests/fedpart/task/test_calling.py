@@ -1,5 +1,6 @@
 """What a network takes and returns: trees of inputs, and outputs inside tuples, dicts and objects."""
 
+import re
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import Batch, Task
-from fedpart.task.calling import call, outputs_of
+from fedpart.task.calling import call, loss_of, outputs_of
 
 ROWS, FEATURES, CLASSES = 5, 3, 4
 Pair = namedtuple("Pair", ["a", "b"])
@@ -134,3 +135,148 @@ def test_a_tree_of_one_tensor_is_that_tensor_to_the_bit():
     w = space.tensors(space.initial())
     plain, *trees = [task.loss(w, task.psi_space.initial(), of, None) for of in batch]
     assert all(torch.equal(tree, plain) for tree in trees)
+
+
+@pytest.mark.parametrize("wrap", [nn.Sequential, lambda layer: nn.Sequential(nn.Sequential(layer)), same])
+def test_a_dict_of_one_tensor_is_that_tensor_for_a_layer_of_torch(wrap):
+    x, _ = two_inputs()
+    net = wrap(nn.Linear(FEATURES, CLASSES))
+    assert torch.equal(outputs(net, {"image": x}), net(x))
+
+
+def test_a_dict_of_one_tensor_stays_one_where_the_network_reads_it():
+    class Read(Named):
+        def forward(self, batch):
+            return self.linear(batch["x"])
+
+    x, _ = two_inputs()
+    assert torch.equal(outputs(nn.Sequential(Read()), {"x": x}), Named().linear(x))
+
+
+def test_keys_may_have_names_that_calls_use_themselves():
+    class Keys(Named):
+        def forward(self, module, args):
+            return self.linear(module - args)
+
+    a, b = two_inputs()
+    assert torch.equal(outputs(Keys(), {"args": b, "module": a}), Named().linear(a - b))
+
+
+A, B = two_inputs()
+ROWWISE = nn.Linear(FEATURES, CLASSES)
+
+
+@pytest.mark.parametrize(
+    "net, inputs, given, takes",
+    [
+        (Single(), {"x": A, "more": B}, "a dict of 'x', 'more'", "x"),
+        (Single(), {"image": A}, "a dict of 'image'", "x"),
+        (Single(), (A, B), "a tuple of 2", "x"),
+        (Named(), (A, B, A), "a tuple of 3", "a, b"),
+        (Named(), Pair(A, B)[:1], "a tuple of 1", "a, b"),
+        (Named(), {"a": A}, "a dict of 'a'", "a, b"),
+        (Named(), {0: A, 1: B}, "a dict of 0, 1", "a, b"),
+        (Named(), A, "one tensor", "a, b"),
+        (ROWWISE, {"module": A, "b": B}, "a dict of 'module', 'b'", "input"),
+        (ROWWISE, {0: A, 1: B}, "a dict of 0, 1", "input"),
+        (nn.Sequential(ROWWISE), [A, B], "a list of 2", "input"),
+        (nn.GRU(FEATURES, CLASSES), {"input": A, "h": B}, "a dict of 'input', 'h'", "input, hx=..."),
+    ],
+)
+def test_inputs_that_are_no_arguments_are_one_sentence(net, inputs, given, takes):
+    expected = re.escape(f"The inputs are {given}, but the network has forward({takes})")
+    with pytest.raises(ValueError, match=rf"{expected}.*; give a dict whose keys are its arguments, or a tu"):
+        outputs(net, inputs)
+
+
+def test_an_error_of_the_network_itself_stays_as_it_is():
+    class Faulty(Single):
+        def forward(self, x):
+            raise TypeError("mine")
+
+    for inputs in (A, {"x": A}, (A,)):
+        with pytest.raises(TypeError, match="mine"):
+            outputs(Faulty(), inputs)
+
+
+TAKEN = {
+    "y": lambda x, mask=None, y=None: (x, mask, y),
+    "target": lambda x, target, mask=None: (x, mask, target),
+    "labels before y": lambda x, y=None, labels=None: (x, y, labels),
+    "the required one": lambda x, mask=None, *, truth: (x, mask, truth),
+    "the next, required": lambda x, truth, mask=None: (x, mask, truth),
+    "the only one left": lambda x, truth=None: (x, None, truth),
+    "by place alone": lambda x, truth, /: (x, None, truth),
+    "any by place": lambda x, *rest: (x, None, *rest),
+}
+
+
+@pytest.mark.parametrize("form", [same, lambda x: (x,), lambda x: {"x": x}], ids=["tensor", "tuple", "dict"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_targets_go_where_they_belong(name, form):
+    net = nn.Module()
+    net.forward = TAKEN[name]
+    if isinstance(form(A), dict) and "by place" in name:
+        with pytest.raises(ValueError, match=r"a dict of 'x', and targets, but the network has forward\(x, "):
+            call(net, form(A), B)
+    else:
+        assert call(net, form(A), B) == (A, None, B)
+
+
+def test_inputs_called_as_targets_are_not_taken_for_them():
+    net = nn.Module()
+    net.forward = lambda x, y, truth: (x, y, truth)
+    for inputs in ((A, B), {"x": A, "y": B}):
+        assert call(net, inputs, ROWS) == (A, B, ROWS)
+
+
+def test_a_dict_of_targets_is_arguments_or_one_argument():
+    net = nn.Module()
+    net.forward = lambda x, box, kind: (x, box, kind)
+    assert call(net, A, {"kind": 1, "box": B}) == (A, B, 1)
+    net.forward = lambda x, targets: (x, targets)
+    assert call(net, A, {"kind": 1, "box": B}) == (A, {"kind": 1, "box": B})
+
+
+@pytest.mark.parametrize(
+    "forward, inputs",
+    [
+        (lambda x, mask=None, truth=None: x, A),
+        (lambda x: x, A),
+        (lambda x, mask, truth: x, (A,)),
+        (lambda x, labels: x, {"x": A, "labels": B}),
+        (lambda batch: batch["x"], {"x": A}),
+    ],
+)
+def test_targets_without_a_place_are_one_sentence(forward, inputs):
+    net = nn.Module()
+    net.forward = forward
+    with pytest.raises(ValueError, match=r"and targets, but .* call the argument for the targets labels;"):
+        call(net, inputs, torch.arange(ROWS))
+
+
+@pytest.mark.parametrize(
+    "found, place",
+    [
+        ((torch.rand(ROWS, CLASSES), torch.tensor(1.0)), 1),
+        ((torch.tensor(1.0), torch.rand(ROWS)), 0),
+        ((torch.rand(ROWS, CLASSES), torch.rand(ROWS)), 1),
+        ((torch.arange(ROWS), torch.rand(ROWS), None), 1),
+        ((torch.rand(ROWS), torch.rand(1)), 1),
+    ],
+)
+def test_the_loss_in_a_tuple_is_the_only_one_that_may_be_it(found, place):
+    assert torch.equal(loss_of(found, ROWS), found[place].squeeze())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (torch.rand(ROWS), torch.rand(ROWS)),
+        (torch.tensor(1.0), torch.rand(ROWS, CLASSES), torch.tensor(2.0)),
+        (torch.rand(ROWS, CLASSES), torch.rand(ROWS, 1)),
+    ],
+)
+def test_a_tuple_of_several_losses_is_one_sentence(found):
+    with pytest.raises(TypeError, match=r"tuple of tensors .* for 5 rows, and it is not clear which"):
+        loss_of(found, ROWS)

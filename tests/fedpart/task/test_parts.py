@@ -1,5 +1,7 @@
 """Input transforms act on one part of inputs that are a dict or a tuple."""
 
+from collections import namedtuple
+
 import problems
 import pytest
 import torch
@@ -24,6 +26,7 @@ class Sum(nn.Module):
         return self.fc(a) + 10 * self.fc(b)
 
 
+Pair = namedtuple("Pair", ["a", "b"])
 A, B = torch.rand(4, 3), torch.rand(4, 3)
 
 
@@ -43,8 +46,9 @@ def test_on_a_key(part):
     torch.testing.assert_close(outputs(Shift().on(part), {"a": A, "b": B}), by_hand(A, B + 0.5))
 
 
-def test_on_a_place():
-    torch.testing.assert_close(outputs(Shift().on(0), (A, B)), by_hand(A + 0.5, B))
+@pytest.mark.parametrize("form", [tuple, list, Pair._make])
+def test_on_a_place(form):
+    torch.testing.assert_close(outputs(Shift().on(0), form((A, B))), by_hand(A + 0.5, B))
 
 
 def test_the_only_part_with_real_numbers_needs_no_name():

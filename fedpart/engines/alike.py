@@ -1,0 +1,57 @@
+"""Whether clients' examples have one shape, as they must where several clients are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpart.data.dataset import Dataset
+from fedpart.federated.protocol import Protocol
+from fedpart.trees import leaves
+
+
+class NotAlike(ValueError):
+    """Examples of two clients that do not fit into one tensor."""
+
+
+class Alike:
+    """Compares every client's examples with those of the first one that is seen.
+
+    Where clients that fail are skipped, nothing is refused: one of another shape may be one that fails.
+
+    Args:
+        protocol: whose settings say so.
+        shards: by client; of a list, those in memory are compared here.
+
+    Raises:
+        NotAlike: see :meth:`check`.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
+        self._seen, self._skips = set[int](), protocol.settings.on_client_error == "skip"
+        self._first: tuple[int, dict[str, tuple[int, ...]]] | None = None
+        if isinstance(shards, (list, tuple)):  # others are read when they are needed
+            for client, shard in enumerate(shards):
+                if type(shard) is Dataset:  # others are decoded when they are needed
+                    self.check(client, shard)
+
+    def check(self, client: int, shard: Dataset) -> None:
+        """Refuse examples of another shape; a client is compared once.
+
+        Raises:
+            NotAlike: it says in what they differ.
+        """
+        if self._skips or client in self._seen or not len(shard):
+            return
+        parts = {"inputs": shard.inputs, "targets": shard.targets}
+        own = {
+            name: tuple(leaf.shape[1:]) for kind, part in parts.items() for name, leaf in leaves(part, kind)
+        }
+        first, shapes = self._first = self._first or (client, own)
+        if own != shapes:
+            name = next(name for name in {**own, **shapes} if own.get(name) != shapes.get(name))
+            raise NotAlike(
+                f"An example's {name} have the shape {own.get(name)} on client {client} and "
+                f"{shapes.get(name)} on client {first}, so that they cannot be computed together; pad all "
+                f"clients to one length, e.g. in collate_fn, or use execution: loop."
+            )
+        self._seen.add(client)
