@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.randomness.noise import uniform
@@ -43,92 +39,6 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         self.drawn = True
         return draw(*args, **kwargs)
-
-
-class Redirection:
-    """Has a network draw reproducibly where it calls torch's random functions; what it does not is found.
-
-    The first pass, of training and of inference, looks whether anything is drawn at all; if not, those that
-    follow cost nothing more.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._draws: dict[bool, bool] = {}  # in training, at inference
-
-    def __call__(self, training: bool) -> AbstractContextManager[object]:
-        """For one pass through the network, while noise is active.
-
-        Raises:
-            ValueError: the pass has moved a generator that is the process's own; the layer is named.
-        """
-        draws = self._draws.get(training)
-        if draws is None:
-            return self._first(training)
-        return TorchDraws() if draws else nullcontext()
-
-    @contextmanager
-    def _first(self, training: bool) -> Iterator[None]:
-        mode = TorchDraws()
-        with _watched(self._model) as moved, mode:
-            yield
-        if moved:
-            name, layer, what = moved[0]
-            raise ValueError(
-                f"{type(layer).__name__} at {name!r} draws from {what}, so that equal seeds would give "
-                f"different weights; draw with torch.rand(()) or fedpart.uniform in its forward()."
-            )
-        self._draws[training] = mode.drawn
-
-
-@contextmanager
-def _watched(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, str]]]:
-    """Which layers move one of the process's generators, innermost first: name, layer, the generator."""
-    names = {id(layer): name for name, layer in model.named_modules()}
-    moved: list[tuple[str, nn.Module, str]] = []
-    within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
-
-    def add(layer: nn.Module, what: str) -> None:
-        moved.append((names.get(id(layer), "").partition(".")[2] or "the top level", layer, what))
-
-    def enter(layer: nn.Module, _inputs: Any) -> None:
-        within.append((layer, [state() for state in _GENERATORS.values()]))
-
-    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
-        _, before = within.pop()
-        for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
-            if state() != then:
-                add(layer, what)
-
-    def called(_frame: Any, event: str, function: Any) -> None:
-        """Other threads draw from Python's generator too: its state would not tell whose draw it was."""
-        if event == "c_call" and within and getattr(function, "__self__", None) is _PYTHONS:
-            add(within[-1][0], "Python's random module")
-
-    hooks = [
-        nn.modules.module.register_module_forward_pre_hook(enter),
-        nn.modules.module.register_module_forward_hook(leave, always_call=True),
-    ]
-    profile = sys.getprofile()
-    sys.setprofile(called)
-    try:
-        yield moved
-    finally:
-        sys.setprofile(profile)
-        for hook in hooks:
-            hook.remove()
-
-
-def _numpys_state() -> tuple[bytes, Any]:
-    _, words, *rest = cast(tuple[Any, ...], np.random.get_state())
-    return words.tobytes(), rest
-
-
-_PYTHONS = cast(Any, random.random).__self__  # the generator behind the functions of the module
-_GENERATORS: dict[str, Callable[[], Any]] = {
-    "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
-    "NumPy's global generator": _numpys_state,
-}
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:

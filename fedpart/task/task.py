@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from fedpart.likelihoods import FromModel, Likelihood
 from fedpart.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.randomness.redirect import Redirection
+from fedpart.randomness.redirection import Redirection
 from fedpart.task.adapting import adapt, to_dtype
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.model import Batch as Batch
@@ -211,10 +212,9 @@ class Task:
             self._model.switch(dropout)
         x = with_floats(inputs, self.dtype)
         share = noise if self.share_dropout_mask and self.samples > 1 else None
-        drawing = nullcontext() if noise is None else noise.active(self.channels_last)
-        redirected = nullcontext() if noise is None else self._redirected(dropout)
-        with drawing, self._with(tensors), redirected:
-            return self._model(x, share, targets)
+        drawing = None if noise is None else partial(noise.active, self.channels_last)
+        with self._with(tensors):
+            return self._redirected(dropout, drawing, partial(self._model, x, share, targets), first_leaf(x))
 
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
@@ -286,8 +286,8 @@ class Task:
     @property
     def counts(self) -> dict[str, int]:
         """How many numbers are ``trained``, ``frozen``, and ``psi``."""
-        frozen = sum(map(Tensor.numel, self.frozen.values()))
-        return {"trained": self.parameter_space(1).size, "frozen": frozen, "psi": self.psi_space.size}
+        found = {"trained": self.parameter_space(1).size, "frozen": 0, "psi": self.psi_space.size}
+        return found | {"frozen": sum(map(Tensor.numel, self.frozen.values()))}
 
     @property
     def frozen(self) -> dict[str, Tensor]:
