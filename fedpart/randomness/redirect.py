@@ -36,8 +36,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = str(func).removeprefix("aten.").partition(".")[0]
             numbers = "random" if draw is None else "complex random"
             raise ValueError(
-                f"The network draws {numbers} numbers with torch's {name}, for which there is no reproducible "
-                f"noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
+                f"The network draws {numbers} numbers with torch's {name}, for which there is no "
+                f"reproducible noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
             )
         self.drawn = True
         return draw(*args, **kwargs)
