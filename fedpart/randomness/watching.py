@@ -70,10 +70,14 @@ def watched(model: nn.Module) -> Iterator[None]:
         )
     for layer, name, tensor, version in buffers:
         if _changed(tensor, version, layer._buffers.get(name)):
+            path = _name(model, layer)
+            rest = (
+                f"call module.get_submodule({path!r}).eval() if it leaves it alone then, or " if path else ""
+            )
             raise ValueError(
                 f"{_named(model, layer)} changes its buffer {name!r} in forward(), which would carry numbers "
-                f"from one client to the next; call {_path(model, layer)}.eval() if it leaves it alone then, "
-                f"or make it a constant: nn.Parameter({name}, requires_grad=False)."
+                f"from one client to the next; {rest}compute without changing it, as with a constant: "
+                f"self.{name} = nn.Parameter({name}, requires_grad=False)."
             )
 
 
@@ -84,11 +88,6 @@ def _name(model: nn.Module, layer: nn.Module) -> str:
 
 def _named(model: nn.Module, layer: nn.Module) -> str:
     return f"{type(layer).__name__} at {_name(model, layer) or 'the top level'!r}"
-
-
-def _path(model: nn.Module, layer: nn.Module) -> str:
-    name = _name(model, layer)
-    return f"module.get_submodule({name!r})" if name else "module"
 
 
 def _buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
