@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from fedpart import Task
+from fedpart import Task, federate
 from fedpart.layers.copying import copied
 
 
@@ -39,3 +39,10 @@ def test_a_task_of_such_a_network_is_made_and_made_again():
     task.outputs(w, task.psi_space.initial(), x, None)
     assert task.module.features.requires_grad
     assert task.replace(samples=1).samples == 1
+
+
+def test_a_result_of_such_a_network_is_a_module():
+    clients = [(torch.rand(3, 4), torch.randint(2, (3,))) for _ in range(4)]
+    options = {"validation": clients[0], "evaluation_samples": 1, "evaluate_every": 1}
+    result = federate(Task(Keeps(), samples=2), clients, rounds=1, chunks=(0.5, 0.5), **options)
+    assert result.module()(torch.ones(5, 4)).shape == (5, 2)
