@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.hyperparameters.base import HyperModule
+from fedpart.layers.copying import copied
 from fedpart.training.optimisers import AdamWSettings
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
 
 
 def _evaluated_copy(module: nn.Module) -> nn.Module:
-    network = copy.deepcopy(module).double().eval()
+    network = copied(module).double().eval()
     for layer in network.modules():
         if isinstance(layer, HyperModule):
             for name in layer.hyperparameters:

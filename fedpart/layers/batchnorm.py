@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
+from fedpart.layers.copying import copied
 from fedpart.layers.replacing import replace_layers
 
 _GROUPS, _CHANNELS_PER_GROUP = 32, 16  # Wu & He 2018: at most 32 groups; at least 16 channels in each
@@ -33,7 +34,7 @@ class FrozenBatchNorm(_BatchNorm):
         """The same layer, its tensors shared, with its statistics frozen.
 
         Raises:
-            ValueError: the layer's class has a ``forward()`` of its own.
+            ValueError: the layer's class has a ``forward()`` of its own, or the layer has no shape yet.
         """
         _check_forward(layer)
         frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)
@@ -69,14 +70,24 @@ def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.M
             )
         return FrozenBatchNorm.of(layer)
 
-    return replace_layers(copy.deepcopy(module), replaced)
+    return replace_layers(copied(module), replaced)
+
+
+def has_own_forward(layer: _BatchNorm) -> bool:
+    """Whether the layer's class does something else than BatchNorm, or more."""
+    return type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
 
 
 def _check_forward(layer: _BatchNorm) -> None:
-    if type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):
+    if layer.running_mean is not None and is_lazy(layer.running_mean):
         raise ValueError(
-            f"{type(layer).__name__} is a BatchNorm with a forward() of its own, which would be lost; put "
-            f"nn.GroupNorm, or a plain BatchNorm and what else it does, in its place."
+            f"The shape of {type(layer).__name__} is not known yet; run one batch through the module first: "
+            f"module(inputs[:2])."
+        )
+    if has_own_forward(layer):
+        raise ValueError(
+            f"{type(layer).__name__} is a BatchNorm with a forward() of its own, which would be lost; call "
+            f"layer.eval() to keep its statistics, or put nn.GroupNorm and what else it does in its place."
         )
 
 

@@ -22,6 +22,7 @@ def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Mo
             found[id(layer)] = replaced(name, layer)
         new = found[id(layer)]
         if new is not None:
+            _take_hooks(new, layer)
             return new
         if id(layer) not in seen:
             seen.add(id(layer))
@@ -31,3 +32,11 @@ def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Mo
         return layer
 
     return visit("", module)
+
+
+def _take_hooks(new: nn.Module, layer: nn.Module) -> None:
+    """Hooks that were registered on a layer, also on the one in its place."""
+    for name, hooks in vars(layer).items():
+        if name.startswith(("_forward_", "_backward_")) and "hooks" in name:
+            getattr(new, name).update(hooks)
+    new._is_full_backward_hook = layer._is_full_backward_hook

@@ -7,9 +7,12 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm
 
 from fedpart.layers import FrozenBatchNorm
+from fedpart.layers.batchnorm import has_own_forward
+from fedpart.layers.constant import is_constant, spectral_weights
 
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -36,10 +39,16 @@ def _sentence(kind: str, reason: str, places: list[str]) -> str:
 
 
 def _refusal(layer: nn.Module) -> str | None:
-    if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
+    own = [*layer._parameters.values(), *layer._buffers.values()]
+    if any(tensor is not None and is_lazy(tensor) for tensor in own):
         return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
-    if isinstance(layer, FrozenBatchNorm):
+    if isinstance(layer, FrozenBatchNorm) or is_constant(layer):
         return None
+    if isinstance(layer, _BatchNorm) and has_own_forward(layer):
+        return (
+            "its batch statistics tie examples together and mix the data of all chunks; call layer.eval() if "
+            "it is pretrained, or put nn.GroupNorm and what else its forward() does in its place"
+        )
     if isinstance(layer, _BatchNorm):
         return (
             "its batch statistics tie examples together and mix the data of all chunks; use "
@@ -56,10 +65,27 @@ def _refusal(layer: nn.Module) -> str | None:
             "max_norm rewrites the weights in place; set layer.max_norm = None, and normalise its output "
             "with torch.nn.functional.normalize"
         )
-    if isinstance(layer, _SpectralNorm):
+    if spectral_weights(layer):
+        remove = (
+            'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")'
+            if parametrize.is_parametrized(layer)
+            else "torch.nn.utils.remove_spectral_norm(layer)"
+        )
+        return f"spectral_norm updates its vectors in every training pass; call {remove}"
+    if any(isinstance(hook, WeightNorm) for hook in layer._forward_pre_hooks.values()):
         return (
-            "it updates its vectors in every forward pass; "
-            "use torch.nn.utils.parametrizations.weight_norm(layer)"
+            "the old weight_norm keeps its weights between passes; call "
+            "torch.nn.utils.remove_weight_norm(layer), and then "
+            "torch.nn.utils.parametrizations.weight_norm(layer)"
+        )
+    trained = (
+        name for name, p in layer.named_parameters(recurse=False) if p.requires_grad and p.is_complex()
+    )
+    if name := next(trained, ""):
+        return (
+            f"its parameter {name!r} is complex; train layer.{name} = "
+            f"nn.Parameter(torch.view_as_real(layer.{name}.detach())), and compute with "
+            f"torch.view_as_complex(layer.{name})"
         )
     return None
 

@@ -33,6 +33,8 @@ class Noise:
         dtype: floating type of the numbers; drawn as float32 whatever it is, so precisions agree on them.
     """
 
+    joined = False  # whether its rows are those of several batches
+
     def __init__(self, key: NoiseKey, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32):
         self.key, self.device, self.dtype = key, torch.device(device), dtype
         self._draws = 0
@@ -129,6 +131,8 @@ class JoinedNoise(Noise):
         padding: examples that follow them and draw nothing.
     """
 
+    joined = True
+
     def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
         super().__init__(parts[0].key, parts[0].device, parts[0].dtype)
         self._parts, self._counts = parts, [count * samples for count in rows]
@@ -196,6 +200,18 @@ def uniform(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool = Fa
     """
     draw = _draw(shape, like, coarse)
     return draw if draw.dtype == like.dtype else _inside(draw.to(like.dtype))
+
+
+def order(count: int, like: Tensor) -> Tensor:
+    """Uniform noise ``[count]`` whose order is a random permutation; see :func:`uniform`.
+
+    Raises:
+        ValueError: the noise is that of several batches, whose rows would be mixed.
+    """
+    noise = _active()
+    if noise is not None and noise.joined:
+        raise common_noise((count,))
+    return uniform((count,), like)
 
 
 def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedpart.randomness.noise import uniform
+from fedpart.randomness.noise import order, uniform
 
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -35,100 +31,16 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         draw = _DRAWS.get(func)
-        if draw is None:
+        kind = kwargs.get("dtype") or next((x.dtype for x in args if isinstance(x, Tensor)), None)
+        if draw is None or (kind is not None and kind.is_complex):
             name = str(func).removeprefix("aten.").partition(".")[0]
+            numbers = "random" if draw is None else "complex random"
             raise ValueError(
-                f"The network draws random numbers with torch's {name}, for which there is no reproducible "
-                f"noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
+                f"The network draws {numbers} numbers with torch's {name}, for which there is no "
+                f"reproducible noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
             )
         self.drawn = True
         return draw(*args, **kwargs)
-
-
-class Redirection:
-    """Has a network draw reproducibly where it calls torch's random functions; what it does not is found.
-
-    The first pass, of training and of inference, looks whether anything is drawn at all; if not, those that
-    follow cost nothing more.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._draws: dict[bool, bool] = {}  # in training, at inference
-
-    def __call__(self, training: bool) -> AbstractContextManager[object]:
-        """For one pass through the network, while noise is active.
-
-        Raises:
-            ValueError: the pass has moved a generator that is the process's own; the layer is named.
-        """
-        draws = self._draws.get(training)
-        if draws is None:
-            return self._first(training)
-        return TorchDraws() if draws else nullcontext()
-
-    @contextmanager
-    def _first(self, training: bool) -> Iterator[None]:
-        mode = TorchDraws()
-        with _watched(self._model) as moved, mode:
-            yield
-        if moved:
-            name, layer, what = moved[0]
-            raise ValueError(
-                f"{type(layer).__name__} at {name!r} draws from {what}, so that equal seeds would give "
-                f"different weights; draw with torch.rand(()) or fedpart.uniform in its forward()."
-            )
-        self._draws[training] = mode.drawn
-
-
-@contextmanager
-def _watched(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, str]]]:
-    """Which layers move one of the process's generators, innermost first: name, layer, the generator."""
-    names = {id(layer): name for name, layer in model.named_modules()}
-    moved: list[tuple[str, nn.Module, str]] = []
-    within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
-
-    def add(layer: nn.Module, what: str) -> None:
-        moved.append((names.get(id(layer), "").partition(".")[2] or "the top level", layer, what))
-
-    def enter(layer: nn.Module, _inputs: Any) -> None:
-        within.append((layer, [state() for state in _GENERATORS.values()]))
-
-    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
-        _, before = within.pop()
-        for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
-            if state() != then:
-                add(layer, what)
-
-    def called(_frame: Any, event: str, function: Any) -> None:
-        """Other threads draw from Python's generator too: its state would not tell whose draw it was."""
-        if event == "c_call" and within and getattr(function, "__self__", None) is _PYTHONS:
-            add(within[-1][0], "Python's random module")
-
-    hooks = [
-        nn.modules.module.register_module_forward_pre_hook(enter),
-        nn.modules.module.register_module_forward_hook(leave, always_call=True),
-    ]
-    profile = sys.getprofile()
-    sys.setprofile(called)
-    try:
-        yield moved
-    finally:
-        sys.setprofile(profile)
-        for hook in hooks:
-            hook.remove()
-
-
-def _numpys_state() -> tuple[bytes, Any]:
-    _, words, *rest = cast(tuple[Any, ...], np.random.get_state())
-    return words.tobytes(), rest
-
-
-_PYTHONS = cast(Any, random.random).__self__  # the generator behind the functions of the module
-_GENERATORS: dict[str, Callable[[], Any]] = {
-    "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
-    "NumPy's global generator": _numpys_state,
-}
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
@@ -142,6 +54,12 @@ def _like(shape: Sequence[int], kwargs: Any) -> Tensor:
     """A tensor of hardly any memory, with the dtype and the device that a factory function is asked for."""
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
     return torch.empty((), dtype=dtype, device=kwargs.get("device")).expand(tuple(shape))
+
+
+def _same(like: Tensor, kwargs: Any) -> Tensor:
+    """As :func:`_like`, with the shape of a tensor, and with what is not asked for from it."""
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    return _like(like.shape, {"dtype": like.dtype, "device": like.device, **given})
 
 
 def _uniform(like: Tensor, coarse: bool = False) -> Tensor:
@@ -181,25 +99,21 @@ def _rand(like: Tensor) -> Tensor:
     return uniform(like.shape, like=like)
 
 
-def _int_range(like: Tensor, low: int | None = None, high: int | None = None, **_: Any) -> Tensor:
-    """``random_()``, ``random_(to)`` and ``random_(from, to)``."""
-    if low is None:
-        low, high = 0, _count(like.dtype)
-    elif high is None:
-        low, high = 0, low
-    return like.copy_(_whole(like, low, high))
+def _int_from(like: Tensor, low: int, high: int | None = None, **_: Any) -> Tensor:
+    return like.copy_(_whole(like, low, _count(like.dtype, low) if high is None else high))
 
 
-def _count(dtype: torch.dtype) -> int:
-    """How many integers from 0 on ``random_()`` draws from: those that the type holds, at most 2**24."""
+def _count(dtype: torch.dtype, low: int = 0) -> int:
+    """Below which ``random_()`` draws, from ``low`` on: what the type holds, at most 2**24 of them."""
     if dtype == torch.bool:
         return 2
     held = 2 / torch.finfo(dtype).eps + 1 if dtype.is_floating_point else torch.iinfo(dtype).max + 1
-    return int(min(held, 2**24))
+    return int(min(held, low + 2**24))
 
 
 def _permutation(count: int, **kwargs: Any) -> Tensor:
-    return uniform((count,), like=_like((count,), {})).argsort().to(kwargs.get("dtype") or torch.int64)
+    like = _like((count,), {"device": kwargs.get("device")})
+    return order(count, like).argsort().to(kwargs.get("dtype") or torch.int64)
 
 
 _aten = torch.ops.aten
@@ -212,10 +126,10 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.rrelu_with_noise.default: _rrelu,
     _aten.rrelu_with_noise_.default: lambda x, *rest, **_: x.copy_(_rrelu(x, *rest)),
     _aten.rand.default: lambda shape, **kwargs: _rand(_like(shape, kwargs)),
-    _aten.rand_like.default: lambda x, **kwargs: _rand(x.to(kwargs.get("dtype") or x.dtype)),
+    _aten.rand_like.default: lambda x, **kwargs: _rand(_same(x, kwargs)),
     _aten.uniform_.default: lambda x, low=0.0, high=1.0, **_: x.copy_(low + (high - low) * _uniform(x)),
     _aten.randn.default: lambda shape, **kwargs: _normal(_like(shape, kwargs)),
-    _aten.randn_like.default: lambda x, **kwargs: _normal(x.to(kwargs.get("dtype") or x.dtype)),
+    _aten.randn_like.default: lambda x, **kwargs: _normal(_same(x, kwargs)),
     _aten.normal_.default: lambda x, mean=0.0, std=1.0, **_: x.copy_(mean + std * _normal(x)),
     _aten.normal.float_float: lambda mean, std, shape, **kwargs: mean + std * _normal(_like(shape, kwargs)),
     _aten.normal.Tensor_float: lambda mean, std=1.0, **_: mean + std * _normal(mean),
@@ -224,15 +138,21 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.exponential_.default: lambda x, rate=1.0, **_: x.copy_(-_uniform(x).log() / rate),
     _aten.randint.default: lambda high, shape, **kwargs: _integers(0, high, shape, kwargs),
     _aten.randint.low: lambda low, high, shape, **kwargs: _integers(low, high, shape, kwargs),
-    _aten.random_.default: _int_range,
-    _aten.random_.to: _int_range,
-    getattr(_aten.random_, "from"): _int_range,
+    _aten.randint_like.default: lambda x, high, **kwargs: _whole(_same(x, kwargs), 0, high),
+    _aten.randint_like.low_dtype: lambda x, low, high, **kwargs: _whole(_same(x, kwargs), low, high),
+    _aten.random_.default: lambda x, **_: _int_from(x, 0),
+    _aten.random_.to: lambda x, high, **_: _int_from(x, 0, high),
+    getattr(_aten.random_, "from"): _int_from,
     _aten.randperm.default: _permutation,
 }  # fmt: skip
 # A generator of the network's own would make its draws depend on the order of clients: it is left alone.
 _DRAWS |= {
     _aten.rand.generator: _DRAWS[_aten.rand.default],
     _aten.randn.generator: _DRAWS[_aten.randn.default],
+    _aten.rand_like.generator: _DRAWS[_aten.rand_like.default],
+    _aten.randn_like.generator: _DRAWS[_aten.randn_like.default],
+    _aten.randint_like.generator: _DRAWS[_aten.randint_like.default],
+    _aten.randint_like.low_generator_dtype: _DRAWS[_aten.randint_like.low_dtype],
     _aten.randint.generator: _DRAWS[_aten.randint.default],
     _aten.randint.low_generator: _DRAWS[_aten.randint.low],
     _aten.randperm.generator: _permutation,

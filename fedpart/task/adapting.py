@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 from fedpart.hyperparameters.dropout import ConcreteDropout
 from fedpart.layers import FrozenBatchNorm
+from fedpart.layers.batchnorm import has_own_forward
+from fedpart.layers.constant import is_constant
 from fedpart.layers.replacing import replace_layers
 
 
@@ -29,14 +30,16 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             f"{compiled} compiled blocks run as they are written: torch.compile steps aside where random "
             f"draws are watched for."
         )
-    at_rest = not any(layer.training for layer in module.modules())  # as a whole
+    at_rest = not any(layer.training for layer in module.modules())  # as a whole: it shall be trained
+    if not at_rest and (off := _dropouts_at_rest(module)):
+        notes.append(f"{off} Dropout layers are in eval() and stay off; call module.train() to use them.")
     frozen: list[str] = []
     learned: list[str] = []
 
     def replaced(name: str, layer: nn.Module) -> nn.Module | None:
-        if isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm) and _is_constant(layer):
+        if isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm) and _keeps(layer):
             frozen.append(name)
-            return FrozenBatchNorm.of(layer)
+            return None if has_own_forward(layer) else FrozenBatchNorm.of(layer)
         if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1 and (layer.training or at_rest):
             learned.append(name)
             return ConcreteDropout(layer.p).train(layer.training)
@@ -49,19 +52,42 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             f"their statistics as constants."
         )
     if learned:
-        notes.append(f"The rates of {len(learned)} nn.Dropout layers ({learned[0]!r}, ...) are learned.")
+        notes.append(
+            f"The rates of {len(learned)} nn.Dropout layers ({learned[0]!r}, ...) are learned where "
+            f"forward() calls the layer; where it reads the rate of a layer alone, that rate stays."
+        )
+    elif learn_dropout:
+        notes.append(
+            "learn_dropout=True finds no nn.Dropout with a rate between 0 and 1 outside of eval(), so that "
+            "no rate is learned; put fedpart.ConcreteDropout(0.1) where one shall be."
+        )
     for layer in module.modules():
         if getattr(layer, "inplace", False) is True:
             layer.inplace = False  # type: ignore[assignment]
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
             layer.sparse = False
+    if at_rest:
+        constant = [layer for layer in module.modules() if is_constant(layer)]
+        module.train()
+        for layer in constant:
+            layer.eval()
     return module, notes
 
 
-def _is_constant(layer: _BatchNorm) -> bool:
+def _dropouts_at_rest(module: nn.Module) -> int:
+    """How many layers that would drop something do not, in a network whose top or a trained part trains."""
+    own = (layer.parameters(recurse=False) for layer in module.modules() if layer.training)
+    trains = module.training or any(parameter.requires_grad for some in own for parameter in some)
+    off = [one for one in module.modules() if isinstance(one, _DropoutNd) and one.p > 0 and not one.training]
+    return len(off) if trains else 0
+
+
+def _keeps(layer: _BatchNorm) -> bool:
     """Whether its statistics shall not move: it is in evaluation mode, or its parameters are frozen."""
-    if layer.running_mean is None:
+    if layer.running_mean is None or is_lazy(layer.running_mean):
         return False
+    if has_own_forward(layer):
+        return is_constant(layer)
     own = list(layer.parameters(recurse=False))
     return not layer.training or (bool(own) and not any(parameter.requires_grad for parameter in own))
 
@@ -80,38 +106,3 @@ def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
         return None
 
     return replace_layers(module, replaced), count
-
-
-def to_dtype(model: nn.Module, dtype: torch.dtype) -> None:
-    """Bring parameters and buffers to ``dtype``, in place; in a network with frozen weights of 16 bits these,
-    and buffers of 16 bits, stay, and layers take inputs in the type of their own weights."""
-    small = [p for p in model.parameters() if not p.requires_grad and _is_small(p)]
-
-    def moved(tensor: Tensor) -> Tensor:
-        stays = not tensor.is_floating_point() or (
-            bool(small) and _is_small(tensor) and not tensor.requires_grad
-        )
-        return tensor if stays else tensor.to(dtype)
-
-    model._apply(moved)  # type: ignore[no-untyped-call]
-    if small:
-        for layer in model.modules():
-            hooked = _cast in layer._forward_pre_hooks.values()
-            if next(layer.parameters(recurse=False), None) is not None and not hooked:
-                layer.register_forward_pre_hook(_cast)
-
-
-def _is_small(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.dtype.itemsize <= 2
-
-
-def _cast(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A layer's floating inputs in the type of its own weights."""
-    dtype = next(p.dtype for p in layer._parameters.values() if p is not None)
-    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    if not dtype.is_floating_point or (autocast and dtype.itemsize > 2):
-        return inputs
-    return tuple(
-        value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-        for value in inputs
-    )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
 from fedpart.task.calling import call, outputs_of, replaced
+from fedpart.task.number_types import explain_types
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -51,7 +52,7 @@ class Model(nn.Module):
     """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi.
 
     Args:
-        transforms, module, likelihood: taken over; a module of which all is in evaluation mode is trained.
+        transforms, module, likelihood: taken over; parts in evaluation mode stay in it.
         samples: S, rows per example.
         bf16: whether the network runs in low precision.
         channels_last: memory format of images in the network.
@@ -68,7 +69,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.transforms = nn.ModuleDict(transforms)
-        self.module = module if any(layer.training for layer in module.modules()) else module.train()
+        self.module = module
         self.ends = nn.ModuleDict({"likelihood": likelihood})
         self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
         self._resting = [layer for layer in module.modules() if not layer.training]
@@ -87,6 +88,9 @@ class Model(nn.Module):
             x: inputs, ``[B, ...]``.
             share: the noise, if the samples of an example have it in common.
             targets: ``[B, ...]``, for a network that computes its loss itself.
+
+        Raises:
+            ValueError: frozen weights of 16 bits meet others.
         """
         samples = self.samples
         if samples > 1:
@@ -100,7 +104,11 @@ class Model(nn.Module):
         # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
         cast = torch.autocast(first.device.type, torch.bfloat16) if self.bf16 else nullcontext()
         with cast, share.repeated(samples, len(first)) if share is not None else nullcontext():
-            return call(self.module, x, targets)
+            try:
+                return call(self.module, x, targets)
+            except RuntimeError as error:
+                explain_types(self.module, error)
+                raise
 
     def augmented(self, x: Tree) -> Tree:
         """The inputs of all rows, transformed.

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters.base import HyperModule
+from fedpart.layers.copying import copied
 from fedpart.likelihoods import FromModel, Likelihood
 from fedpart.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.randomness.redirect import Redirection
-from fedpart.task.adapting import adapt, to_dtype
+from fedpart.randomness.redirection import Redirection
+from fedpart.task.adapting import adapt
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
+from fedpart.task.number_types import dtype_of, to_dtype
 from fedpart.task.psi_names import checked_transforms, physical_values, psi_paths, short_name
 from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, with_floats
@@ -54,6 +56,7 @@ class Task:
     Attributes:
         psi_space: the hyperparameters as a flat vector.
         psi_names: their names, e.g. ``affine.range`` or ``dropout1.logit``.
+        dtype: type of parameters, psi and inputs.
         notes: a sentence about everything that was changed about the network so that it can be trained.
 
     Raises:
@@ -78,14 +81,13 @@ class Task:
     ) -> None:
         if samples < 1:
             raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
-        if precision not in ("fp32", "fp64", "bf16"):
-            raise ValueError(f"Unknown precision {precision!r}: choose fp32, fp64 or bf16.")
-        self.likelihood_name, ends = resolve_likelihood(copy.deepcopy(likelihood), average, {})
+        self.dtype = dtype_of(precision)
+        self.likelihood_name, ends = resolve_likelihood(copied(likelihood), average, {})
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
         self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
         named = checked_transforms(transforms, module)
-        own, self.notes = adapt(copy.deepcopy(module), learn_dropout)
-        self._model = Model(copy.deepcopy(named), own, ends, samples, precision == "bf16", channels_last)
+        own, self.notes = adapt(copied(module), learn_dropout)
+        self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last)
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
@@ -102,11 +104,6 @@ class Task:
     def module(self) -> nn.Module:
         """The task's own copy of the network (its tensors are the initial values)."""
         return self._model.module
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of parameters, psi and inputs."""
-        return torch.float64 if self.precision == "fp64" else torch.float32
 
     def parameter_space(self, chunks: int) -> ParameterSpace:
         """The trainable numbers (psi excluded) for ``chunks`` partitions."""
@@ -126,7 +123,7 @@ class Task:
     ) -> Task:
         """A copy with other input transforms, or another S."""
         self._model.switch(True)
-        copied = Task(
+        task = Task(
             self.module,
             transforms=self.transforms if transforms is None else transforms,
             hyperparameters=list(map(short_name, self._paths_of("module"))),
@@ -138,9 +135,9 @@ class Task:
             channels_last=self.channels_last,
             stacked=self.stacked,
         )
-        share_frozen(copied._model, self._model)
-        copied.notes = self.notes
-        return copied
+        share_frozen(task._model, self._model)
+        task.notes = self.notes
+        return task
 
     def at_most(self, samples: int | None) -> Task:
         """The task with at most so many samples; made once, for its first pass looks for random draws."""
@@ -211,10 +208,9 @@ class Task:
             self._model.switch(dropout)
         x = with_floats(inputs, self.dtype)
         share = noise if self.share_dropout_mask and self.samples > 1 else None
-        drawing = nullcontext() if noise is None else noise.active(self.channels_last)
-        redirected = nullcontext() if noise is None else self._redirected(dropout)
-        with drawing, self._with(tensors), redirected:
-            return self._model(x, share, targets)
+        drawing = None if noise is None else partial(noise.active, self.channels_last)
+        with self._with(tensors):
+            return self._redirected(dropout, drawing, partial(self._model, x, share, targets), first_leaf(x))
 
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
+from fedpart.layers.copying import copied
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
@@ -77,7 +77,7 @@ class ModelState:
         It does not contain the input transforms: average it over transformed inputs yourself, or use
         :meth:`predict`.
         """
-        module = copy.deepcopy(self.task.module)
+        module = copied(self.task.module)
         values = {**self.tensors(), **self.psi_tensors()}
         with torch.no_grad():
             for name, parameter in module.named_parameters():

@@ -112,6 +112,16 @@ def test_every_road_leads_to_a_task(by, kind):
     assert (folds["1.weight"], folds["1.bias"]) == ("product", "sum")
 
 
+@pytest.mark.parametrize("by", ["group", "frozen"])
+def test_hooks_stay(by):
+    module = nn.Sequential(trained(nn.BatchNorm1d(16)))
+    plain = replace_batchnorm(module, by)
+    module[0].register_forward_pre_hook(lambda layer, args: (3 * args[0],))
+    module[0].register_forward_hook(lambda layer, args, kwargs, out: 2 * out, with_kwargs=True)
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(replace_batchnorm(module, by)(x), 2 * plain(3 * x))
+
+
 def test_replacing_twice_changes_nothing():
     once = replace_batchnorm(nn.Sequential(trained(nn.BatchNorm1d(4))), "frozen")
     for by in ("group", "frozen"):
@@ -146,7 +156,12 @@ class NormAndReLU(nn.BatchNorm1d):
 @pytest.mark.parametrize("by", ["group", "frozen"])
 def test_what_a_derived_class_does_besides_is_not_lost(by):
     module = nn.Sequential(nn.Linear(4, 4), NormAndReLU(4))
-    with pytest.raises(ValueError, match=r"NormAndReLU is a BatchNorm with a forward\(\) of its own"):
+    with pytest.raises(ValueError, match=r"NormAndReLU is a BatchNorm .*; call layer.eval\(\) to keep"):
         replace_batchnorm(module, by)
-    with pytest.raises(ValueError, match=r"NormAndReLU is a BatchNorm with a forward\(\) of its own"):
-        Task(module.eval())
+
+
+@pytest.mark.parametrize("by", ["group", "frozen"])
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_lazy_layer_has_to_have_a_shape(by, affine):
+    with pytest.raises(ValueError, match=r"LazyBatchNorm1d is not known yet; .* module\(inputs\[:2\]\)"):
+        replace_batchnorm(nn.Sequential(nn.LazyBatchNorm1d(affine=affine).eval()), by)

@@ -1,6 +1,7 @@
 """Layers that cannot be partitioned are refused, with what to use instead; harmless relatives are not."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,17 @@ from fedpart.parameters.inspection import check_supported
 
 def attention(dropout):
     return nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout)
+
+
+def old_weight_norm(layer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return nn.utils.weight_norm(layer)
+
+
+class NormAndReLU(nn.BatchNorm1d):
+    def forward(self, x):
+        return super().forward(x).relu()
 
 
 GROUP = re.escape('use module = fedpart.replace_batchnorm(module, "group"), or "frozen"')
@@ -31,7 +43,38 @@ REFUSED = {
     "lazy": (nn.LazyLinear(4), r"run one batch through the module first: module\(inputs\[:2\]\)"),
     "spectral_norm": (
         nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
-        r"updates its vectors in every forward pass; use torch.nn.utils.*weight_norm\(layer\)",
+        r"updates its vectors .*; call torch.*parametrize.remove_parametrizations\(layer, \"weight\"\)",
+    ),
+    "spectral_norm_of_frozen_weights_that_trains": (
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).requires_grad_(False),
+        "spectral_norm updates its vectors",
+    ),
+    "spectral_norm_at_rest_of_trained_weights": (
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).eval(),
+        "spectral_norm updates its vectors",
+    ),
+    "old_spectral_norm": (
+        nn.utils.spectral_norm(nn.Linear(4, 4)),
+        r"updates its vectors .*; call torch.nn.utils.remove_spectral_norm\(layer\)",
+    ),
+    "old_weight_norm": (
+        old_weight_norm(nn.Linear(4, 4)),
+        r"call torch.nn.utils.remove_weight_norm\(layer\), and then "
+        r"torch.nn.utils.parametrizations.weight_norm\(layer\)",
+    ),
+    "lazy_batch_norm": (nn.LazyBatchNorm1d(), r"run one batch .* first: module\(inputs\[:2\]\)"),
+    "lazy_batch_norm_at_rest": (
+        nn.LazyBatchNorm1d(affine=False).eval(),
+        r"run one batch .* first: module\(inputs\[:2\]\)",
+    ),
+    "complex": (
+        nn.Linear(4, 4, dtype=torch.complex64),
+        r"'weight' is complex; train layer.weight = nn.Parameter\(torch.view_as_real\(layer.weight.",
+    ),
+    "own_forward": (NormAndReLU(4), r"batch statistics .*; call layer.eval\(\) if it is pretrained, or put"),
+    "own_forward_of_frozen_weights_that_trains": (
+        NormAndReLU(4).requires_grad_(False),
+        r"batch statistics .*; call layer.eval\(\) if it is pretrained, or put",
     ),
 }
 
@@ -67,6 +110,11 @@ def test_at_the_top_level():
         nn.ReLU(),
         nn.GRUCell(4, 4),
         nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+        nn.Linear(4, 4, dtype=torch.complex64).requires_grad_(False),
+        nn.InstanceNorm1d(4, track_running_stats=True).eval(),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).requires_grad_(False).eval(),
+        nn.utils.spectral_norm(nn.Linear(4, 4)).requires_grad_(False).eval(),
+        NormAndReLU(4).eval(),
     ],
     ids=lambda layer: type(layer).__name__,
 )

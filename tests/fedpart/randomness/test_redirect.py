@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.noise import JoinedNoise, Noise, NoiseKey
 from fedpart.randomness.redirect import TorchDraws
 
 N = 40_000
@@ -48,6 +48,13 @@ DRAWS = {
     "randint": (lambda: torch.randint(6, (N,)), 2.5, 35 / 12),
     "randint from": (lambda: torch.randint(-2, 4, (N,)), 0.5, 35 / 12),
     "randint with a generator": (lambda: torch.randint(6, (N,), generator=torch.Generator()), 2.5, 35 / 12),
+    "randint_like": (lambda: torch.randint_like(ONES, 6), 2.5, 35 / 12),
+    "randint_like from": (lambda: torch.randint_like(ONES, -2, 4), 0.5, 35 / 12),
+    "random_ from, without an end": (
+        lambda: torch.empty(N, dtype=torch.uint8).random_(56, None),
+        155.5,
+        (200**2 - 1) / 12,
+    ),
     "random_": (lambda: torch.empty(N, dtype=torch.uint8).random_(), 127.5, (256**2 - 1) / 12),
     "random_ of booleans": (lambda: torch.empty(N, dtype=torch.bool).random_(), 0.5, 0.25),
     "random_ to": (lambda: torch.empty(N).random_(6), 2.5, 35 / 12),
@@ -202,6 +209,52 @@ def test_dropout_of_nothing_and_of_everything(p):
 def test_what_has_no_rule_is_refused_by_name(name, call):
     with pytest.raises(ValueError, match=rf"with torch's {name}, .*; draw with torch.rand, "):
         drawn(call)
+
+
+COMPLEX = torch.ones(3, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("randn", lambda: torch.randn(3, dtype=torch.complex64)),
+        ("rand", lambda: torch.rand(3, dtype=torch.complex128)),
+        ("randn_like", lambda: torch.randn_like(COMPLEX)),
+        ("bernoulli_", lambda: F.dropout(COMPLEX, 0.3)),
+    ],
+)
+def test_complex_numbers_are_refused(name, call):
+    with pytest.raises(ValueError, match=rf"draws complex random numbers with torch's {name}, .*; draw with"):
+        drawn(call)
+    assert drawn(lambda: torch.rand_like(COMPLEX, dtype=torch.float32)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda device: torch.rand(3, device=device),
+        lambda device: torch.randn(3, device=device),
+        lambda device: torch.randint(5, (3,), device=device),
+        lambda device: torch.randperm(3, device=device),
+        lambda device: torch.rand_like(ONES, device=device),
+        lambda device: torch.randn_like(ONES, device=device, dtype=torch.float64),
+        lambda device: torch.randint_like(ONES, 5, device=device),
+    ],
+)
+def test_numbers_are_where_they_are_asked_for(call):
+    for device in ("meta", "cpu"):
+        found = drawn(lambda device=device: call(device))
+        assert found.device.type == device and found.dtype == call(device).dtype
+
+
+def test_rows_of_several_batches_are_not_put_in_one_order():
+    """Each would be mixed with those of others."""
+    parts = [Noise(NoiseKey(k, "test")) for k in range(2)]
+    says = r"noise of shape \(5,\), which all examples share, so that clients cannot be computed together"
+    with JoinedNoise(parts, [2, 3], 1).active(), TorchDraws():
+        assert torch.rand(5).shape == (5,)
+        with pytest.raises(ValueError, match=says):
+            torch.randperm(5)
 
 
 @pytest.mark.parametrize(

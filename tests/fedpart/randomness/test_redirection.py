@@ -1,8 +1,9 @@
 """What a network draws from is found in its first pass; generators that cannot be redirected are refused."""
 
+import cProfile
 import random
+import sys
 import threading
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 
 from fedpart import Task, uniform
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.randomness.redirect import Redirection, TorchDraws
+from fedpart.randomness.redirection import Redirection
 
 
 class Model(nn.Module):
@@ -36,9 +37,10 @@ class Calls(nn.Module):
         return x + self.call(x)
 
 
-def passed(model, redirection, training=True):
-    with Noise(NoiseKey(0, "test")).active(), redirection(training):
-        return model.train(training)(torch.ones(3, 4))
+def passed(model, redirection, training=True, x=None):
+    x = torch.ones(3, 4) if x is None else x
+    noise = Noise(NoiseKey(0, "test"))
+    return redirection(training, noise.active, lambda: model.train(training)(x), x)
 
 
 def nested(call):
@@ -85,25 +87,92 @@ def test_a_layer_that_calls_one_after_it_has_drawn_is_still_the_one():
 
 
 def test_a_network_that_draws_nothing_is_watched_once():
-    model = nested(lambda x: uniform(x.shape, like=x))  # this is no draw of torch's
+    watching = []
+
+    def call(x):
+        watching.append(bool(nn.modules.module._global_forward_hooks))
+        return uniform(x.shape, like=x)  # this is no draw of torch's
+
+    model = nested(call)
     redirection = Redirection(model)
-    for training in (True, False):
-        assert not isinstance(redirection(training), nullcontext)
-        passed(model, redirection, training)
-        assert isinstance(redirection(training), nullcontext)
+    found = [passed(model, redirection, training) for training in (True, True, False, False)]
+    assert watching == [True, False, True, False]
+    assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_what_draws_in_training_alone_is_found_in_training():
     model = Model(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
     redirection = Redirection(model)
-    passed(model, redirection, training=False)
-    assert isinstance(redirection(False), nullcontext)
+    resting = passed(model, redirection, training=False)
     first = passed(model, redirection)
-    assert isinstance(redirection(True), TorchDraws) and (first == 0).any()
+    assert (first == 0).any() and not (resting == 0).any()
     torch.manual_seed(0)
     again = [passed(model, redirection) for _ in range(2)]
     assert torch.equal(again[0], first) and torch.equal(again[1], first)
-    assert isinstance(redirection(False), nullcontext)
+    assert torch.equal(passed(model, redirection, training=False), resting)
+
+
+class Late(nn.Module):
+    """Draws where its inputs are large; its own noise comes first."""
+
+    def forward(self, x):
+        x = x * uniform(x.shape, like=x)
+        return nn.functional.dropout(x, 0.5) if x.sum() > 6 else x
+
+
+@pytest.mark.parametrize("before", [0.1, 10.0], ids=["later passes draw", "the first one does"])
+def test_a_network_that_draws_in_later_passes_alone_draws_reproducibly(before):
+    model = Model(Late())
+    redirection = Redirection(model)
+    passed(model, redirection, x=torch.full((3, 4), before))
+    x = 10 * torch.ones(3, 4)
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        found.append(passed(model, redirection, x=x))
+        assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(found[0], found[1]) and (found[0] == 0).any()
+    first = Redirection(model)
+    assert torch.equal(passed(model, first, x=x), found[0]), "the draws begin where those of a first pass do"
+
+
+def test_a_later_draw_that_cannot_be_redirected_is_refused():
+    """What is below of what torch's modes see."""
+    below = []
+
+    def call(x):
+        if below:
+            with torch._C._DisableTorchDispatch():
+                torch.rand(3)
+        return x
+
+    model = nested(call)
+    redirection = Redirection(model)
+    passed(model, redirection)
+    below.append(True)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"from torch's global generator .*; draw with torch.rand"):
+            passed(model, redirection)
+
+
+def test_somebody_elses_draws_change_nothing():
+    model = Model(Calls(lambda x: uniform(x.shape, like=x)))
+    redirection = Redirection(model)
+    first = passed(model, redirection)
+    calls = []
+
+    def once(x):
+        if not calls:
+            thread = threading.Thread(target=torch.rand, args=(3,))
+            thread.start()
+            thread.join()
+        calls.append(x)
+        return uniform(x.shape, like=x)
+
+    model.module.call = once
+    assert torch.equal(passed(model, redirection), first) and len(calls) == 2
+    assert torch.equal(passed(model, redirection), first) and len(calls) == 3, "it is no pass that draws"
 
 
 def test_a_pass_that_fails_settles_nothing_and_leaves_no_hook():
@@ -116,7 +185,9 @@ def test_a_pass_that_fails_settles_nothing_and_leaves_no_hook():
     with pytest.raises(RuntimeError, match="no"):
         passed(model, redirection)
     assert [dict(hooks) for hooks in hooks_of_all_modules()] == before
-    assert not isinstance(redirection(True), nullcontext)
+    model.module[1][1].call = lambda x: random.random()
+    with pytest.raises(ValueError, match=r"Calls at '1\.1' draws from Python's random module"):
+        passed(model, redirection)
 
 
 def hooks_of_all_modules():
@@ -144,6 +215,51 @@ def test_another_thread_may_draw_from_pythons_generator():
 
     model = Model(Calls(meanwhile))
     before = random.getstate()
-    with Noise(NoiseKey(0, "test")).active(), Redirection(model)(True):
-        model(torch.ones(2, 4))
+    passed(model, Redirection(model))
     assert random.getstate() != before
+
+
+def test_looking_at_pythons_generator_or_seeding_it_is_no_draw():
+    """As torch.compile does."""
+
+    def call(x):
+        random.setstate(random.getstate())
+        return x
+
+    model = Model(Calls(call))
+    passed(model, Redirection(model))
+
+
+@pytest.mark.parametrize("call", [random.random, lambda: random.getrandbits(3), lambda: random.randint(0, 3)])
+def test_what_draws_from_pythons_generator(call):
+    model = Model(Calls(lambda x: call()))
+    with pytest.raises(ValueError, match="draws from Python's random module"):
+        passed(model, Redirection(model))
+
+
+def test_a_profiler_goes_on_after_the_first_pass():
+    model = nested(lambda x: x)
+    with cProfile.Profile() as profile:
+        profiler = sys.getprofile()
+        passed(model, Redirection(model))
+        assert sys.getprofile() is profiler
+        marker()
+    assert any(entry.code is marker.__code__ for entry in profile.getstats())
+
+
+def marker():
+    """Something to be profiled."""
+
+
+def test_a_profile_function_is_set_again():
+    def function(frame, event, argument):
+        pass
+
+    before = sys.getprofile()
+    sys.setprofile(function)
+    try:
+        model = nested(lambda x: x)
+        passed(model, Redirection(model))
+        assert sys.getprofile() is function
+    finally:
+        sys.setprofile(before)

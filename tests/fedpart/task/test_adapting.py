@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from adapted import Attending, Recurrent, chain, frozen_body, frozen_norm, lstm_without_dropout, trained
+from adapted import Recurrent, chain, frozen_body, frozen_norm, trained
 from problems import CLASSES, SIZE, Gain, augmentation, settings, shards
 from torch import nn
 
@@ -51,57 +51,6 @@ def test_a_module_of_the_result_is_what_the_run_evaluates():
     federation = trained(frozen_norm())
     x = torch.rand(4, 1, SIZE, SIZE, dtype=torch.float64)
     torch.testing.assert_close(federation.module()(x), next(federation.predict(x)))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_frozen_body_of_16_bits_stays_so_and_the_head_is_trained_in_32(dtype):
-    torch.manual_seed(0)
-    body = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8))
-    head = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, CLASSES))
-    net = nn.Sequential(body.requires_grad_(False).to(dtype), head)
-    head[0].to(dtype)
-    task = Task(net, samples=1)
-    kinds = {name: parameter.dtype for name, parameter in task.module.named_parameters()}
-    assert {kind for name, kind in kinds.items() if name.startswith("0.")} == {dtype}
-    assert {kind for name, kind in kinds.items() if name.startswith("1.")} == {torch.float32}
-    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(task)
-    with torch.no_grad():
-        expected = copy.deepcopy(head).float()(body(x.to(dtype)).float())
-    found = task.outputs(w, psi, x, None)
-    assert found.dtype == torch.float32 and torch.equal(found, expected)
-    result = federate(task, shards([4, 5, 3, 6]), rounds=2)
-    after = result.module()
-    assert all(torch.equal(a, b) for a, b in zip(after[0].parameters(), body.parameters(), strict=True))
-    assert not torch.equal(after[1][0].weight, head[0].weight.float())
-    with torch.no_grad():
-        assert torch.equal(after(x), result.predict(x))
-
-
-def half(net, part):
-    net.get_submodule(part).requires_grad_(False).to(torch.bfloat16)
-    return net
-
-
-HALVES = {
-    "linear": lambda: half(chain(), "3"),
-    "attention": lambda: half(Attending(), "encoder"),
-    "recurrent": lambda: half(lstm_without_dropout(), "body"),
-}
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", HALVES)
-def test_any_frozen_part_of_16_bits_computes(name, precision):
-    federation = trained(HALVES[name](), of={"precision": precision})
-    assert {tensor.dtype for tensor in federation.task.frozen.values()} == {torch.bfloat16}
-    assert not torch.equal(federation.w, federation.partition.initial())
-
-
-def test_16_bits_that_are_trained_are_32():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES)).to(torch.bfloat16)
-    task = Task(net)
-    assert {parameter.dtype for parameter in task.module.parameters()} == {torch.float32}
-    federate(task, shards([3, 4]), rounds=1, chunks=(0.5, 0.5))
 
 
 def test_a_frozen_hyperparameter_is_refused_with_the_line_that_helps():
@@ -186,12 +135,63 @@ def test_every_change_has_one_sentence():
         and norm.endswith("keep their statistics as constants.")
     )
     (rates,) = Task(with_dropout(), learn_dropout=True).notes
-    assert rates == "The rates of 2 nn.Dropout layers ('2', ...) are learned."
+    assert rates.startswith("The rates of 2 nn.Dropout layers ('2', ...) are learned where forward() calls")
+    (nothing,) = Task(chain(), learn_dropout=True).notes
+    assert nothing.startswith("learn_dropout=True finds no nn.Dropout ") and "ConcreteDropout(0.1)" in nothing
     net = nn.Sequential(frozen_norm(), with_dropout())
     net[0] = torch.compile(net[0], backend="eager")
     task = Task(net, learn_dropout=True)
     assert len(task.notes) == 3 and all(note.endswith(".") for note in task.notes)
     assert task.replace(samples=1).notes == task.notes
+
+
+def test_dropout_that_stays_off_in_a_network_that_trains_is_told():
+    (note,) = Task(nn.Sequential(with_dropout().eval(), nn.Linear(CLASSES, CLASSES))).notes
+    assert note == "2 Dropout layers are in eval() and stay off; call module.train() to use them."
+    net = nn.Sequential(with_dropout(), nn.Linear(CLASSES, CLASSES))
+    assert Task(net).notes == [] and Task(net.eval()).notes == [], "a network at rest as a whole is trained"
+    net[1].train()  # what get_peft_model leaves: the network itself rests, and a part of it trains
+    assert Task(net).notes == [note]
+
+
+class NormAndReLU(nn.BatchNorm2d):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+def constant_layers():
+    """Layers of other kinds with a state that training passes update."""
+    torch.manual_seed(0)
+    spectral = (torch.nn.utils.parametrizations.spectral_norm, torch.nn.utils.spectral_norm)
+    layers = [NormAndReLU(4), nn.InstanceNorm2d(4, track_running_stats=True)]
+    convolutions = [norm(nn.Conv2d(4, 4, 1)).requires_grad_(False) for norm in spectral]
+    return nn.Sequential(*layers, *convolutions)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["part", "whole"])
+def test_other_layers_with_a_state_stay_as_they_are_in_evaluation_mode(whole):
+    layers = constant_layers()
+    net = chain(layers, nn.Dropout(0.3))
+    net(torch.rand(3, 1, SIZE, SIZE))
+    (net if whole else layers).eval()
+    given = copy.deepcopy(dict(layers.named_buffers()))
+    federation = trained(net)
+    after = federation.task.module
+    assert not any(part.training for layer in after[1] for part in layer.modules()) and after[2].training
+    assert all(torch.equal(value.to(given[name]), given[name]) for name, value in after[1].named_buffers())
+    x = torch.rand(4, 1, SIZE, SIZE, dtype=torch.float64)
+    torch.testing.assert_close(federation.module()(x), next(federation.predict(x)))
+
+
+def test_hooks_of_layers_that_are_replaced_stay():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3))
+    net[2].eval()
+    plain = Task(net, learn_dropout=True)
+    net[2].register_forward_hook(lambda layer, args, out: 2 * out)
+    net[3].register_forward_pre_hook(lambda layer, args, kwargs: ((3 * args[0],), kwargs), with_kwargs=True)
+    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(plain)
+    hooked = Task(net, learn_dropout=True).outputs(w, psi, x, None, dropout=False)
+    torch.testing.assert_close(hooked, 6 * plain.outputs(w, psi, x, None, dropout=False))
 
 
 @pytest.mark.parametrize("rest", ["eval", "freeze", "whole"])

@@ -63,22 +63,27 @@ def test_dropout_between_time_steps_is_refused_fused():
         trained(Recurrent(), execution="fused")
 
 
-@pytest.mark.parametrize("drops", [nn.Dropout(0.3), ConcreteDropout(0.3)], ids=["torch", "fedpart"])
-def test_draws_that_would_be_repeated_in_the_backward_pass_are_refused(drops):
-    """Checkpointing computes layers twice: without draws that changes no bit, with them the gradient."""
+def test_examples_in_another_order_are_refused_fused():
+    """Those of several clients would be mixed."""
+    net = Applied(lambda layer, x: x + 0.5 * x[torch.randperm(len(x))])
+    assert torch.equal(trained(net).w, trained(net, workers=2).w)
+    with pytest.raises(ClientError, match=r"cannot be fused .* all examples share.*; use execution: loop"):
+        trained(net, execution="fused")
 
-    class Checkpointed(nn.Module):
-        def __init__(self, *layers):
-            super().__init__()
-            self.block = nn.Sequential(*layers, nn.Tanh())
 
-        def forward(self, x):
-            return checkpoint(self.block, x, use_reentrant=False)
+class Checkpointed(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.block = nn.Sequential(*layers, nn.Tanh())
 
-    plain = chain(nn.Tanh())
-    assert torch.equal(trained(chain(Checkpointed())).w, trained(plain).w)
-    with pytest.raises(ClientError, match=r"inside of torch.utils.checkpoint draws .*; call it without"):
-        trained(chain(Checkpointed(drops)))
+    def forward(self, x):
+        return checkpoint(self.block, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("drops", [[], [nn.Dropout(0.3)], [ConcreteDropout(0.3)]], ids=["no", "torch", "own"])
+def test_layers_that_would_be_computed_again_in_the_backward_pass_are_refused(drops):
+    with pytest.raises(ClientError, match=r"Checkpointed at '1' computes with torch.utils.checkpoint, "):
+        trained(chain(Checkpointed(*drops)))
 
 
 class Backbone(nn.Module):

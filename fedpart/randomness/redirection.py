@@ -1,0 +1,109 @@
+"""Which passes through a network draw, and that these draw reproducibly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.randomness.redirect import TorchDraws
+from fedpart.randomness.watching import watched
+
+Found = TypeVar("Found")
+Drawing = Callable[[], AbstractContextManager[object]]
+
+
+class Redirection:
+    """Has a network draw reproducibly where it calls torch's random functions; what it does not is found.
+
+    The first pass, of training and of inference, looks whether anything is drawn at all. If not, those that
+    follow cost some ten microseconds more: they look whether torch's generators have moved.
+
+    Args:
+        model: what is computed.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._draws: dict[tuple[bool, bool], bool] = {}
+
+    def __call__(
+        self,
+        training: bool,
+        drawing: Drawing | None,
+        compute: Callable[[], Found],
+        like: Tensor,
+    ) -> Found:
+        """What one pass through the network returns.
+
+        Args:
+            training: whether its stochastic layers are on.
+            drawing: :meth:`.Noise.active`, with which a pass that is computed again draws from the beginning;
+                None: the pass draws from torch's own generator, and nobody looks.
+            compute: the pass.
+            like: a tensor that is where the pass computes.
+
+        Raises:
+            ValueError: the first pass does what cannot be reproduced, see :func:`.watched`; or this one draws
+                where draws cannot be redirected.
+        """
+        if drawing is None:
+            return compute()
+        kind = (training, torch.is_grad_enabled())
+        draws = self._draws.get(kind)
+        if draws is None:
+            mode = TorchDraws()
+            with drawing(), watched(self._model), mode:
+                found = compute()
+            self._draws[kind] = mode.drawn
+            return found
+        if draws:
+            with drawing(), TorchDraws():
+                return compute()
+        generators = _generators(like.device)
+        before = [generator.get_state() for generator in generators]
+        with drawing():
+            found = compute()
+        if not _moved(generators, before):
+            return found
+        return self._again(kind, drawing, compute, generators, before)
+
+    def _again(
+        self,
+        kind: tuple[bool, bool],
+        drawing: Drawing,
+        compute: Callable[[], Found],
+        generators: list[torch.Generator],
+        before: list[Tensor],
+    ) -> Found:
+        """The pass computed as one that draws, as if the first try had not been."""
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+        with drawing(), TorchDraws() as mode:
+            found = compute()
+        if _moved(generators, before):
+            raise ValueError(
+                "The network draws from torch's global generator where its draws cannot be redirected, so "
+                "that equal seeds would give different weights; draw with torch.rand or fedpart.uniform in "
+                "its forward()."
+            )
+        self._draws[kind] = mode.drawn  # not, if somebody else has moved the generator meanwhile
+        return found
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    """Those from which torch's functions draw; a GPU's state, a seed and a count, is held by the host."""
+    if device.type != "cuda":
+        return [torch.default_generator]
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return [torch.default_generator, torch.cuda.default_generators[index]]
+
+
+def _moved(generators: list[torch.Generator], before: list[Tensor]) -> bool:
+    return any(
+        generator.get_state().numpy().tobytes() != state.numpy().tobytes()
+        for generator, state in zip(generators, before, strict=True)
+    )

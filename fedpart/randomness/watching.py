@@ -1,0 +1,131 @@
+"""What layers do in a pass that could not be reproduced, or that would carry data from client to client."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[None]:
+    """Look at one pass; it costs more than others.
+
+    Args:
+        model: as a task wraps it: the first part of a layer's name is not the user's.
+
+    Raises:
+        ValueError: a layer draws from a generator that is the process's own, changes one of its buffers, or
+            uses ``torch.utils.checkpoint``; it is named, the innermost one.
+    """
+    moved: list[tuple[nn.Module, str]] = []
+    within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
+
+    def enter(layer: nn.Module, _inputs: Any) -> None:
+        within.append((layer, [state() for state in _GENERATORS.values()]))
+
+    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
+        _, before = within.pop()
+        for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
+            if state() != then:
+                moved.append((layer, what))
+
+    def called(frame: Any, event: str, function: Any) -> None:
+        if event == "call" and frame.f_code is _CHECKPOINT:
+            raise ValueError(
+                f"{_named(model, within[-1][0] if within else model)} computes with torch.utils.checkpoint, "
+                f"which would take other weights when it computes again for the gradient; call "
+                f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
+            )
+        # Other threads draw from Python's generator too: its state would not tell whose draw it was.
+        if event == "c_call" and within and function in _PYTHONS:
+            moved.append((within[-1][0], "Python's random module"))
+
+    hooks = [
+        nn.modules.module.register_module_forward_pre_hook(enter),
+        nn.modules.module.register_module_forward_hook(leave, always_call=True),
+    ]
+    buffers = [(layer, name, tensor, _version(tensor)) for layer, name, tensor in _buffers(model)]
+    profile = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield
+    finally:
+        _restore(profile)
+        for hook in hooks:
+            hook.remove()
+    if moved:
+        layer, what = moved[0]
+        raise ValueError(
+            f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
+            f"draw with torch.rand(()) or fedpart.uniform in its forward()."
+        )
+    for layer, name, tensor, version in buffers:
+        if _changed(tensor, version, layer._buffers.get(name)):
+            path = _name(model, layer)
+            rest = (
+                f"call module.get_submodule({path!r}).eval() if it leaves it alone then, or " if path else ""
+            )
+            raise ValueError(
+                f"{_named(model, layer)} changes its buffer {name!r} in forward(), which would carry numbers "
+                f"from one client to the next; {rest}compute without changing it, as with a constant: "
+                f"self.{name} = nn.Parameter({name}, requires_grad=False)."
+            )
+
+
+def _name(model: nn.Module, layer: nn.Module) -> str:
+    names = {id(one): name for name, one in model.named_modules()}
+    return str(names.get(id(layer), "").partition(".")[2])
+
+
+def _named(model: nn.Module, layer: nn.Module) -> str:
+    return f"{type(layer).__name__} at {_name(model, layer) or 'the top level'!r}"
+
+
+def _buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    for layer in model.modules():
+        for name, tensor in layer._buffers.items():
+            if tensor is not None:
+                yield layer, name, tensor
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts changes in place."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _changed(before: Tensor, version: int, after: Tensor | None) -> bool:
+    """Whether a buffer has other numbers; a cache that is made anew has the same, or it grows."""
+    if after is None or after is before:
+        return _version(before) != version
+    return after.shape == before.shape and not torch.equal(after, before)
+
+
+def _restore(profile: Any) -> None:
+    """Set a profile function again; in Python 3.11 that of cProfile is its object, and no function."""
+    sys.setprofile(None)
+    if hasattr(profile, "enable"):
+        profile.enable()
+    else:
+        sys.setprofile(profile)
+
+
+def _numpys_state() -> tuple[bytes, Any]:
+    _, words, *rest = cast(tuple[Any, ...], np.random.get_state())
+    return words.tobytes(), rest
+
+
+_CHECKPOINT = inspect.unwrap(checkpoint).__code__
+_PYTHONS = (random.random, random.getrandbits)  # those that the module's other functions draw with
+_GENERATORS: dict[str, Callable[[], Any]] = {
+    "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
+    "NumPy's global generator": _numpys_state,
+}
