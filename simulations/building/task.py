@@ -119,8 +119,8 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             raise TypeError(
                 f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
             )
-        if entry.on is not None:
-            transform.on(entry.on)
+        if entry.part is not None:
+            transform.on(entry.part)
         found.append((entry.name, transform))
     names = iter(named_transforms([transform for given, transform in found if given is None]))
     transforms: dict[str, HyperModule] = {}

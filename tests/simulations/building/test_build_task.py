@@ -1,0 +1,45 @@
+"""From a configuration's sections to the task: where transforms act, and what builders are given."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_file
+from torch import nn
+
+from simulations.building.experiment import build
+from simulations.building.task import build_task
+from simulations.config.load import load_config
+
+PAIR = {"left": (3,), "right": (3,)}
+
+
+class Both(nn.Module):
+    """Adds what it sees on both sides."""
+
+    def __init__(self, num_classes: int, input_shape: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.fc = nn.Linear(*input_shape["left"], num_classes)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self.fc(left) + self.fc(right)
+
+
+def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path: Path) -> None:
+    path = tmp_path / "parts.yaml"
+    path.write_text(
+        "model: test_build_task:Both\n"
+        "hyperparameters: {affine: null, transforms: [{use: noise, part: right}]}\n"
+    )
+    task = build_task(load_config(path), 3, PAIR)
+    x = {"left": torch.zeros(4, 3), "right": torch.zeros(4, 3)}
+    seen = task.transformed(task.psi_space.initial(), x)
+    assert not seen["left"].any() and seen["right"].all()
+
+
+def test_a_part_of_one_tensor_is_refused(tmp_path: Path) -> None:
+    options = {"affine": None, "transforms": [{"use": "noise", "part": "image"}]}
+    experiment = build(load_config(tiny_file(tmp_path, model="mlp", hyperparameters=options)))
+    x = experiment.test.inputs[:2]
+    with pytest.raises(ValueError, match=r"cannot act on a part 'image' of them; .* its key `part`\.$"):
+        experiment.task.transformed(experiment.task.psi_space.initial(), x)
