@@ -1,6 +1,7 @@
 """Frozen bodies from local files: what is trained, what is psi, that it partitions, and what is refused."""
 
 import importlib.util
+import shutil
 
 import pytest
 import torch
@@ -122,6 +123,27 @@ def test_a_missing_package_names_the_extra(monkeypatch, distilbert):
         lora_text(4, None, distilbert)
 
 
-def test_layers_that_are_not_there_are_named(distilbert):
-    with pytest.raises(ValueError, match=r"no layers called query; set model_options\.target_modules"):
-        lora_text(4, None, distilbert, target_modules=["query"])
+@pytest.mark.parametrize("name", ["query", "lin"])  # the end of a name, q_lin, is not one
+def test_layers_that_are_not_there_are_named(distilbert, name):
+    with pytest.raises(ValueError, match=rf"no layers called {name}; set model_options\.target_modules"):
+        lora_text(4, None, distilbert, target_modules=[name])
+
+
+@pytest.mark.parametrize("names", [[], ["attention"]], ids=str)
+def test_what_peft_refuses_is_one_sentence(distilbert, names):
+    with pytest.raises(
+        ValueError, match=r"peft cannot adapt .*; set model_options\.target_modules"
+    ) as caught:
+        lora_text(4, None, distilbert, target_modules=names)
+    assert ". " not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("weights", [None, "no weights"])
+def test_a_folder_without_weights_names_the_command(distilbert, tmp_path, weights):
+    shutil.copy(f"{distilbert}/config.json", tmp_path)
+    if weights:
+        (tmp_path / "model.safetensors").write_text(weights)
+    message = r"holds no pretrained model \(.+\); make it with python -m simulations\.pretraining\.text"
+    with pytest.raises(ValueError, match=message) as caught:
+        lora_text(4, None, str(tmp_path))
+    assert ". " not in str(caught.value) and "\n" not in str(caught.value)
