@@ -41,6 +41,12 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
             return module(**inputs, **also)
     if isinstance(inputs, (tuple, list)) and _takes(module, *inputs, *last, **named):
         return module(*inputs, *last, **named)
+    if targets is not None and not _takes(module, inputs, *last, **named):
+        raise TypeError(
+            f"The likelihood from_model calls the network with inputs and targets, which "
+            f"{type(module).__name__}.forward{inspect.signature(module.forward)} does not take; give it an "
+            f"argument `labels` and return the loss, or choose another likelihood."
+        )
     return module(inputs, *last, **named)
 
 

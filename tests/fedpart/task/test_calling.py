@@ -134,3 +134,15 @@ def test_a_tree_of_one_tensor_is_that_tensor_to_the_bit():
     w = space.tensors(space.initial())
     plain, *trees = [task.loss(w, task.psi_space.initial(), of, None) for of in batch]
     assert all(torch.equal(tree, plain) for tree in trees)
+
+
+@pytest.mark.parametrize("targets", [torch.zeros(ROWS, dtype=torch.int64), {"answers": torch.zeros(ROWS)}])
+def test_a_network_that_takes_no_targets_has_no_loss_of_its_own(targets):
+    task = Task(nn.Linear(FEATURES, CLASSES), likelihood="from_model", samples=1)
+    space = task.parameter_space(1)
+    batch = Batch(torch.zeros(ROWS, FEATURES), targets)
+    message = (
+        r"from_model calls the network with .* Linear\.forward\(input.*does not take; give it an argument"
+    )
+    with pytest.raises(TypeError, match=message):
+        task.loss(space.tensors(space.initial()), task.psi_space.initial(), batch, None)
