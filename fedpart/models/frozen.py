@@ -36,8 +36,8 @@ class _Normalised(nn.Module):
         numbers = [*mean, *std]
         if (len(mean), len(std)) != (3, 3) or not all(map(math.isfinite, numbers)) or min(std) <= 0:
             raise ValueError(
-                f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; give "
-                f"those that the weights were trained with."
+                f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; "
+                f"give those that the weights were trained with."
             )
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(3, 1, 1))

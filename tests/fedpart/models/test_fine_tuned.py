@@ -84,7 +84,7 @@ def test_images_are_normalised_as_the_weights_want(resnet, channels):
 )
 def test_constants_that_do_not_fit_are_refused(resnet, constants):
     with pytest.raises(
-        ValueError, match="mean and std have three numbers each, .* give those that the weights"
+        ValueError, match=r"mean and std have three numbers each, .* give those that the weights"
     ):
         frozen_resnet(4, (3, 32, 32), resnet, **constants)
 
