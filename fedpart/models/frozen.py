@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,12 +25,35 @@ class _Grey(nn.Module):
         return three_channels(x)
 
 
+class _Normalised(nn.Module):
+    """``(x - mean) / std`` of each channel, as torchvision.transforms.Normalize."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        numbers = [*mean, *std]
+        if (len(mean), len(std)) != (3, 3) or not all(map(math.isfinite, numbers)) or min(std) <= 0:
+            raise ValueError(
+                f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; "
+                f"give those that the weights were trained with."
+            )
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
 def frozen_resnet(
     num_classes: int,
     input_shape: tuple[int, int, int],
     weights: str,
     dropout: float | None = 0.1,
     temperature: float = 0.1,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> nn.Sequential:
     """torchvision's ResNet-18 (He et al. 2016) with a frozen body: only the last linear layer is trained.
 
@@ -41,10 +66,13 @@ def frozen_resnet(
             its last layer (``fc``), of whatever classes, is not used.
         dropout: initial drop rate of the learned dropout between body and head; None for none.
         temperature: of the concrete relaxation.
+        mean, std: of each of three channels, subtracted from and divided out of the images, as they were when
+            the weights were trained; with one of them the other is 0 or 1. None: images go in as they are.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file holds no weights of a ResNet-18, or images have another number of channels.
+        ValueError: the file holds no weights of a ResNet-18, images have another number of channels, or mean
+            and std are not three numbers each.
         ImportError: torchvision is not installed.
     """
     from torchvision.models import resnet18
@@ -70,6 +98,8 @@ def frozen_resnet(
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if input_shape[0] == 1:
         layers["channels"] = _Grey()
+    if mean is not None or std is not None:
+        layers["normalised"] = _Normalised(mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0))
     layers["body"] = body.requires_grad_(False).eval()
     if dropout is not None:
         layers["dropout"] = ConcreteDropout(dropout, temperature)

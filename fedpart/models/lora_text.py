@@ -56,16 +56,18 @@ def lora_text(
     Raises:
         FileNotFoundError: there is no such folder.
         ImportError: transformers or peft are not installed.
-        ValueError: the folder holds no model, or one without such layers.
+        ValueError: the folder holds no model, or one without such layers, or peft cannot adapt them.
     """
     missing = [name for name in ("transformers", "peft") if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f'The model lora_text needs {missing[0]}: pip install "fedpart[text]".')
-    if not (Path(weights).expanduser() / "config.json").is_file():
-        raise FileNotFoundError(
-            f"The pretrained model is not in {weights}; make it with python -m simulations.pretraining.text "
-            f"{weights}, or set model_options.weights to a folder that transformers has saved."
-        )
+    remedy = (
+        f"make it with python -m simulations.pretraining.text {weights}, or set model_options.weights to a "
+        f"folder that transformers has saved"
+    )
+    folder = Path(weights).expanduser()
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"The pretrained model is not in {weights}; {remedy}.")
     import peft
     import transformers
 
@@ -73,20 +75,30 @@ def lora_text(
     transformers.logging.set_verbosity_error()  # it would report the new classifier, and the old head
     try:
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            str(Path(weights).expanduser()), num_labels=num_classes, local_files_only=True
+            str(folder), num_labels=num_classes, local_files_only=True
         )
+    except Exception as error:  # transformers and safetensors raise several kinds
+        raise ValueError(f"{weights} holds no pretrained model ({_first(error)}); {remedy}.") from error
     finally:
         transformers.logging.set_verbosity(before)
     names = [name for name, _ in model.named_modules()]
-    if unknown := [part for part in target_modules if not any(n.endswith(part) for n in names)]:
-        raise ValueError(
-            f"The model in {weights} has no layers called {', '.join(unknown)}; set "
-            f"model_options.target_modules to those that get adapters."
-        )
+    unknown = [part for part in target_modules if not any(f".{name}".endswith(f".{part}") for name in names)]
+    choose = "set model_options.target_modules to a list of those that get adapters"
+    if unknown:
+        raise ValueError(f"The model in {weights} has no layers called {', '.join(unknown)}; {choose}.")
     config = peft.LoraConfig(
         task_type=peft.TaskType.SEQ_CLS,
         r=rank,
         lora_alpha=alpha,
         target_modules=list(target_modules),
     )
-    return AdaptedText(learn_lora(peft.get_peft_model(model, config), scale, dropout)).train()
+    try:
+        model = peft.get_peft_model(model, config)
+    except ValueError as error:
+        raise ValueError(f"peft cannot adapt the model in {weights} ({_first(error)}); {choose}.") from error
+    return AdaptedText(learn_lora(model, scale, dropout)).train()
+
+
+def _first(error: Exception) -> str:
+    """The first sentence of an error."""
+    return str(error).partition("\n")[0].partition(". ")[0].rstrip(".")

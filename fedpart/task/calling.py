@@ -115,21 +115,27 @@ def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: s
     """Inputs of several parts, one of them transformed.
 
     Args:
-        inputs: a dict, tuple or list.
+        inputs: a dict, tuple or list; one tensor has no parts.
         part: which; None: the only one with real numbers.
         transform, name: what is applied, and what it is called.
 
     Raises:
         ValueError: there is no such part, or none is named where several would do.
     """
+    if isinstance(inputs, Tensor):
+        raise ValueError(
+            f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them; "
+            f"leave out .on({part!r}), in a configuration its key `part`."
+        )
     parts = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs))
+    real = [key for key, leaf in parts.items() if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if part is None:
-        real = [key for key, leaf in parts.items() if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         part = real[0] if len(real) == 1 else None
     if part not in parts:
+        example = next(iter(real or parts))
         raise ValueError(
             f"The inputs have the parts {', '.join(map(repr, parts))}; say which one the transform {name!r} "
-            f"acts on: {type(transform).__name__}(...).on({next(iter(parts))!r})."
+            f"acts on: {type(transform).__name__}(...).on({example!r}), in a configuration part: {example}."
         )
     parts[part] = transform(parts[part])
     if hasattr(inputs, "_fields"):

@@ -118,7 +118,8 @@ class Model(nn.Module):
         """
         for name, transform in self.transforms.items():
             part: Any = transform.part
-            x = transform(x) if isinstance(x, Tensor) or part == "*" else replaced(x, part, transform, name)
+            whole = part == "*" or (part is None and isinstance(x, Tensor))
+            x = transform(x) if whole else replaced(x, part, transform, name)
         return x
 
     def widths(self) -> Tensor:

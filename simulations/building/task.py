@@ -17,9 +17,9 @@ from fedpart.likelihoods.base import check_needs
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.task.psi_names import named_transforms
+from simulations.building.builders import built, check_shape
 from simulations.building.saved import saved_psi
 from simulations.config.load import Config
-from simulations.config.messages import check_options
 from simulations.config.sections import DropoutSection, HyperparameterSection
 
 
@@ -56,7 +56,7 @@ def _build_likelihood(config: Config) -> Any:
     if not (isinstance(found, type) or options):
         return found
     check_needs(config.likelihood, found, options)
-    return found(**options)
+    return built(found, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
 
 
 def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
@@ -77,8 +77,10 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
     clash = sorted(taken.keys() & config.model_options.keys())
     if clash:
         raise ValueError(f"model_options.{clash[0]} is set by hyperparameters.dropout; set it there.")
-    check_options(builder, {**given, **config.model_options}, f"the model {config.model!r}")
-    module = builder(**given, **taken, **config.model_options)
+    what = f"the model {config.model!r}"
+    if config.model in MODELS:
+        check_shape(builder, input_shape, what)
+    module = built(builder, config.model_options, what, "model_options", **given, **taken)
     if not isinstance(module, nn.Module):
         raise TypeError(
             f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."
@@ -111,16 +113,15 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             found.append(("mask", ConcreteMask(*input_shape, mask.probability, mask.temperature)))
         else:
             found.append(("mask", FixedMask(*input_shape, mask.kept)))
-    for entry in section.transforms:
-        build_one = TRANSFORMS.resolve(entry.use)
-        check_options(build_one, entry.options, f"the transform {entry.use!r}")
-        transform = build_one(**entry.options)
+    for number, entry in enumerate(section.transforms):
+        key = f"hyperparameters.transforms[{number}].options"
+        transform = built(TRANSFORMS.resolve(entry.use), entry.options, f"the transform {entry.use!r}", key)
         if not isinstance(transform, HyperModule):
             raise TypeError(
                 f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
             )
-        if entry.on is not None:
-            transform.on(entry.on)
+        if entry.part is not None:
+            transform.on(entry.part)
         found.append((entry.name, transform))
     names = iter(named_transforms([transform for given, transform in found if given is None]))
     transforms: dict[str, HyperModule] = {}

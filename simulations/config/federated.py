@@ -83,6 +83,14 @@ class ExperimentConfig(_Keys, Config):
             )
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray_address is for engine ray; set engine: ray, or leave it out")
+        for key in ("evaluation_share", "evaluation_clients"):
+            if self.evaluation != "clients" and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} is for evaluation: clients; set that, or leave {key} out")
+        if self.measures and self.evaluation == "none":
+            raise ValueError(
+                "measures are taken on the test data, which evaluation: none does not look at; set "
+                "evaluation: central or clients, or leave measures out"
+            )
         if self.split.by == "angle" and not self.rotated:
             raise ValueError(
                 "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"

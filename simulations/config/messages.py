@@ -54,7 +54,7 @@ def sentence(error: ValidationError, model: type) -> str:
     first = problems[0]
     path, meaning = _locate(model, first["loc"])
     same = [p for p in problems if _locate(model, p["loc"])[0] == path]
-    reasons = list(dict.fromkeys(_reason(p) for p in same))
+    reasons = list(dict.fromkeys(reason_of(p) for p in same))
     if not path:
         return f"{reasons[0].rstrip('.')}."
     if first["type"] == "missing":
@@ -66,7 +66,7 @@ def sentence(error: ValidationError, model: type) -> str:
     return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({meaning})."
 
 
-def _reason(problem: Any) -> str:
+def reason_of(problem: Any) -> str:
     """pydantic's message without its stock phrases; of value errors, our own message."""
     if problem["type"] in ("model_type", "dict_type", "model_attributes_type", "dataclass_type"):
         return "a section with keys of its own"

@@ -77,7 +77,9 @@ class TransformSection(Section):
     )
     name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
     options: dict[str, Any] = entry({}, "keyword arguments of the callable")
-    on: str | int | None = entry(None, "which part of inputs it acts on, where they are a dict or a tuple")
+    part: str | int | None = entry(
+        None, "which part of inputs it acts on, where they are a dict (its key) or a tuple (its place)"
+    )
 
     @model_validator(mode="before")
     @classmethod

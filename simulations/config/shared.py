@@ -178,14 +178,18 @@ class Config(section_of(RunSettings)):
         return build_method(self.method, self.method_options.get(self.method, {}))
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
-        """The run in the library's terms: each setting is the key of that name; null is its default there.
+        """The run in the library's terms: each setting is the key of that name.
+
+        A key that is null by default is the setting's default then; where null is another value, it is null.
 
         ``changes`` are settings that are no such keys.
         """
-        given = {name: getattr(self, name) for name in type(self).model_fields}
+        default = {name: key.default for name, key in type(self).model_fields.items()}
+        given = {name: getattr(self, name) for name in default}
         given |= {"method_options": self.method_options.get(self.method, {})} | changes
         known = {field.name for field in dataclasses.fields(kind)}
-        return kind(**{name: value for name, value in given.items() if name in known and value is not None})
+        left = {name for name, value in given.items() if value is None and default.get(name) is None}
+        return kind(**{name: value for name, value in given.items() if name in known - left})
 
     def resolved(self) -> dict[str, Any]:
         """Every key with its value, as plain data for YAML and JSON; :meth:`from_dict` is the inverse."""

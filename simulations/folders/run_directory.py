@@ -184,7 +184,9 @@ def saved_config(path: str | Path) -> Config:
     """
     file = Path(path) / CONFIG
     if not file.is_file():
-        raise ConfigError(f"{path} holds no run (there is no {CONFIG}); start one there with --out {path}.")
+        raise ConfigError(
+            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out {path} makes one."
+        )
     data = read_yaml(file)
     return kind_of(data).from_dict(data, str(file))
 

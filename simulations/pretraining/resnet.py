@@ -18,6 +18,7 @@ from torch.nn import functional
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.models.frozen import three_channels
 from simulations.pretraining.descent import descend
+from simulations.pretraining.refusals import refusals
 
 OUT = Path("pretrained/digits_resnet18.pt")
 CLASSES = (0, 1, 2, 3, 4)
@@ -37,11 +38,20 @@ def pretrain_resnet(
         seed: of initial values and order.
 
     Raises:
-        ValueError: fewer images than one batch, or no epoch.
+        ValueError: no images, fewer of them than one batch, or no epoch.
     """
     from torchvision.models import resnet18
 
     data = splits.train
+    if (
+        not isinstance(data.input_shape, tuple)
+        or len(data.input_shape) != 3
+        or data.input_shape[0] not in (1, 3)
+    ):
+        raise ValueError(
+            f"A ResNet-18 takes images [1 or 3 channels, height, width], not {data.input_shape}; choose "
+            f"another data set."
+        )
     steps = epochs * (len(data) // batch_size)
     if steps < 1:
         raise ValueError(
@@ -85,12 +95,21 @@ def main(
     """Train a ResNet-18 on part of a data set's classes, and write its weights."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    chosen: Sequence[int] = [int(number) for number in classes.split(",")]
-    splits = load_splits(data, data_dir, classes=chosen)
-    model = pretrain_resnet(splits, epochs, seed=seed)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), out)
+    with refusals():
+        splits = load_splits(data, data_dir, classes=_numbers(classes))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        model = pretrain_resnet(splits, epochs, seed=seed)
+        torch.save(model.state_dict(), out)
     print(f"{out}: {accuracy(model, splits.test):.1%} of the test images of its own classes are told right.")
+
+
+def _numbers(classes: str) -> Sequence[int]:
+    try:
+        return [int(number) for number in classes.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--classes takes numbers separated by commas, such as 0,1,2, not {classes!r}."
+        ) from None
 
 
 if __name__ == "__main__":

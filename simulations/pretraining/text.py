@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
 from simulations.pretraining.descent import descend
+from simulations.pretraining.refusals import refusals
 
 OUT = Path("pretrained/topics_distilbert")
 _WARM = 50  # steps in which the learning rate rises
@@ -76,7 +77,9 @@ def main(
     """Train a small DistilBERT on texts without labels, and save it as transformers does."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    pretrain_text(steps, seed=seed).save_pretrained(out)
+    with refusals():
+        out.mkdir(parents=True, exist_ok=True)
+        pretrain_text(steps, seed=seed).save_pretrained(out)
     print(f"{out}: a DistilBERT of two layers that has read {steps} batches of texts.")
 
 

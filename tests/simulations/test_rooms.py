@@ -4,8 +4,8 @@ from import_graph import circles, edges, room_of, upward
 
 # From the lowest up: a room may import those before it, for types or inside of a function too.
 FLOORS = [
-    "simulations.pretraining",
     "simulations.errors",
+    "simulations.pretraining",
     "simulations.config",
     "simulations.folders",
     "simulations.building",

@@ -26,8 +26,8 @@ class ColourJitter(HyperModule):
     clamped, since that would take the gradient away. They may be normalised; grey is where the channels'
     values are equal.
 
-    Images with one channel, or another number than three, have brightness and contrast alone: leave the other
-    two out with None.
+    Images with one channel, or another number than three, have brightness and contrast alone: the other two
+    are left out with None.
 
     Args:
         brightness: initial half-width, in the units of the images' values; None leaves it out.
@@ -71,6 +71,12 @@ class ColourJitter(HyperModule):
         if x.ndim != 4:
             raise ValueError(
                 f"Colour jitter takes images [rows, channels, height, width], got {tuple(x.shape)}."
+            )
+        if x.shape[1] != 3 and {"saturation", "hue"} & set(self.parts):
+            raise ValueError(
+                f"Saturation and hue are of images with 3 channels, not {x.shape[1]}; leave them out: "
+                f"ColourJitter(saturation=None, hue=None), in a configuration options: {{saturation: null, "
+                f"hue: null}}."
             )
         u = uniform((len(x), len(self.parts)), like=self.range)
         amounts = (self.range * (2 * u - 1)).to(x.dtype)

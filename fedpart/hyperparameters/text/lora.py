@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,10 +43,13 @@ class LoraGate(HyperModule):
         return self.dropout(x * self.log_scale.exp().to(x.dtype))  # type: ignore[no-any-return]
 
     def physical(self) -> dict[str, float]:
-        return {"scale": self.log_scale.detach().exp().item()}
+        learned = self.log_scale.requires_grad
+        return {"scale": self.log_scale.detach().exp().item()} if learned else {}
 
 
-def learn_lora(module: nn.Module, scale: bool = True, dropout: float | None = 0.1) -> nn.Module:
+def learn_lora(
+    module: nn.Module, scale: bool = True, dropout: float | Literal["peft"] | None = "peft"
+) -> nn.Module:
     """Make the scale and the dropout rate of all LoRA adapters hyperparameters.
 
     One :class:`LoraGate` takes the place of every adapter's dropout, and is the module's part ``lora``
@@ -57,7 +60,9 @@ def learn_lora(module: nn.Module, scale: bool = True, dropout: float | None = 0.
     Args:
         module: a model of peft, or anything with layers that have ``lora_A``, ``lora_B`` and ``lora_dropout``
             (nn.ModuleDicts with an entry for each adapter).
-        scale, dropout: see :class:`LoraGate`.
+        scale: see :class:`LoraGate`.
+        dropout: initial rate; ``"peft"``: that of the adapters (``lora_dropout``, the largest), or 0.1 where
+            they have none; None for no dropout.
 
     Returns:
         ``module``.
@@ -66,8 +71,10 @@ def learn_lora(module: nn.Module, scale: bool = True, dropout: float | None = 0.
         ValueError: no adapters, adapters whose scale is learned already, a variant of LoRA whose branch
             is not linear (DoRA), or nothing to learn.
     """
-    gate = LoraGate(scale, dropout)
     places = list(_places(module))
+    rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]
+    own = max(rates, default=0.0) or 0.1
+    gate = LoraGate(scale, own if dropout == "peft" else dropout)
     if not places:
         raise ValueError(
             "The module has no LoRA adapters, layers with lora_A, lora_B and lora_dropout; make them with "
@@ -106,8 +113,10 @@ def fold_lora(module: nn.Module) -> nn.Module:
         layer.lora_B[adapter].weight.mul_(gate.log_scale.exp())
         rate = gate.dropout.logit.sigmoid().item() if isinstance(gate.dropout, ConcreteDropout) else 0.0
         layer.lora_dropout[adapter] = nn.Dropout(rate).train(gate.training)
-    if isinstance(module._modules.get(_NAME), LoraGate):
-        del module._modules[_NAME]
+    for layer in [*module.modules()]:  # a module around peft's may have the gate, too
+        for name, part in [*layer.named_children()]:
+            if isinstance(part, LoraGate):
+                del layer._modules[name]
     return module
 
 

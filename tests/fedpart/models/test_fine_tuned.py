@@ -1,11 +1,14 @@
 """Frozen bodies from local files: what is trained, what is psi, that it partitions, and what is refused."""
 
 import importlib.util
+import math
+import shutil
 
 import pytest
 import torch
 from torch import nn
 from torchvision.models import resnet18
+from torchvision.transforms import Normalize
 
 from fedpart import Dataset, Federation, FederationSettings, LocalSettings, Protocol, Task
 from fedpart.data import random_subset
@@ -54,6 +57,36 @@ def test_the_frozen_norms_keep_their_statistics_in_training(resnet):
     model = Task(network).module.train()
     torch.testing.assert_close(model(images)[:2], model(images[:2]))
     assert "dropout" not in dict(network.named_children())
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_normalised_as_the_weights_want(resnet, channels):
+    """As torchvision does it, and then no more; constants are no part of what is trained."""
+    constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    shape, images = (channels, 32, 32), torch.rand(4, channels, 32, 32)
+    plain = frozen_resnet(4, (3, 32, 32), resnet, dropout=None)
+    own = frozen_resnet(4, shape, resnet, dropout=None, **constants)
+    own.classes.load_state_dict(plain.classes.state_dict())
+    by_hand = Normalize(**constants)(images.expand(-1, 3, -1, -1))
+    torch.testing.assert_close(own(images), plain(by_hand))
+    assert [entry.name for entry in Task(own).parameter_space(3).entries] == [
+        "classes.weight",
+        "classes.bias",
+    ]
+    half = frozen_resnet(4, shape, resnet, dropout=None, mean=constants["mean"])
+    torch.testing.assert_close(
+        half.normalised(images), Normalize(constants["mean"], [1, 1, 1])(images.expand(-1, 3, -1, -1))
+    )
+
+
+@pytest.mark.parametrize(
+    "constants", [{"mean": [0.5]}, {"std": [1.0, 0.0, 1.0]}, {"mean": [0.0, 0.0, math.nan]}]
+)
+def test_constants_that_do_not_fit_are_refused(resnet, constants):
+    with pytest.raises(
+        ValueError, match=r"mean and std have three numbers each, .* give those that the weights"
+    ):
+        frozen_resnet(4, (3, 32, 32), resnet, **constants)
 
 
 def run(task, shards, method="partitioned"):
@@ -122,6 +155,27 @@ def test_a_missing_package_names_the_extra(monkeypatch, distilbert):
         lora_text(4, None, distilbert)
 
 
-def test_layers_that_are_not_there_are_named(distilbert):
-    with pytest.raises(ValueError, match=r"no layers called query; set model_options\.target_modules"):
-        lora_text(4, None, distilbert, target_modules=["query"])
+@pytest.mark.parametrize("name", ["query", "lin"])  # the end of a name, q_lin, is not one
+def test_layers_that_are_not_there_are_named(distilbert, name):
+    with pytest.raises(ValueError, match=rf"no layers called {name}; set model_options\.target_modules"):
+        lora_text(4, None, distilbert, target_modules=[name])
+
+
+@pytest.mark.parametrize("names", [[], ["attention"]], ids=str)
+def test_what_peft_refuses_is_one_sentence(distilbert, names):
+    with pytest.raises(
+        ValueError, match=r"peft cannot adapt .*; set model_options\.target_modules"
+    ) as caught:
+        lora_text(4, None, distilbert, target_modules=names)
+    assert ". " not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("weights", [None, "no weights"])
+def test_a_folder_without_weights_names_the_command(distilbert, tmp_path, weights):
+    shutil.copy(f"{distilbert}/config.json", tmp_path)
+    if weights:
+        (tmp_path / "model.safetensors").write_text(weights)
+    message = r"holds no pretrained model \(.+\); make it with python -m simulations\.pretraining\.text"
+    with pytest.raises(ValueError, match=message) as caught:
+        lora_text(4, None, str(tmp_path))
+    assert ". " not in str(caught.value) and "\n" not in str(caught.value)

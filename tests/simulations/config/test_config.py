@@ -61,6 +61,10 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
         ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
         ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
+        ("evaluation_share: 0.5", ["evaluation_share is for evaluation: clients; set that, or leave"]),
+        ("evaluation_share: null", ["evaluation_share is for evaluation: clients"]),
+        ("evaluation: none\nevaluation_clients: 3", ["evaluation_clients is for evaluation: clients"]),
+        ("evaluation: none\nmeasures: true", ["measures are taken on the test data", "leave measures out"]),
         ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
         ("max_angle: .nan", ["max_angle", "finite"]),
         (
@@ -148,6 +152,13 @@ def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
     assert options.server.learning_rate == 0.02
     path.write_text("model_options: {name: e5, other: 1e, hex: 12e3f}\n")
     assert load_config(path).model_options == {"name": "e5", "other": "1e", "hex": "12e3f"}
+
+
+def test_null_is_a_value_where_a_key_has_another_default() -> None:
+    own = ExperimentConfig.from_dict({"evaluation": "clients", "evaluation_share": None}).settings()
+    assert own.evaluation_share is None
+    start = ExperimentConfig.from_dict({"max_examples": None}).settings()
+    assert start.max_examples == FederationSettings().max_examples
 
 
 def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

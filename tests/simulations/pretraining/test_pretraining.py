@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+import typer
 from torch.nn import functional
+from typer.testing import CliRunner
 
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.data.sets.topics import MASK, THE, topics
 from fedpart.models.frozen import frozen_resnet, three_channels
 from fedpart.models.lora_text import lora_text
+from simulations.pretraining import resnet, text
 from simulations.pretraining.resnet import accuracy, pretrain_resnet
 from simulations.pretraining.text import pretrain_text
 
@@ -79,3 +82,28 @@ def test_the_body_of_a_folder_is_the_body_of_the_classifier(tmp_path):
     features = model.distilbert(**inputs).last_hidden_state
     adapted = network.model.base_model.model.distilbert(**inputs).last_hidden_state
     torch.testing.assert_close(adapted, features)
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "says"),
+    [
+        (
+            resnet.main,
+            ["--classes", "0,a"],
+            "--classes takes numbers separated by commas, such as 0,1,2, not '0,a'.",
+        ),
+        (resnet.main, ["--data", "digits", "--classes", "11"], "classes are some of 0..9"),
+        (resnet.main, ["--data", "nothing"], "Unknown data set 'nothing'"),
+        (resnet.main, ["--data", "topics"], "takes images [1 or 3 channels, height, width], not {"),
+        (resnet.main, ["--data", "image_folder", "--data-dir", "nothere"], "nothere"),
+        (text.main, ["--steps", "1"], "weights"),  # a file stands where the folder is to be
+    ],
+)
+def test_what_does_not_fit_is_a_sentence(main, arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").write_text("")
+    app = typer.Typer()
+    app.command()(main)
+    result = CliRunner().invoke(app, ["weights", *arguments])
+    assert result.exit_code == 2
+    assert says in result.stderr and result.stderr.count("\n") == 1

@@ -66,6 +66,33 @@ def test_psi_are_what_is_asked_for():
     assert list(task.physical(task.psi_space.initial()).values()) == pytest.approx([1, 20])
 
 
+def test_a_scale_that_is_not_learned_is_not_shown():
+    task = Task(learn_lora(adapted(), scale=False))
+    assert [name.rpartition(".")[2] for name in task.physical(task.psi_space.initial())] == ["rate [%]"]
+
+
+@pytest.mark.parametrize(
+    ("before", "start"), [(nn.Dropout(0.3), 30), (nn.Dropout(0.0), 10), (nn.Identity(), 10)]
+)
+def test_dropout_starts_at_the_adapters_rate(before, start):
+    network = adapted()
+    for layer in (network[0], network[2]):
+        layer.lora_dropout["default"] = before
+    task = Task(learn_lora(network))
+    assert list(task.physical(task.psi_space.initial()).values()) == pytest.approx([1, start])
+
+
+def test_no_gate_stays_inside_a_wrapper():
+    """peft's model is a part of a network: learn_lora put the gate into that part."""
+    model = nn.Module()
+    model.layers = adapted()
+    wrapper = nn.ModuleDict({"peft": learn_lora(model), "other": nn.Linear(2, 2)})
+    assert isinstance(model.lora, LoraGate)
+    fold_lora(wrapper)
+    assert not any(isinstance(layer, LoraGate) for layer in wrapper.modules())
+    assert not any("lora.log_scale" in name for name in wrapper.state_dict())
+
+
 def test_at_the_start_nothing_but_dropout_is_new():
     network, x = adapted().eval(), torch.randn(4, 5)
     before = network(x)

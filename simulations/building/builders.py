@@ -1,0 +1,81 @@
+"""Calls of what a configuration names, with its options; what does not fit is a sentence about a key."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from simulations.config.messages import check_options, reason_of
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, **given: Any) -> Any:
+    """What ``builder(**given, **options)`` returns.
+
+    Args:
+        builder: a class or a function.
+        options: from the configuration; held to the types that ``builder`` declares, as far as it does.
+        what: the builder in messages, as in "the model 'mlp'".
+        key: of the configuration, the section that ``options`` is.
+        given: further arguments.
+
+    Raises:
+        ValueError: an option is unknown, missing, of a wrong type, or not one that the builder can use.
+    """
+    check_options(builder, {**given, **options}, what)
+    for name, parameter in _parameters(builder).items():
+        place = f"{key}.{name}"
+        if name in options:
+            if options[name] is not parameter.default and (wanted := misfit(parameter, options[name])):
+                raise ValueError(f"{place} cannot be {options[name]!r}; for {what} it should be {wanted}.")
+        elif parameter.default is parameter.empty and parameter.kind in _NAMED and name not in given:
+            raise ValueError(f"{place} is missing, and {what} needs it ({_type(parameter)}); set it.")
+    try:
+        return builder(**given, **options)
+    except TypeError as error:
+        raise ValueError(f"T{what[1:]} cannot be made: {str(error).rstrip('.')}; check {key}.") from error
+
+
+def check_shape(builder: Callable[..., Any], shape: Any, what: str) -> None:
+    """Refuse inputs of another kind than ``builder`` declares to take as its ``input_shape``.
+
+    Raises:
+        ValueError: says what it takes.
+    """
+    parameter = _parameters(builder).get("input_shape")
+    if parameter is not None and misfit(parameter, shape):
+        raise ValueError(
+            f"T{what[1:]} takes inputs of one shape, {_type(parameter)}, but those of the data are {shape}; "
+            f"choose another model."
+        )
+
+
+def misfit(parameter: inspect.Parameter, value: Any) -> str | None:
+    """What the value should be by the parameter's type; None if it is that, or nobody can tell."""
+    if parameter.annotation is parameter.empty:
+        return None
+    try:
+        TypeAdapter(parameter.annotation).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        reasons = [reason_of(problem) for problem in error.errors(include_url=False)]
+        return " or ".join(dict.fromkeys(reasons))
+    except Exception:  # a type that pydantic does not know, or a value that is no plain data
+        return None
+    return None
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function, eval_str=True).parameters
+    except Exception:  # it does not tell, or its annotations are of names that are not there
+        return {}
+
+
+def _type(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    return "of any type" if annotation is parameter.empty else inspect.formatannotation(annotation)
