@@ -37,7 +37,7 @@ class Personal:
         module: as :meth:`.ModelState.module`, fine-tuned: plain, on the CPU, in eval mode, psi set.
         examples: how many it was fine-tuned on; held_out: how many it was scored on.
         before, after: scores on the held-out examples, of the trained network and of ``module``, S samples
-            averaged, dropout off: ``nll`` (nats per example), and ``accuracy`` of a classification.
+            averaged, dropout off: ``nll`` (nats per example), and ``accuracy`` where there are classes.
     """
 
     module: nn.Module
@@ -190,9 +190,9 @@ class _Tuning:
         batches = torch.split(torch.arange(len(data)), rows_at_once(self._state.w.device, task.samples))
         found = score(task, w, self._state.psi, self._noisy(task, data, "personal scores", batches))
         scores = {"nll": found.nll / found.examples}
-        if found.errors is None:
+        if found.correct is None:
             return scores
-        return {**scores, "accuracy": (found.examples - found.errors) / found.examples}
+        return {**scores, "accuracy": found.correct / found.examples}
 
     def diverged(self, loss: float) -> ClientError:
         """What is said about a loss that is not finite."""

@@ -24,10 +24,12 @@ class Likelihood(HyperModule):
     Attributes:
         averages: what of the outputs can be averaged over the S samples, see :func:`average_samples`.
         average: what is.
+        has_hits: whether :meth:`hits` tells right predictions from wrong ones; None: only its answer tells.
     """
 
     averages: ClassVar[tuple[str, ...]] = ("logits",)
     average = "logits"
+    has_hits: ClassVar[bool | None] = None
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -63,11 +65,19 @@ class Likelihood(HyperModule):
         """What people call the quality of predictions, over all examples: F1, RMSE and the like."""
         return {}
 
+    def extra_repr(self) -> str:
+        """The fixed options, which server, clients and checkpoints agree on: public numbers, flags, words."""
+        plain = (bool, int, float, str)
+        options = {name: value for name, value in vars(self).items() if isinstance(value, plain)}
+        hidden = ("training", "average", "part")
+        return ", ".join(f"{n}={v!r}" for n, v in options.items() if n not in hidden and n[0] != "_")
+
 
 class OwnLikelihood(Likelihood):
     """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
 
     averages = AVERAGES
+    has_hits = False
 
     def __init__(self, function: Callable[[Tensor, Any], Tensor]) -> None:
         super().__init__()

@@ -27,6 +27,7 @@ class Categorical(Likelihood):
     """
 
     averages = AVERAGES
+    has_hits = True
 
     def __init__(self, temperature: float | None = None, label_smoothing: float | None = None) -> None:
         super().__init__()

@@ -23,6 +23,8 @@ class Gaussian(Likelihood):
         ValueError: a variance that is not positive.
     """
 
+    has_hits = False
+
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
         super().__init__()
         self.variance = positive("variance", variance)
@@ -46,9 +48,6 @@ class Gaussian(Likelihood):
         if self.log_variance is None:
             return {}
         return {"standard_deviation": (0.5 * self.log_variance.detach()).exp().item()}
-
-    def extra_repr(self) -> str:
-        return f"variance={self.variance}"
 
 
 def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:

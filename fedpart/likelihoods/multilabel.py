@@ -12,6 +12,8 @@ from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
 class MultiLabel(Likelihood):
     """``outputs [B, K]`` logits, ``targets [B, K]`` of 0 and 1: ``-sum_k log sigmoid(+-f_k)`` nats."""
 
+    has_hits = True
+
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if targets.shape != outputs.shape:
             raise ValueError(

@@ -26,6 +26,8 @@ class Ordinal(Likelihood):
         ValueError: fewer than two classes.
     """
 
+    has_hits = True
+
     def __init__(self, classes: int) -> None:
         super().__init__()
         if classes < 2:
@@ -81,9 +83,6 @@ class Ordinal(Likelihood):
 
     def physical(self) -> dict[str, float]:
         return {f"cut[{k}]": value for k, value in enumerate(self.cut_points().detach().tolist())}
-
-    def extra_repr(self) -> str:
-        return f"classes={self.classes}"
 
 
 def _log_sigmoid(x: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ class Poisson(Likelihood):
     ``sum exp(f) - y f + log y!`` nats.
     """
 
+    has_hits = False
+
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         counts = shaped("poisson", targets, outputs).to(outputs.dtype)
         nll = outputs.exp() - counts * outputs + torch.lgamma(counts + 1)

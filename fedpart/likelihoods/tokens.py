@@ -60,6 +60,3 @@ class TokenClassification(Categorical):
         if self.shift:
             return outputs[:, :-1], targets[:, 1:]
         return outputs, targets
-
-    def extra_repr(self) -> str:
-        return f"shift={self.shift}, ignored={self.ignored}"
