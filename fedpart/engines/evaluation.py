@@ -85,7 +85,8 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     protocol = executor.protocol
     try:
         view = executor.view(round, client)
-        data = evaluated(protocol, client, shard).to(executor.device)
+        data = executor.checked(client, evaluated(protocol, client, shard), "evaluation")
+        data = data.to(executor.device)
         batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
         partition = protocol.partition_of(client)
         _, point = executor.subnetwork(round, partition, partition.chunks)

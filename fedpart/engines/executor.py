@@ -50,6 +50,7 @@ class Executor:
         self.psi_mask = protocol.psi_mask.to(self.device)
         self.sgd = SGDSettings(local.learning_rate, local.momentum)
         self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
+        self._checked: set[tuple[int, str]] = set()
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
@@ -96,7 +97,10 @@ class Executor:
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         view = self.view(round, client)
-        shard = shard.to(self.device)
+        try:
+            shard = self.checked(client, shard).to(self.device)
+        except ValueError as error:
+            raise ClientError.of(client, round.number, error) from error
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
         for job in jobs:
@@ -118,6 +122,18 @@ class Executor:
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
         return self.protocol.outgoing(update)
+
+    def checked(self, client: int, data: Dataset, use: str = "training") -> Dataset:
+        """A client's data; their targets are looked at when they are first used so.
+
+        Raises:
+            ValueError: see :meth:`.Likelihood.check`.
+        """
+        if (client, use) not in self._checked:
+            with self.protocol.task.likelihood_at(None) as likelihood:
+                likelihood.check(data.targets)
+            self._checked.add((client, use))
+        return data
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""

@@ -82,7 +82,8 @@ def personalise(
         samples: score with at most so many samples instead of S.
 
     Raises:
-        ValueError: a share, a count or a name that does not fit, or a shard too small to hold an example out.
+        ValueError: a share, a count or a name that does not fit, a shard too small to hold an example out, or
+            targets that do not fit the likelihood.
         ClientError: the loss is not finite, or labels lie outside the classes.
     """
     for name, count in (("epochs", epochs), ("batch_size", batch_size)):
@@ -90,6 +91,8 @@ def personalise(
             raise ValueError(f"{name} is at least 1, got {count}.")
     state = result.state if isinstance(result, Result) else result
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
+    for part in (kept, scored):
+        state.check(part)
     device, trained = state.w.device, state.tensors()
     tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
     kept, scored, optimiser = kept.to(device), scored.to(device), sgd or SGDSettings()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, positive, shaped
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, flag, positive, shaped
 
 
 @LIKELIHOODS.register("gaussian")
@@ -28,7 +28,9 @@ class Gaussian(Likelihood):
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
         super().__init__()
         self.variance = positive("variance", variance)
-        self.log_variance = nn.Parameter(torch.tensor(math.log(variance))) if learned else None
+        self.log_variance = (
+            nn.Parameter(torch.tensor(math.log(variance))) if flag("learned", learned) else None
+        )
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
