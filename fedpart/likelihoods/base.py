@@ -58,6 +58,10 @@ class Likelihood(HyperModule):
             )
         return nll
 
+    def outputs(self, num_classes: int) -> int:
+        """How many outputs a network ends in for data with so many classes, or numbers to predict."""
+        return num_classes
+
     def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
         """What targets ``[n, ...]`` may not be, where that can be seen without outputs; see :meth:`check`."""
         return ()

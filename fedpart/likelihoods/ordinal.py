@@ -69,6 +69,10 @@ class Ordinal(Likelihood):
             ) from error
         return -(_log_sigmoid(high) + _log_sigmoid(-low) + inside)
 
+    def outputs(self, num_classes: int) -> int:
+        """One: classes are its intervals."""
+        return 1
+
     def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
         outside = (targets < 0) | (targets >= self.classes)
         what = f"a target outside the {self.classes} classes 0..{self.classes - 1} of the ordinal likelihood"
