@@ -59,6 +59,8 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     if summary["method"] not in ("fedavg", "none"):
         rows += _several("learned", _learned(summary["psi"]))
     rows += own
+    if missing := summary.get("test_measures_missing"):
+        rows.append(("measures", missing))
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     if (workers := summary.get("workers") or 1) > 1:

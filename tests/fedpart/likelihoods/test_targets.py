@@ -113,9 +113,9 @@ def test_validation_data_are_looked_at_before_the_first_round():
     with pytest.raises(ValueError, match="examples of the validation data have targets other"):
         federate(task, [good] * 3, rounds=1, validation=bad, on_round=reports.append)
     with pytest.raises(ValueError, match="examples of the validation data have targets other"):
-        fit(task, good, validation=bad, iterations=1)
+        fit(task, good, validation=bad, iterations=1, method="none")
     with pytest.raises(ValueError, match="examples of the training data have targets other"):
-        fit(task, bad, iterations=1)
+        fit(task, bad, iterations=1, method="none")
     assert reports == []
 
 
@@ -141,7 +141,7 @@ def test_measures_that_cannot_be_computed_are_one_sentence():
     """torchmetrics knows no F1 of a single class."""
     task = Task(nn.Linear(2, 1), samples=1)
     data = Dataset(torch.rand(N, 2), torch.zeros(N, dtype=torch.int64))
-    state = federate(task, [data] * 3, rounds=1).state
+    state = federate(task, [data] * 3, rounds=1, method="fedavg").state
     with pytest.raises(ValueError, match=r"measures of the classification likelihood cannot be .*; leave"):
         state.evaluate(data, measures=True)
     assert state.evaluate(data)["accuracy"] == 1
