@@ -18,6 +18,7 @@ from fedpart.engines.batches import (
     local_batches,
     noisy_batches,
 )
+from fedpart.engines.targets import Checked
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.kernels import keep_freed_memory
@@ -39,18 +40,17 @@ class Executor:
 
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
-        sgd: of local training; decays: weight decay of each partition.
+        sgd: of local training; decays: weight decay of each partition; checked: see :class:`.Checked`.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         keep_freed_memory()
-        self.protocol = protocol
+        self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
         local = protocol.settings.local
         self.psi_mask = protocol.psi_mask.to(self.device)
         self.sgd = SGDSettings(local.learning_rate, local.momentum)
         self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
-        self._checked: set[tuple[int, str]] = set()
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
@@ -91,16 +91,13 @@ class Executor:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
 
         Raises:
-            ClientError: the shard is empty, the loss is not finite, or the computation fails, for instance
-                because labels lie outside the classes.
+            ClientError: the shard is empty, the loss is not finite, or the computation fails.
+            ValueError: the targets do not fit the likelihood.
         """
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         view = self.view(round, client)
-        try:
-            shard = self.checked(client, shard).to(self.device)
-        except ValueError as error:
-            raise ClientError.of(client, round.number, error) from error
+        shard = self.checked(client, shard).to(self.device)
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
         for job in jobs:
@@ -122,18 +119,6 @@ class Executor:
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
         return self.protocol.outgoing(update)
-
-    def checked(self, client: int, data: Dataset, use: str = "training") -> Dataset:
-        """A client's data; their targets are looked at when they are first used so.
-
-        Raises:
-            ValueError: see :meth:`.Likelihood.check`.
-        """
-        if (client, use) not in self._checked:
-            with self.protocol.task.likelihood_at(None) as likelihood:
-                likelihood.check(data.targets)
-            self._checked.add((client, use))
-        return data
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""
@@ -168,9 +153,8 @@ class Executor:
         start, point = self.subnetwork(round, partition, k)
         psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
         if j is not None:
-            steps = count_batches(protocol, len(shard), job)
-            w_j, decay = partition.take(start, j, k), self.decays[j - 1]
-            sgd = LocalSGD(w_j, self.sgd, decay, steps, final=asked != job)
+            w_j, steps = partition.take(start, j, k), count_batches(protocol, len(shard), job)
+            sgd = LocalSGD(w_j, self.sgd, self.decays[j - 1], steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
             if sgd is not None and j is not None and step > 0:

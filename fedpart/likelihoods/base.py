@@ -218,7 +218,7 @@ def positive(name: str, value: Any) -> float:
     """
     if isinstance(value, (int, float)) and value is not True and math.isfinite(value) and value > 0:
         return value
-    raise ValueError(f"The {name} of a likelihood is a number above 0, got {value!r}.")
+    raise ValueError(f"The option {name} of a likelihood is a number above 0, got {value!r}.")
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
@@ -229,7 +229,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     """
     if type(value) is not int or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
-        raise ValueError(f"The {name} of a likelihood is a whole number{bound}, got {value!r}.")
+        raise ValueError(f"The option {name} of a likelihood is a whole number{bound}, got {value!r}.")
     return value
 
 

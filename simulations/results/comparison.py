@@ -111,7 +111,7 @@ class Comparison:
         return known, [[row[name] for name in known] for row in rows]
 
     def _unknown(self) -> tuple[str, ...]:
-        """How the headings begin that have no number in any row: evaluation decides which scores there are."""
+        """How those headings begin whose scores no row has; which there are depends on who evaluates."""
         clients, lml = (any(getattr(row, key) for row in self.rows) for key in ("clients", "lml"))
         central = any(row.validation or row.test for row in self.rows) or not (clients or lml)
         known = {("clients ",): clients, (LML,): lml, ("validation\n", "test\n", "at equal\n"): central}
