@@ -72,6 +72,8 @@ def federate(
     for note in task.notes:
         print(note)
     federation = Federation(Protocol(task, chosen))
+    if held_out is not None:
+        federation.check(held_out, "validation")
     path = federation.resume(checkpoint, resume)
     metrics: list[RoundReport] = []
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from fedpart import (
     AffineAugmentation,
@@ -25,6 +26,7 @@ from fedpart import (
 )
 from fedpart.engines import LocalEngine
 from fedpart.flower.client import make_client_app
+from fedpart.likelihoods import Classification, Gaussian, Ordinal
 
 CLIENTS = 12
 DEFAULTS: dict[str, Any] = {
@@ -42,8 +44,35 @@ SAFEGUARDS = (
 
 SAME = (
     *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped"),
-    *("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks"),
+    *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
+    *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
 )
+
+
+class Graded(Classification):
+    """A likelihood of one's own, for what is known by name only."""
+
+
+class WithLoss(nn.Module):
+    """A network that computes its loss."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        logits = self.module(x)
+        return {"logits": logits} if labels is None else {"loss": F.cross_entropy(logits, labels)}
+
+
+LIKELIHOODS: dict[str, Any] = {
+    "classification": lambda: "classification",
+    "own": lambda: Graded(temperature=1.0),
+    "from_model": lambda: "from_model",
+    "ordinal": lambda: Ordinal(3),
+    "multilabel": lambda: "multilabel",
+    "gaussian": lambda: Gaussian(learned=True),
+}
 
 
 @dataclass
@@ -72,7 +101,10 @@ class Shards:
         generator = torch.Generator().manual_seed(client)
         n = 6 + client % 5
         inputs = torch.rand(n, 1, 8, 8, generator=generator)
-        return Dataset(inputs, torch.randint(0, 3, (n,), generator=generator))
+        targets = torch.randint(0, 3, (n,), generator=generator)
+        given = {"multilabel": F.one_hot(targets, 3), "gaussian": targets[:, None].float()}
+        n = 1 if client == self.config.get("single") else n
+        return Dataset(inputs[:n], given.get(str(self.config.get("likelihood")), targets)[:n])
 
 
 def build(config: Mapping[str, Any]) -> Experiment:
@@ -82,8 +114,15 @@ def build(config: Mapping[str, Any]) -> Experiment:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), ConcreteDropout(0.2), nn.Flatten()]
-        module = nn.Sequential(*layers, nn.Linear(144, width), nn.ReLU(), nn.Linear(width, 3))
-        task = Task(module, transforms=[AffineAugmentation()], samples=2)
+        likelihood = str(config.get("likelihood", "classification"))
+        outputs = 1 if likelihood in ("ordinal", "gaussian") else 3
+        module: nn.Module = nn.Sequential(
+            *layers, nn.Linear(144, width), nn.ReLU(), nn.Linear(width, outputs)
+        )
+        if likelihood == "from_model":
+            module = WithLoss(module)
+        given = LIKELIHOODS[likelihood]()
+        task = Task(module, transforms=[AffineAugmentation()], likelihood=given, samples=2)
     settings = FederationSettings(
         clients=CLIENTS,
         cohort=5,

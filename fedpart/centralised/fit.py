@@ -66,6 +66,8 @@ def fit(
     training = Training(task, chunks or dataset, TrainingSettings(**settings))
     check_psi(training)
     held_out = None if validation is None else as_dataset(validation)
+    if held_out is not None:
+        training.check(held_out, "validation")
     path, metrics = training.resume(checkpoint, resume), []
 
     def report(found: TrainingReport) -> None:

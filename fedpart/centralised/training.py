@@ -44,7 +44,7 @@ class Training(ModelState):
         best: see ``keep_best`` in the settings.
 
     Raises:
-        ValueError: settings that do not fit the data (a chunk without examples) or the method.
+        ValueError: settings do not fit the data (a chunk without examples) or the method; or targets do not.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Training(ModelState):
             device=settings.device,
             weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
         )
+        self.check(self._chunks.data, "training")
         self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
         stages = self.method.stages(settings.iterations, chunks.bounds[-1], settings.batch_size)
         self.stages = tuple(Stage(name, end) for name, end in stages.items())

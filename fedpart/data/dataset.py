@@ -203,5 +203,5 @@ def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None
         raise ValueError(
             f"{outside} of {len(dataset)} labels of the {name} set lie outside the {num_classes} classes "
             f"0..{num_classes - 1} (the largest is {int(dataset.targets.max())}); "
-            f"correct num_classes or the labels."
+            f"correct num_classes or the labels, or make counts real numbers (targets.float())."
         )

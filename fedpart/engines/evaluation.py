@@ -15,7 +15,7 @@ from fedpart.federated.evaluation import ClientScores, check_score, evaluation_c
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.task.held_out import HeldOutScore, score
+from fedpart.task.held_out import HeldOutScore, has_hits, score
 from fedpart.updates.errors import ClientError, Refusal
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
@@ -85,13 +85,14 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     protocol = executor.protocol
     try:
         view = executor.view(round, client)
-        data = evaluated(protocol, client, shard).to(executor.device)
+        data = executor.checked(client, evaluated(protocol, client, shard), "evaluation")
+        data = data.to(executor.device)
         batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
         partition = protocol.partition_of(client)
         _, point = executor.subnetwork(round, partition, partition.chunks)
         noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
         found = score(protocol.scoring_task, point.tensors, view.server_psi(), noisy)
-        check_score(found, found.errors is not None, protocol.settings.max_examples)
+        check_score(found, has_hits(protocol.task), protocol.settings.max_examples)
     except Refusal as refusal:
         raise ClientError.refused(client, round.number, refusal) from refusal
     except Exception as error:

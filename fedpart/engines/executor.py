@@ -18,6 +18,7 @@ from fedpart.engines.batches import (
     local_batches,
     noisy_batches,
 )
+from fedpart.engines.targets import Checked
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.kernels import keep_freed_memory
@@ -39,12 +40,12 @@ class Executor:
 
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
-        sgd: of local training; decays: weight decay of each partition.
+        sgd: of local training; decays: weight decay of each partition; checked: see :class:`.Checked`.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         keep_freed_memory()
-        self.protocol = protocol
+        self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
         local = protocol.settings.local
         self.psi_mask = protocol.psi_mask.to(self.device)
@@ -90,13 +91,13 @@ class Executor:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
 
         Raises:
-            ClientError: the shard is empty, the loss is not finite, or the computation fails, for instance
-                because labels lie outside the classes.
+            ClientError: the shard is empty, the loss is not finite, or the computation fails.
+            ValueError: the targets do not fit the likelihood.
         """
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         view = self.view(round, client)
-        shard = shard.to(self.device)
+        shard = self.checked(client, shard).to(self.device)
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
         for job in jobs:
@@ -152,9 +153,8 @@ class Executor:
         start, point = self.subnetwork(round, partition, k)
         psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
         if j is not None:
-            steps = count_batches(protocol, len(shard), job)
-            w_j, decay = partition.take(start, j, k), self.decays[j - 1]
-            sgd = LocalSGD(w_j, self.sgd, decay, steps, final=asked != job)
+            w_j, steps = partition.take(start, j, k), count_batches(protocol, len(shard), job)
+            sgd = LocalSGD(w_j, self.sgd, self.decays[j - 1], steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
             if sgd is not None and j is not None and step > 0:

@@ -38,7 +38,7 @@ class Personal:
         module: as :meth:`.ModelState.module`, fine-tuned: plain, on the CPU, in eval mode, psi set.
         examples: how many it was fine-tuned on; held_out: how many it was scored on.
         before, after: scores on the held-out examples, of the trained network and of ``module``, S samples
-            averaged, dropout off: ``nll`` (nats per example), and ``accuracy`` of a classification.
+            averaged, dropout off: ``nll`` (nats per example), and ``accuracy`` where there are classes.
     """
 
     module: nn.Module
@@ -83,7 +83,8 @@ def personalise(
         samples: score with at most so many samples instead of S.
 
     Raises:
-        ValueError: a share, a count or a name that does not fit, or a shard too small to hold an example out.
+        ValueError: a share, a count or a name that does not fit, a shard too small to hold an example out, or
+            targets that do not fit the likelihood.
         ClientError: the loss is not finite, or the examples do not fit the network.
     """
     counts = {"epochs": epochs, "batch_size": batch_size, "samples": 1 if samples is None else samples}
@@ -101,6 +102,8 @@ def personalise(
             f"{type(state).__name__}; hand over the whole result."
         )
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
+    for part in (kept, scored):
+        state.check(part)
     device, trained = state.w.device, state.tensors()
     tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
     kept, scored, optimiser = kept.to(device), scored.to(device), sgd or SGDSettings()
@@ -211,9 +214,9 @@ class _Tuning:
         batches = torch.split(torch.arange(len(data)), rows_at_once(self._state.w.device, task.samples))
         found = score(task, w, self._state.psi, self._noisy(task, data, "personal scores", batches))
         scores = {"nll": found.nll / found.examples}
-        if found.errors is None:
+        if found.correct is None:
             return scores
-        return {**scores, "accuracy": (found.examples - found.errors) / found.examples}
+        return {**scores, "accuracy": found.correct / found.examples}
 
     def diverged(self, loss: float) -> ClientError:
         """What is said about a loss that is not finite."""

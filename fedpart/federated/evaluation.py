@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import ClientError, Refusal, skipped, tally
 
 DECILE = 10  # the worst clients are one in so many
+Sums = Mapping[int, tuple[float, int]]  # by client: a sum, and over how many examples
 
 
 def is_due(settings: FederationSettings, round: int, every: int, last: int) -> bool:
@@ -31,12 +32,12 @@ def evaluation_cohort(settings: FederationSettings, round: int) -> list[int]:
     return sorted(rng.choice(settings.clients, settings.evaluation_clients, replace=False).tolist())
 
 
-def check_score(score: HeldOutScore, classes: bool, max_examples: int) -> None:
+def check_score(score: HeldOutScore, hits: bool | None, max_examples: int) -> None:
     """Check what a client makes of the network.
 
     Args:
         score: as received.
-        classes: whether wrong ones are counted.
+        hits: whether right predictions are counted; None: the score says it.
         max_examples: that a client may claim.
 
     Raises:
@@ -49,11 +50,10 @@ def check_score(score: HeldOutScore, classes: bool, max_examples: int) -> None:
         raise Refusal("loss", f"its loss is {score.nll:g}, not finite or beyond {LARGEST:g}")
     if score.examples == 0 and score.nll != 0:
         raise Refusal("loss", "it has a loss without any example")
-    if classes != (score.errors is not None):
-        raise Refusal("malformed", f"a count of correct classes was {'' if classes else 'not '}asked for")
-    if score.errors is not None and not 0 <= score.errors <= score.examples:
-        correct = score.examples - score.errors
-        raise Refusal("examples", f"it claims {correct} correct of {score.examples} examples")
+    if hits is not None and hits != (score.correct is not None):
+        raise Refusal("malformed", f"a count of correct classes was {'' if hits else 'not '}asked for")
+    if score.correct is not None and not 0 <= score.correct <= score.examples:
+        raise Refusal("examples", f"it claims {score.correct} correct of {score.examples} examples")
 
 
 @dataclass
@@ -94,23 +94,34 @@ class ClientScores:
         scores = {client: score for client, score in self.found.items() if score.examples}
         if not scores:
             return
-        report.client_nll = _mean([(score.nll, score.examples) for score in scores.values()])
+        losses = {client: (score.nll, score.examples) for client, score in scores.items()}
         right = {
-            client: (score.examples - score.errors, score.examples)
+            client: (score.correct, score.examples)
             for client, score in scores.items()
-            if score.errors is not None
+            if score.correct is not None
         }
-        if not right:
-            return
-        report.client_accuracy = _mean(list(right.values()))
-        worst = sorted(correct / examples for correct, examples in right.values())
-        worst = worst[: max(1, len(worst) // DECILE)]
-        report.client_accuracy_worst_decile = sum(worst) / len(worst)
+        report.client_nll = _mean(list(losses.values()))
+        report.client_nll_worst_decile = _worst(losses, largest=True)
+        report.client_nll_chunks = self._by_chunk(losses)
+        if right:
+            report.client_accuracy = _mean(list(right.values()))
+            report.client_accuracy_worst_decile = _worst(right, largest=False)
+            report.client_accuracy_chunks = self._by_chunk(right)
+
+    def _by_chunk(self, sums: Sums) -> list[float | None]:
+        """The mean over the examples of each chunk's clients."""
         chunk = self.protocol.chunk
-        report.client_accuracy_chunks = [
-            _mean([pair for client, pair in right.items() if chunk(client) == k])
+        return [
+            _mean([pair for client, pair in sums.items() if chunk(client) == k])
             for k in range(1, len(self.protocol.chunks) + 1)
         ]
+
+
+def _worst(sums: Sums, largest: bool) -> float:
+    """Mean over the tenth of the clients, at least one, whose means are the largest, or the smallest."""
+    means = sorted((value / examples for value, examples in sums.values()), reverse=largest)
+    means = means[: max(1, len(means) // DECILE)]
+    return sum(means) / len(means)
 
 
 def _mean(sums: Sequence[tuple[float, int]]) -> float | None:

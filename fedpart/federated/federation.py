@@ -30,11 +30,13 @@ class RoundReport:
         replies: how many updates were taken.
         stepped: whether they were enough for a step.
         epsilon: spent so far, at the settings' delta, of a run with privacy.
-        val_accuracy: fraction, on evaluation rounds of a classification; val_nll: nats per example.
+        val_accuracy: fraction, on evaluation rounds where there are classes; val_nll: nats per example.
         client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
             over all their examples.
-        client_accuracy_worst_decile: mean over the tenth of the clients, at least one, with the lowest.
-        client_accuracy_chunks: for each chunk 1..C the mean over its clients' examples; None: there are none.
+        client_accuracy_worst_decile, client_nll_worst_decile: means over the tenth of the clients, at least
+            one, with the lowest accuracy, and with the highest nll.
+        client_accuracy_chunks, client_nll_chunks: for each chunk 1..C the mean over its clients' examples;
+            None: there are none.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
     """
 
@@ -58,6 +60,8 @@ class RoundReport:
     client_nll: float | None = None
     client_accuracy_worst_decile: float | None = None
     client_accuracy_chunks: list[float | None] | None = None
+    client_nll_worst_decile: float | None = None
+    client_nll_chunks: list[float | None] | None = None
     evaluation_bytes: int | None = None
 
 

@@ -5,7 +5,7 @@ Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vect
 gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
 (:meth:`.Protocol.unseen`), ``unseen_loss``; the header, echoed.
 In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
-``nll`` (their sum, nats) and, of a classification, ``correct``.
+``nll`` (their sum, nats) and, where there are classes, ``correct``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
-from fedpart.task.held_out import HeldOutScore
+from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
 from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
@@ -180,8 +180,7 @@ def decode_update(
 
 def score_scalars(score: HeldOutScore) -> dict[str, int | float]:
     """The scalars of a client's reply in an evaluation."""
-    scalars: dict[str, int | float] = {"examples": score.examples, "nll": score.nll}
-    return scalars | ({} if score.errors is None else {"correct": score.examples - score.errors})
+    return {name: value for name, value in score._asdict().items() if value is not None}
 
 
 def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore:
@@ -191,12 +190,12 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
         Refusal: a scalar is missing or of another type, or see :func:`.check_score`.
     """
     examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
-    if type(examples) is not int or type(nll) is not float or type(correct) not in (int, NoneType):
+    if type(examples) is not int or type(nll) is not float or type(correct) not in (int, float, NoneType):
         found = f"{examples!r}, {nll!r} and {correct!r}"
-        reason = f"its examples, nll and correct are {found}, no integer, real number and integer"
+        reason = f"its examples, nll and correct are {found}, no integer, real number and number"
         raise Refusal("malformed", reason)
-    score = HeldOutScore(examples, nll, None if correct is None else examples - correct)
-    check_score(score, protocol.task.likelihood_name == "classification", protocol.settings.max_examples)
+    score = HeldOutScore(examples, nll, correct)
+    check_score(score, has_hits(protocol.task), protocol.settings.max_examples)
     return score
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +14,7 @@ from fedpart.hyperparameters.base import HyperModule
 from fedpart.registry import Registry, nearest
 
 AVERAGES = ("logits", "log_probabilities", "probabilities")
+Fault = tuple[Tensor, str, str]  # where [n, ...], what is there, and what to do
 
 
 class Likelihood(HyperModule):
@@ -24,10 +25,12 @@ class Likelihood(HyperModule):
     Attributes:
         averages: what of the outputs can be averaged over the S samples, see :func:`average_samples`.
         average: what is.
+        has_hits: whether :meth:`hits` tells right predictions from wrong ones; None: only its answer tells.
     """
 
     averages: ClassVar[tuple[str, ...]] = ("logits",)
     average = "logits"
+    has_hits: ClassVar[bool | None] = None
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -55,6 +58,32 @@ class Likelihood(HyperModule):
             )
         return nll
 
+    def outputs(self, num_classes: int) -> int:
+        """How many outputs a network ends in for data with so many classes, or numbers to predict."""
+        return num_classes
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        """What targets ``[n, ...]`` may not be, where that can be seen without outputs; see :meth:`check`."""
+        return ()
+
+    def check(self, targets: Any, classes: int | None = None, of: str = "") -> None:
+        """Look at the values of all targets of a data set, once, before they are computed with.
+
+        Args:
+            targets: ``[n, ...]``; a tree of such is not looked at.
+            classes: outputs for each prediction, where these are known.
+            of: what the examples are of, for the message: ``" of the validation data"``.
+
+        Raises:
+            ValueError: some do not fit; how many, and what to do.
+        """
+        if not isinstance(targets, Tensor) or not len(targets):
+            return
+        for where, what, remedy in self.faults(targets, classes):
+            count = int(where.reshape(len(targets), -1).any(1).sum())
+            if count:
+                raise ValueError(f"{count} of {len(targets)} examples{of} have {what}; {remedy}.")
+
     def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
         """Share of each example that is predicted rightly, ``[B]``; None where there are no classes."""
         return None
@@ -63,11 +92,19 @@ class Likelihood(HyperModule):
         """What people call the quality of predictions, over all examples: F1, RMSE and the like."""
         return {}
 
+    def extra_repr(self) -> str:
+        """The fixed options, which server, clients and checkpoints agree on: public numbers, flags, words."""
+        plain = (bool, int, float, str)
+        options = {name: value for name, value in vars(self).items() if isinstance(value, plain)}
+        hidden = ("training", "average", "part")
+        return ", ".join(f"{n}={v!r}" for n, v in options.items() if n not in hidden and n[0] != "_")
+
 
 class OwnLikelihood(Likelihood):
     """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
 
     averages = AVERAGES
+    has_hits = False
 
     def __init__(self, function: Callable[[Tensor, Any], Tensor]) -> None:
         super().__init__()
@@ -93,7 +130,7 @@ def resolve_likelihood(
 
     Raises:
         ValueError: an unknown name or average, an average that the likelihood does not have, or an option
-            that it needs.
+            that it needs; or a class where an instance is wanted.
     """
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
@@ -102,6 +139,12 @@ def resolve_likelihood(
             raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
         check_needs(given, LIKELIHOODS[given], options)
         given = LIKELIHOODS[given](**options)
+    if isinstance(given, type) or not callable(given):
+        kind = given.__name__ if isinstance(given, type) else "Gaussian"
+        raise ValueError(
+            f"The likelihood is {given!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
+            f"{kind}(...), or a function (outputs, targets) -> nll [B]."
+        )
     if not isinstance(given, Likelihood):
         name = f"own {getattr(given, '__name__', type(given).__name__)}"
         given = OwnLikelihood(given)
@@ -168,12 +211,35 @@ def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
     return targets.reshape(outputs.shape)
 
 
-def positive(name: str, value: float) -> float:
+def positive(name: str, value: Any) -> float:
     """``value``, if it is a number above 0.
 
     Raises:
         ValueError: it is not.
     """
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"The {name} of a likelihood is a number above 0, got {value}.")
+    if isinstance(value, (int, float)) and value is not True and math.isfinite(value) and value > 0:
+        return value
+    raise ValueError(f"The option {name} of a likelihood is a number above 0, got {value!r}.")
+
+
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """``value``, if it is a whole number, and at least ``least``.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(value) is not int or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(f"The option {name} of a likelihood is a whole number{bound}, got {value!r}.")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value``, if it is true or false.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(value) is not bool:
+        raise ValueError(f"The option {name} of a likelihood is true or false, got {value!r}.")
     return value

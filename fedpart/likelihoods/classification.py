@@ -27,6 +27,7 @@ class Categorical(Likelihood):
     """
 
     averages = AVERAGES
+    has_hits = True
 
     def __init__(self, temperature: float | None = None, label_smoothing: float | None = None) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class Categorical(Likelihood):
         if temperature is not None:
             self.log_temperature = nn.Parameter(torch.tensor(math.log(positive("temperature", temperature))))
         if label_smoothing is not None:
-            if not 0 < label_smoothing < 1:
+            if not positive("label_smoothing", label_smoothing) < 1:
                 raise ValueError(f"Label smoothing lies strictly between 0 and 1, got {label_smoothing}.")
             self.smoothing_logit = nn.Parameter(
                 torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, positive, shaped
+from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, flag, positive, shaped
 
 
 @LIKELIHOODS.register("gaussian")
@@ -23,10 +23,14 @@ class Gaussian(Likelihood):
         ValueError: a variance that is not positive.
     """
 
+    has_hits = False
+
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
         super().__init__()
         self.variance = positive("variance", variance)
-        self.log_variance = nn.Parameter(torch.tensor(math.log(variance))) if learned else None
+        self.log_variance = (
+            nn.Parameter(torch.tensor(math.log(variance))) if flag("learned", learned) else None
+        )
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
@@ -46,9 +50,6 @@ class Gaussian(Likelihood):
         if self.log_variance is None:
             return {}
         return {"standard_deviation": (0.5 * self.log_variance.detach()).exp().item()}
-
-    def extra_repr(self) -> str:
-        return f"variance={self.variance}"
 
 
 def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+from fedpart.likelihoods.base import LIKELIHOODS, Fault, Likelihood
 
 
 @LIKELIHOODS.register("multilabel")
 class MultiLabel(Likelihood):
     """``outputs [B, K]`` logits, ``targets [B, K]`` of 0 and 1: ``-sum_k log sigmoid(+-f_k)`` nats."""
+
+    has_hits = True
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if targets.shape != outputs.shape:
@@ -20,6 +24,10 @@ class MultiLabel(Likelihood):
             )
         signed = outputs * (2 * targets.to(outputs.dtype) - 1)
         return -F.logsigmoid(signed).sum(1)
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        what = "targets other than 0 and 1, which are all that the likelihood 'multilabel' takes"
+        yield (targets != 0) & (targets != 1), what, "write 1 where a label applies and 0 elsewhere"
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return ((outputs > 0) == (targets > 0.5)).float().mean(1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
+from fedpart.likelihoods.base import LIKELIHOODS, Fault, Likelihood, whole
 from fedpart.likelihoods.gaussian import regression_errors
 
 
@@ -26,11 +27,11 @@ class Ordinal(Likelihood):
         ValueError: fewer than two classes.
     """
 
+    has_hits = True
+
     def __init__(self, classes: int) -> None:
         super().__init__()
-        if classes < 2:
-            raise ValueError(f"Ordered classes are at least two, got {classes}.")
-        self.classes = classes
+        self.classes = whole("classes", classes, least=2)
         self.first = nn.Parameter(torch.tensor(-(classes - 2) / 2))
         self.raw_gaps = (
             nn.Parameter(torch.full((classes - 2,), math.log(math.expm1(1.0)))) if classes > 2 else None
@@ -68,6 +69,15 @@ class Ordinal(Likelihood):
             ) from error
         return -(_log_sigmoid(high) + _log_sigmoid(-low) + inside)
 
+    def outputs(self, num_classes: int) -> int:
+        """One: classes are its intervals."""
+        return 1
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        outside = (targets < 0) | (targets >= self.classes)
+        what = f"a target outside the {self.classes} classes 0..{self.classes - 1} of the ordinal likelihood"
+        yield outside, what, "give it more classes, or correct the targets"
+
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._classes(outputs) == targets
 
@@ -81,9 +91,6 @@ class Ordinal(Likelihood):
 
     def physical(self) -> dict[str, float]:
         return {f"cut[{k}]": value for k, value in enumerate(self.cut_points().detach().tolist())}
-
-    def extra_repr(self) -> str:
-        return f"classes={self.classes}"
 
 
 def _log_sigmoid(x: Tensor) -> Tensor:

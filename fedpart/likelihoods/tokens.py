@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
-from fedpart.likelihoods.base import LIKELIHOODS
+from fedpart.likelihoods.base import LIKELIHOODS, Fault, flag, whole
 from fedpart.likelihoods.classification import Categorical
 
 
@@ -13,7 +15,7 @@ class TokenClassification(Categorical):
     """``outputs [B, T, K]`` logits, ``targets [B, T]`` int64, of which positions ``ignored`` have no class.
 
     An example's negative log-likelihood is the mean over its T' positions that have one,
-    ``-1/T' sum_t log p(y_t)``, so that long texts weigh as much as short ones; 0 where none has.
+    ``-1/T' sum_t log p(y_t)``, so that long texts weigh as much as short ones. Each example needs such a one.
 
     Args:
         shift: whether position t predicts the class of position t + 1, as in language models.
@@ -29,12 +31,23 @@ class TokenClassification(Categorical):
         label_smoothing: float | None = None,
     ) -> None:
         super().__init__(temperature, label_smoothing)
-        self.shift, self.ignored = shift, ignored
+        self.shift, self.ignored = flag("shift", shift), whole("ignored", ignored)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         outputs, targets = self._aligned(outputs, targets)
         nll = self.nll(outputs.flatten(0, 1), targets.flatten(), self.ignored).view(targets.shape)
         return nll.sum(1) / (targets != self.ignored).sum(1).clamp(min=1)
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        if targets.ndim != 2:
+            return
+        labelled = (targets[:, 1:] if self.shift else targets) != self.ignored
+        behind = " behind the first" if self.shift else ""
+        yield ~labelled.any(1), f"no labelled position{behind}", "leave them out of the data"
+        outside = targets < 0 if classes is None else (targets < 0) | (targets >= classes)
+        which = "below 0" if classes is None else f"outside the {classes} classes 0..{classes - 1}"
+        remedy = f"correct them, or write {self.ignored} where there is no class"
+        yield outside & (targets != self.ignored), f"labels {which}", remedy
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         outputs, targets = self._aligned(outputs, targets)
@@ -60,6 +73,3 @@ class TokenClassification(Categorical):
         if self.shift:
             return outputs[:, :-1], targets[:, 1:]
         return outputs, targets
-
-    def extra_repr(self) -> str:
-        return f"shift={self.shift}, ignored={self.ignored}"

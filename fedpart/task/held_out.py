@@ -15,13 +15,18 @@ from fedpart.task.task import Batch, Task
 class HeldOutScore(NamedTuple):
     """Sums over held-out examples.
 
-    ``examples``: how many; ``nll``: of their negative log-likelihoods, nats; ``errors``: wrong classes, None
-    where there are no classes.
+    ``examples``: how many; ``nll``: of their negative log-likelihoods, nats; ``correct``: of the shares of
+    each that are predicted rightly, see :meth:`.Likelihood.hits`; None where there are no classes.
     """
 
     examples: int
     nll: float
-    errors: int | None
+    correct: float | None
+
+    @property
+    def errors(self) -> float | None:
+        """Of the shares that are predicted wrongly."""
+        return None if self.correct is None else self.examples - self.correct
 
 
 def score(
@@ -36,12 +41,20 @@ def score(
         batches: held-out examples, each batch with its noise.
     """
     examples, nll = 0, 0.0
-    errors = 0 if task.likelihood_name == "classification" else None
+    correct: float | None = None
     with torch.no_grad():
         for batch, noise in batches:
             found = task.predict(w, psi, batch, noise)
             examples += len(found.nll)
             nll += found.nll.sum().item()
-            if found.hits is not None and found.hits.dtype == torch.bool:  # one class per example
-                errors = (errors or 0) + int((~found.hits).sum())
-    return HeldOutScore(examples, nll, errors)
+            if found.hits is not None:
+                correct = (correct or 0) + found.hits.sum().item()
+    if not examples and has_hits(task):
+        correct = 0
+    return HeldOutScore(examples, nll, correct)
+
+
+def has_hits(task: Task) -> bool | None:
+    """:attr:`.Likelihood.has_hits` of the task's likelihood."""
+    with task.likelihood_at(None) as likelihood:
+        return likelihood.has_hits

@@ -23,7 +23,10 @@ def agreement(
     agreed = dict(settings)
     for name in ("samples", "average", "share_dropout_mask", "precision", "channels_last"):
         agreed[name] = getattr(task, name)
-    agreed["likelihood"] = task.likelihood_name
+    with task.likelihood_at(None) as likelihood:
+        agreed["likelihood"] = task.likelihood_name
+        agreed["likelihood's options"] = repr(likelihood)
+        constants = list(likelihood.buffers())
     agreed["network"] = repr(task.module)
     agreed["input transforms"] = repr(task.transforms)
     parts = {name: transform.part for name, transform in task.transforms.items()}
@@ -31,7 +34,11 @@ def agreement(
         agreed["transformed parts of inputs"] = parts
     agreed["hyperparameters"] = [(entry.name, list(entry.shape)) for entry in task.psi_space.entries]
     agreed["parameters' shapes"] = [(entry.name, list(entry.shape)) for entry in partition.space.entries]
-    buffers = [*task.module.buffers(), *(b for t in task.transforms.values() for b in t.buffers())]
+    buffers = [
+        *task.module.buffers(),
+        *(b for t in task.transforms.values() for b in t.buffers()),
+        *constants,
+    ]
     agreed["partition hash"] = _hash(partition.assignment)
     agreed["default values hash"] = _hash(partition.default, *buffers)
     if task.frozen:

@@ -134,8 +134,10 @@ class ModelState:
             measures: whether to add those of the likelihood, see :meth:`.Likelihood.measures`.
 
         Raises:
-            ValueError: the data set is empty, or a label lies outside the classes.
+            ValueError: the data set is empty, targets do not fit the likelihood, for instance because a label
+                lies outside the classes, or the measures cannot be computed.
         """
+        self.check(dataset)
         if len(dataset) == 0:
             raise ValueError(
                 "There are no examples to evaluate on; give at least one, or no validation data."
@@ -150,6 +152,7 @@ class ModelState:
                 except IndexError:
                     out = task.outputs(named, self.psi, batch.inputs, noise, dropout=dropout)
                     check_labels(dataset, out.shape[1], "evaluation")
+                    self.check(dataset, classes=out.shape[-1])
                     raise
                 nll += found.nll.sum().item()
                 if found.hits is not None:
@@ -159,10 +162,31 @@ class ModelState:
         scores = {"nll": nll / len(dataset)}
         if classes:
             scores["accuracy"] = correct / len(dataset)
-        if measures:
-            with torch.no_grad(), task.likelihood_at(self.psi.cpu()) as likelihood:
-                scores |= likelihood.measures(torch.cat(outputs), dataset.targets)
-        return scores
+        return scores | (self._measures(outputs, dataset) if measures else {})
+
+    def _measures(self, outputs: list[Tensor], dataset: Dataset) -> dict[str, float]:
+        with torch.no_grad(), self.task.likelihood_at(self.psi.cpu()) as likelihood:
+            try:
+                return likelihood.measures(torch.cat(outputs), dataset.targets)
+            except Exception as error:  # whatever torchmetrics, or a likelihood of one's own, makes of them
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise ValueError(
+                    f"The measures of the {self.task.likelihood_name} likelihood cannot be computed "
+                    f"({reason}); leave measures out."
+                ) from error
+
+    def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
+        """Look at the targets of a data set before anything is computed with it.
+
+        Args:
+            dataset: any; name: of it, for the message: ``"validation"``.
+            classes: see :meth:`.Likelihood.check`.
+
+        Raises:
+            ValueError: some do not fit the likelihood.
+        """
+        with self.task.likelihood_at(None) as likelihood:
+            likelihood.check(dataset.targets, classes, f" of the {name} data" if name else "")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, not copied."""

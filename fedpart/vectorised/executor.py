@@ -125,7 +125,7 @@ class VectorisedRunner:
 
     def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
         try:
-            shard = self.shards[client]
+            shard = self._executor.checked(client, self.shards[client])
             steps = [local_batches(self.protocol, client, round.number, len(shard), job) for job in jobs]
         except Exception as error:
             failure = ClientError.of(client, round.number, error)

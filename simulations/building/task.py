@@ -12,7 +12,7 @@ from torch import nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
-from fedpart.likelihoods import LIKELIHOODS
+from fedpart.likelihoods import LIKELIHOODS, Likelihood
 from fedpart.likelihoods.base import check_needs
 from fedpart.models import MODELS
 from fedpart.randomness.streams import generator
@@ -30,16 +30,18 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
             "precision: auto is a choice of the machine that starts a run, but Flower's clients are on many; "
             "give fp32 or bf16."
         )
+    likelihood = _build_likelihood(config)
+    outputs = likelihood.outputs(num_classes) if isinstance(likelihood, Likelihood) else num_classes
     seed = int(generator(config.seed, "model.initial").integers(2**63))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = _build_model(config, num_classes, input_shape)
+        module = _build_model(config, outputs, input_shape)
         transforms = _build_transforms(config.hyperparameters, input_shape)
     task = Task(
         module,
         transforms=transforms,
         hyperparameters=config.hyperparameters.names,
-        likelihood=_build_likelihood(config),
+        likelihood=likelihood,
         samples=config.samples,
         average=config.average,
         share_dropout_mask=config.share_dropout_mask,

@@ -90,7 +90,12 @@ def personalise(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished federated run.")],
     clients: Annotated[int | None, typer.Option(min=1, help="The first so many; all if not given.")] = None,
     client: Annotated[list[int] | None, typer.Option(help="This client; may be given several times.")] = None,
-    holdout: Annotated[float, typer.Option(help="Share of each client's examples to score on.")] = 0.25,
+    holdout: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of each client's examples to score on; 0.25, or what evaluations have kept."
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over a client's other examples.")] = 5,
     learning_rate: Annotated[
         float | None, typer.Option(help="Of SGD; the run's local.learning_rate if not given.")

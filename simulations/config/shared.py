@@ -26,7 +26,7 @@ Kind = TypeVar("Kind", bound=RunSettings)
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
     *("rotated", "max_angle", "rotated_padding", "split"),
-    *("model", "model_options", "hyperparameters"),
+    *("model", "model_options", "likelihood", "likelihood_options", "hyperparameters"),
 )
 
 

@@ -26,8 +26,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have
-    evaluated, ``client_accuracy``, ``client_nll``, ``client_accuracy_worst_decile``,
-    ``client_accuracy_chunks`` ([of chunk 1, ..]) and ``evaluation_bytes``, see :class:`.RoundReport`.
+    evaluated, ``client_accuracy`` and ``client_nll``, of both ``_worst_decile`` and ``_chunks`` ([of chunk
+    1, ..]), and ``evaluation_bytes``, see :class:`.RoundReport`.
     """
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)

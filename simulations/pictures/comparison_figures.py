@@ -23,7 +23,7 @@ from simulations.pictures.figures import (
     marks,
     over_seeds,
 )
-from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands
+from simulations.results.curves import LAST, Band, Run, client_metric, metric, metric_band, psi_bands
 from simulations.results.psi_parts import Group, groups
 from simulations.results.words import byte_unit
 
@@ -35,6 +35,8 @@ Runs = Mapping[str, Sequence[Run]]
 METRICS = {  # factor, name and unit of a metric in pictures
     "val_accuracy": (100, "validation accuracy", "%"),
     "val_nll": (1, "validation loss", "nats per example"),
+    "client_accuracy": (100, "accuracy", "%"),
+    "client_nll": (1, "loss", "nats per example"),
 }
 AVERAGED = f"moving average of up to {LAST} evaluations"
 OF_ROUNDS = f"moving averages of up to {LAST} rounds and {LAST} evaluations"
@@ -97,20 +99,22 @@ def lml_figure(runs: Runs, *, page: bool = False) -> Figure:
 
 
 def clients_figure(runs: Runs, *, page: bool = False) -> Figure:
-    """Accuracy on what clients hold out, over rounds: of all, and of the worst tenth of clients, dashed.
+    """Accuracy (or loss) on what clients hold out, over rounds: of all, and of the worst tenth, dashed.
 
     Both are AVERAGED. At least one run has been evaluated by its clients.
     """
-    figure, (ax,) = canvas(f"Accuracy on the clients, {AVERAGED}\n{spread(runs)}", page=page)
+    key = client_metric(runs)
+    factor, label, unit = METRICS[key]
+    figure, (ax,) = canvas(f"{label.capitalize()} on the clients, {AVERAGED}\n{spread(runs)}", page=page)
     last = 1.0
     for i, (method, own) in enumerate(runs.items()):
-        own = [run for run in own if len(run.curve("client_accuracy")[0])]
-        for key, label, dash in (("", "all", "-"), ("_worst_decile", "worst tenth", "--")):
-            if own:
-                band = metric_band(own, f"client_accuracy{key}", "rounds").scaled(1, 100)
-                draw_band(ax, band, COLOURS[i % len(COLOURS)], label=f"{method}, {label}", ls=dash)
+        for one, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
+            found = [run for run in own if len(run.curve(one)[0])]
+            if found:
+                band = metric_band(found, one, "rounds").scaled(1, factor)
+                draw_band(ax, band, COLOURS[i % len(COLOURS)], label=f"{method}, {who}", ls=dash)
                 last = max(last, band.x[-1])
-    dress(ax, "accuracy [%]", "round", limits=(1, last))
+    dress(ax, f"{label} [{unit}]", "round", limits=(1, last))
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
 

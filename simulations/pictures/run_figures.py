@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-ACCURACIES = {
-    "validation": "val_accuracy",
-    "clients": "client_accuracy",
-    "worst tenth of clients": "client_accuracy_worst_decile",
-}
+BY_CLIENTS = {"clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
 
 
 def run_figure(run: Run) -> Figure:
@@ -50,8 +46,8 @@ def run_figure(run: Run) -> Figure:
         axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
     elif len(clients[0]):
         dress(axes[0], "accuracy [%]", limits=limits)
-        for i, (label, key) in enumerate(ACCURACIES.items()):
-            x, values = run.curve(key)
+        for i, (label, key) in enumerate({"validation": "val_{}", **BY_CLIENTS}.items()):
+            x, values = run.curve(key.format("accuracy"))
             if len(x):
                 axes[0].plot(x, 100 * values, color=COLOURS[i], lw=2, label=label, **marks(i, len(x)))
         legend_above(axes[0])
@@ -74,6 +70,10 @@ def run_figure(run: Run) -> Figure:
     axes[-1].plot(*training, color=COLOURS[1], lw=1.2, label="training", **alone)
     if len(validation[0]):
         axes[-1].plot(*validation, color=COLOURS[0], lw=2, label="validation", **marks(0, len(validation[0])))
+    for i, (label, key) in enumerate(BY_CLIENTS.items(), 2):
+        x, values = run.curve(key.format("nll"))
+        if len(x) and not len(clients[0]):  # with an accuracy, clients are drawn above
+            axes[-1].plot(x, values, color=COLOURS[i], lw=2, label=label, **marks(i, len(x)))
     for line in run.metrics:
         if "stage" in line:
             for ax in axes:

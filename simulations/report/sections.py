@@ -28,7 +28,7 @@ from simulations.pictures.figures import MANY, Chart, svg
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
-from simulations.results.curves import LAST, Run, metric
+from simulations.results.curves import LAST, Run, client_metric, metric
 
 
 @dataclass(frozen=True)
@@ -74,23 +74,25 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
 
 def evaluation_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
     """What the clients found on examples that they hold out, by method; None: they were not asked."""
-    asked = {
-        method: [run for run in own if len(run.curve("client_accuracy")[0])] for method, own in runs.items()
-    }
+    key = client_metric(runs)
+    asked = {method: [run for run in own if len(run.curve(key)[0])] for method, own in runs.items()}
     if not any(asked.values()):
         return None
     sentences = [
         "Clients have scored the network on a share of their examples that neither weights nor "
         "hyperparameters have learned from, in these runs. Means are over examples; the worst tenth are the "
-        "clients with the lowest accuracy in that round."
+        "clients with the lowest accuracy, or the highest loss, in that round."
     ]
     for method, own in asked.items():
         for run in own:
-            line = [one for one in run.metrics if one.get("client_accuracy") is not None][-1]
-            chunks = ", ".join("none" if x is None else f"{x:.1%}" for x in line["client_accuracy_chunks"])
+            line = [one for one in run.metrics if one.get(key) is not None][-1]
+            shown = "{:.1%}" if key == "client_accuracy" else "{:.3f} nats"
+            found = line.get(f"{key}_chunks") or []
+            chunks = ", ".join("none" if x is None else shown.format(x) for x in found)
             sentences.append(f"{method}, seed {run.config.seed}, round {line['round']}: by chunk {chunks}.")
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
-    chart = Chart("Accuracy on the clients over rounds", svg(clients_figure(asked, page=True)), note)
+    title = f"{METRICS[key][1].capitalize()} on the clients over rounds"
+    chart = Chart(title, svg(clients_figure(asked, page=True)), note)
     return PageSection("Evaluation on the clients", [chart], text=" ".join(sentences), wide=True)
 
 

@@ -15,11 +15,13 @@ from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import PsiParts, Quantity
 from simulations.results.scores import MethodScores
 from simulations.results.tables import (
+    CLIENTS,
     COLUMNS,
     DIFFERENCE,
     EQUAL_UPLOAD,
     HELD_OUT,
     LF,
+    LML,
     markdown_table,
     number_columns,
     shown,
@@ -104,7 +106,16 @@ class Comparison:
             paper: with the columns for the paper's numbers even if there are none.
         """
         rows = [self._texts(row, paper or self.published is not None) for row in self.rows]
-        return list(rows[0]), [list(row.values()) for row in rows]
+        hidden = self._unknown()
+        known = [name for name in rows[0] if not name.startswith(hidden)]
+        return known, [[row[name] for name in known] for row in rows]
+
+    def _unknown(self) -> tuple[str, ...]:
+        """How those headings begin whose scores no row has; which there are depends on who evaluates."""
+        clients, lml = (any(getattr(row, key) for row in self.rows) for key in ("clients", "lml"))
+        central = any(row.validation or row.test for row in self.rows) or not (clients or lml)
+        known = {("clients ",): clients, (LML,): lml, ("validation\n", "test\n", "at equal\n"): central}
+        return tuple(heading for headings, there in known.items() if not there for heading in headings)
 
     def _texts(self, row: MethodScores, paper: bool) -> dict[str, str]:
         accuracy, missing = self.metric == "val_accuracy", len(row.seeds) < len(self.seeds)
@@ -120,6 +131,8 @@ class Comparison:
         return texts | {
             EQUAL_UPLOAD[unit]: with_error(row.equal_upload, factor, digits),
             f"test\n{what} {unit}": with_error(row.test, factor, digits),
+            CLIENTS[unit]: _with_worst(row, factor, digits),
+            LML: with_error(row.lml, 1, 3),
             HELD_OUT: shown(row.held_out, percent),
             "upload [%\nof FedAvg]": shown(row.upload_ratio, percent),
             "upload": shown(row.upload_bytes, byte_text),
@@ -187,11 +200,18 @@ class Comparison:
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
         paper = {} if self.published is None else {"paper": self.theirs(row.method)}
+        clients = self.metric.replace("val_", "client_")
+        without_data = {
+            f"{clients}_last10": row.clients,
+            f"{clients}_worst_decile_last10": row.clients_worst,
+            "lml_last10": row.lml,
+        }
         scores = {
             f"{self.metric}_last10": row.validation,
             **paper,
             f"{self.metric}_last10 at equal upload": row.equal_upload,
             self.metric.replace("val_", "test_"): row.test,
+            **{name: score for name, score in without_data.items() if score is not None},
             "held_out_share": row.held_out,
             "upload_ratio": row.upload_ratio,
             "upload_bytes": row.upload_bytes,
@@ -205,6 +225,14 @@ class Comparison:
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
         chosen = {key: "; ".join(_single(values)) for key, values in row.chosen.items()}
         return flat | number_columns(scores) | chosen
+
+
+def _with_worst(row: MethodScores, factor: float, digits: int) -> str:
+    """What clients found, and below it the worst tenth of them."""
+    if row.clients is None:
+        return DASH
+    worst = "" if row.clients_worst is None else f"\n({row.clients_worst.mean * factor:.{digits}f})"
+    return with_error(row.clients, factor, digits) + worst
 
 
 def _learned(row: MethodScores) -> list[str]:

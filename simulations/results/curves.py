@@ -157,10 +157,21 @@ def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
 
 
 def metric(runs: Mapping[str, Sequence[Run]]) -> str:
-    """What measures the runs: ``val_accuracy``, or ``val_nll`` where no run has an accuracy."""
+    """What measures the runs: ``val_accuracy``, or ``val_nll`` where no run has an accuracy.
+
+    Clients' scores decide too: they are accuracies or losses as those on validation data are.
+    """
     every = [run for own in runs.values() for run in own]
-    accuracy, nll = (any(len(run.curve(key)[0]) for run in every) for key in ("val_accuracy", "val_nll"))
+    accuracy, nll = (
+        any(len(run.curve(f"{part}_{key}")[0]) for run in every for part in ("val", "client"))
+        for key in ("accuracy", "nll")
+    )
     return "val_nll" if nll and not accuracy else "val_accuracy"
+
+
+def client_metric(runs: Mapping[str, Sequence[Run]]) -> str:
+    """The same of the scores that clients give: ``client_accuracy`` or ``client_nll``."""
+    return metric(runs).replace("val_", "client_")
 
 
 def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:

@@ -23,6 +23,9 @@ class MethodScores:
             seed (but for a thousandth), all on the same validation data; None while a method's run at one of
             the seeds is missing.
         test: after the last round, in the same unit.
+        clients, clients_worst: means of the last ten evaluations by the clients, in the same unit, over their
+            examples and over the worst tenth of them.
+        lml: L_ML per example, nats, mean of the last ten rounds that have it.
         held_out: share of the clients' examples that they never train on, because the method scores by them.
         upload_ratio: upload as a fraction of FedAvg's at the same seed, or if that was not run, of the full
             models that it would have sent.
@@ -37,6 +40,9 @@ class MethodScores:
     validation: Estimate | None
     equal_upload: Estimate | None
     test: Estimate | None
+    clients: Estimate | None
+    clients_worst: Estimate | None
+    lml: Estimate | None
     held_out: Estimate | None
     upload_ratio: Estimate | None
     upload_bytes: Estimate | None
@@ -56,6 +62,7 @@ class MethodScores:
             fedavg: FedAvg's runs, to compare the upload with.
             least: see :func:`least_upload`.
         """
+        own = metric.replace("val_", "client_")
         baseline = {run.summary["seed"]: run.total("upload_bytes") for run in fedavg}
         ratios = [
             run.total("upload_bytes") / baseline[run.summary["seed"]]
@@ -76,6 +83,9 @@ class MethodScores:
             validation=Estimate.of(run.last10(metric) for run in runs),
             equal_upload=Estimate.of(_within(run, metric, least) for run in runs),
             test=Estimate.of(run.summary.get(metric.replace("val_", "test_")) for run in runs),
+            clients=Estimate.of(run.last10(own) for run in runs),
+            clients_worst=Estimate.of(run.last10(f"{own}_worst_decile") for run in runs),
+            lml=Estimate.of(run.summary.get("lml_last10") for run in runs),
             held_out=Estimate.of(run.summary.get("held_out_share") for run in runs),
             upload_ratio=Estimate.of(ratios),
             upload_bytes=Estimate.of(run.total("upload_bytes") for run in runs),

@@ -19,10 +19,14 @@ LF = "\n"
 DIFFERENCE = "difference\n[std. err.]"
 HELD_OUT = "held out\n[%]"
 EQUAL_UPLOAD = {unit: f"at equal\nupload {unit}" for unit in ("[%]", "[nats]")}
+CLIENTS = {unit: f"clients {unit}\n(worst tenth)" for unit in ("[%]", "[nats]")}
+LML = "L_ML\n[nats]"
 COSTS = {"upload", "download", "seconds"}
 COLUMNS = (
     "At equal upload: the validation score when a run had sent no more than the method that sends least at "
-    "the same seed. Held out: clients' examples that are never trained on, because the method scores by them"
+    "the same seed. Held out: clients' examples that are never trained on, because they are scored. Clients: "
+    "mean of a run's last ten evaluations by its clients, and of the tenth that fare worst. L_ML: per "
+    "example, mean of the last ten rounds that have it"
 )
 
 
@@ -36,9 +40,16 @@ def terminal_table(head: Sequence[str], title: str, caption: str | None, padding
 
 
 def terminal_row(head: Sequence[str], row: Sequence[str]) -> list[str]:
-    """Without what was learned, and what explains COLUMNS; the paper's columns replace bytes and time."""
-    hidden = {"learned", HELD_OUT, *EQUAL_UPLOAD.values()}
-    return without(hidden | (COSTS if DIFFERENCE in head else set()), head, row)
+    """Without what was learned, and what explains COLUMNS; without L_ML beside scores on test data.
+
+    The paper's columns replace bytes and time, and so do the clients' scores beside those on test data.
+    """
+    hidden, central = {"learned", HELD_OUT, *EQUAL_UPLOAD.values()}, any(h.startswith("test\n") for h in head)
+    if central:
+        hidden.add(LML)
+    if DIFFERENCE in head or (central and not set(head).isdisjoint(CLIENTS.values())):
+        hidden |= COSTS
+    return without(hidden, head, row)
 
 
 def without(hidden: Set[str], head: Sequence[str], row: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ SEEN = (
     "both too good; the gain compares two networks that have seen them."
 )
 
+HOLDOUT = 0.25  # of each shard, where a run has kept none for evaluations
 UNSEEN = "The run has not trained on the examples that are scored: those that evaluation: clients held out."
 
 
@@ -36,12 +37,12 @@ class Tuning:
 
     Attributes:
         clients: their numbers, or how many of them from client 0 on; None: all.
-        holdout: share of each shard that is scored and not fine-tuned on; a run with ``evaluation: clients``
-            has held out its own.
+        holdout: share of each shard that is scored and not fine-tuned on, a quarter if None; a run with
+            ``evaluation: clients`` has held out its own.
     """
 
     clients: Sequence[int] | int | None = None
-    holdout: float = 0.25
+    holdout: float | None = None
     epochs: int = 5
     learning_rate: float | None = None
     layers: Sequence[str] = ("*",)
@@ -74,8 +75,7 @@ def personalise_run(
     """
     config = _configuration(run, overrides)
     numbers = _numbers(tuning.clients, config.clients)
-    if not 0 < tuning.holdout < 1:
-        raise ConfigError(f"--holdout is a share between 0 and 1, for instance 0.25, not {tuning.holdout}.")
+    holdout = _holdout(config, tuning.holdout)
     with torch_threads(config.threads):
         with one_sentence():
             refuse_changed_images(run, listed_images(config))
@@ -94,7 +94,7 @@ def personalise_run(
         with (progress or Progress(quiet=True)).clients(len(big)) as advance:
             for client in big:
                 with one_sentence():
-                    shard, held_out = _examples(experiment, client, tuning.holdout)
+                    shard, held_out = _examples(experiment, client, holdout)
                     one = personalise(
                         federation,
                         shard,
@@ -116,6 +116,7 @@ def personalise_run(
         "method": config.method,
         "seed": config.seed,
         **{key: value for key, value in asdict(tuning).items() if key != "clients"},
+        "holdout": holdout,
         "layers": list(tuning.layers),
         "learning_rate": rate,
         "momentum": config.local.momentum,
@@ -126,10 +127,28 @@ def personalise_run(
     return Gains(found, [client for client in numbers if client not in big], settings, note)
 
 
-def _examples(experiment: Experiment, client: int, holdout: float) -> tuple[Dataset, Dataset | float]:
+def _holdout(config: ExperimentConfig, asked: float | None) -> float | None:
+    """The share of each shard that is scored; None: the examples that the run has kept for evaluations are.
+
+    Raises:
+        ConfigError: a share that is none, or one besides these examples.
+    """
+    if config.evaluation == "clients":
+        if asked is not None:
+            raise ConfigError(
+                f"--holdout {asked} does not fit a run with evaluation: clients, whose clients are scored on "
+                f"the examples that they have kept for evaluations; leave it out."
+            )
+        return None
+    if asked is not None and not 0 < asked < 1:
+        raise ConfigError(f"--holdout is a share between 0 and 1, for instance 0.25, not {asked}.")
+    return HOLDOUT if asked is None else asked
+
+
+def _examples(experiment: Experiment, client: int, holdout: float | None) -> tuple[Dataset, Dataset | float]:
     """What is trained on, and what is scored: what the run itself has held out, or a share of the shard."""
     shard = experiment.shards[client]
-    if experiment.config.evaluation != "clients":
+    if holdout is not None:
         return shard, holdout
     places = divided(experiment.protocol, client, len(shard))
     learned = torch.cat([places.learned, places.feedback]).sort().values

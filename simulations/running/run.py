@@ -85,6 +85,8 @@ def run_experiment(
             for note in experiment.task.notes:
                 progress.note(note)
             state = experiment.start()
+            for name in ("validation", "test"):
+                state.check(getattr(experiment, name), name)
         made = None
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):

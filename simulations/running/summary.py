@@ -43,11 +43,12 @@ def summarise(
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
         on because the method or the clients' evaluation scores by them; of the last such evaluation
-        ``client_accuracy``, ``client_nll``, ``client_accuracy_worst_decile`` and ``client_accuracy_chunks``
-        (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``parameters``: how many numbers are
+        ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile`` and ``_chunks`` (see
+        :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``parameters``: how many numbers are
         ``trained``, ``frozen`` (never sent) and ``psi``; ``upload_ratio_whole``, where some are frozen: bytes
         sent over those of updates of the whole network. With ``measures`` in the configuration, those of the
-        likelihood on the test data, as ``test_f1``. ``refused``: how often each category of refusal occurred;
+        likelihood on the test data, as ``test_f1``; ``test_measures_missing`` says why there are none.
+        ``refused``: how often each category of refusal occurred;
         ``rounds_without_step``; with privacy ``epsilon`` and ``delta``.
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
@@ -83,8 +84,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
     samples = config.evaluation_samples
     tested = len(experiment.test) > 0 and config.evaluation != "none"
-    measured = {"samples": samples, "measures": config.measures}
-    test = federation.evaluate(experiment.test, **measured) if tested else {}
+    test = _tested(federation, experiment.test, config.measures, samples) if tested else {}
     by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
@@ -118,7 +118,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
-    found |= _measures(test)
+    found |= _of_test(test)
     if by_clients:
         found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
         found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
@@ -147,6 +147,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
     ]
     full = subnetworks[-1]
     measured = config.measures and len(experiment.test)
+    measures = _tested(training, experiment.test, measures=True) if measured else {}
     validation = _evaluate(training, experiment.validation)
     stages = [
         {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
@@ -161,7 +162,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         "lml_iteration": last["iteration"] if best is None else best.iteration,
         "evidence": config.evidence,
         **_flat({"train": full["train"], "val": validation, "test": full["test"]}),
-        **(_measures(training.evaluate(experiment.test, measures=True)) if measured else {}),
+        **_of_test(measures),
         "subnetworks": subnetworks,
         "stages": stages,
     }
@@ -193,7 +194,20 @@ def _evaluate(training: Training, dataset: Dataset, k: int | None = None) -> dic
     return training.evaluate(dataset, k) if len(dataset) else {}
 
 
-def _measures(test: dict[str, float]) -> dict[str, float]:
+def _tested(
+    state: Federation | Training, test: Dataset, measures: bool, samples: int | None = None
+) -> dict[str, Any]:
+    """The scores on test data; without the measures, if they fail: ``measures_missing`` then says why."""
+    try:
+        return state.evaluate(test, samples=samples, measures=measures)
+    except ValueError as error:
+        if not measures:
+            raise
+        return state.evaluate(test, samples=samples) | {"measures_missing": str(error)}
+
+
+def _of_test(test: dict[str, Any]) -> dict[str, Any]:
+    """What there is besides accuracy and loss."""
     return {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
 
 

@@ -31,6 +31,9 @@ _FEDERATED = {
 }
 
 
+SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
+
+
 def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None) -> RenderableType:
     """The summary of the run in a folder, and suggestions, with the configuration file if one was run."""
     what, clock, own_rows, own_tips = (
@@ -59,6 +62,8 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     if summary["method"] not in ("fedavg", "none"):
         rows += _several("learned", _learned(summary["psi"]))
     rows += own
+    if missing := summary.get("test_measures_missing"):
+        rows.append(("measures", missing))
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     if (workers := summary.get("workers") or 1) > 1:
@@ -84,8 +89,9 @@ def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     accuracy = []
-    if summary["test_accuracy"] is not None:
-        accuracy.append(f"{summary['test_accuracy']:.1%} on test data that no client has seen")
+    for key, show in SCORES.items():
+        if summary.get(f"test_{key}") is not None and not accuracy:
+            accuracy.append(f"{show.format(summary[f'test_{key}'])} on test data that no client has seen")
     if summary["val_accuracy"] is not None:
         many = summary["val_evaluations_averaged"]
         average = (
@@ -93,12 +99,13 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
     accuracy += _by_clients(summary)
+    classes = any(summary.get(f"{part}_accuracy") is not None for part in ("test", "val", "client"))
     lml = summary.get("lml_last10")
     unseen = f"{lml or 0:.3f} nats per example of clients, by subnetworks that have never seen them"
     ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
     sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
-        *_several("accuracy", accuracy),
+        *_several("accuracy" if classes else "loss", accuracy),
         *([("L_ML", unseen)] if lml is not None else []),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
@@ -107,17 +114,21 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _by_clients(summary: Mapping[str, Any]) -> list[str]:
     """What the clients found on the examples that they hold out, and how it differs among them."""
-    if summary.get("client_accuracy") is None:
-        nll = summary.get("client_nll")
-        return [] if nll is None else [f"{nll:.3f} nats on examples that clients hold out"]
-    found = zip(range(1, 256), summary["client_accuracy_chunks"], strict=False)
-    chunks = ", ".join(f"{value:.1%} in chunk {k}" for k, value in found if value is not None)
-    worst = f"{summary['client_accuracy_worst_decile']:.1%} for the worst tenth of clients"
-    return [f"{summary['client_accuracy']:.1%} on examples that clients hold out; {worst}; {chunks}"]
+    name = next((f"client_{key}" for key in SCORES if summary.get(f"client_{key}") is not None), None)
+    if name is None:
+        return []
+    show = SCORES[name.removeprefix("client_")].format
+    parts = [f"{show(summary[name])} on examples that clients hold out"]
+    if (worst := summary.get(f"{name}_worst_decile")) is not None:
+        parts.append(f"{show(worst)} for the worst tenth of clients")
+        found = zip(range(1, 256), summary[f"{name}_chunks"], strict=False)
+        parts.append(", ".join(f"{show(value)} in chunk {k}" for k, value in found if value is not None))
+    return ["; ".join(parts)]
 
 
 def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    key, show = ("accuracy", "{:.1%}") if summary["train_accuracy"] is not None else ("nll", "{:.3f} nats")
+    key = "accuracy" if summary["train_accuracy"] is not None else "nll"
+    show = SCORES[key]
     names = {"test": "test", "val": "validation", "train": "training"}
     found = {name: summary[f"{part}_{key}"] for part, name in names.items()}
     texts = [f"{show.format(value)} on {name} data" for name, value in found.items() if value is not None]

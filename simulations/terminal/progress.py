@@ -86,7 +86,8 @@ class Progress:
         elif report.val_nll is not None:
             self._accuracy = f"val. loss {report.val_nll:.3f}"
         if of_round and report.client_nll is not None:
-            self._clients = f"clients' loss {report.client_nll:.3f}"
+            worst = report.client_nll_worst_decile or 0.0
+            self._clients = f"clients' loss {report.client_nll:.3f} (worst tenth {worst:.3f})"
             if report.client_accuracy is not None:
                 worst = report.client_accuracy_worst_decile or 0.0
                 self._clients = f"clients' accuracy {report.client_accuracy:.1%} (worst tenth {worst:.1%})"

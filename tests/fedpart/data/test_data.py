@@ -128,7 +128,7 @@ def not_a_loader(data_dir):
 
 def test_own_data_set_by_name():
     assert len(load_splits(f"{__name__}:own_loader").train) == 6
-    with pytest.raises(ValueError, match="3 of 6 labels of the train set lie outside the 3 classes"):
+    with pytest.raises(ValueError, match=r"3 of 6 labels of the train set .* the 3 classes.*targets\.float"):
         load_splits(f"{__name__}:own_loader", "3")
     with pytest.raises(TypeError, match="returned list; its loader must return"):
         load_splits(f"{__name__}:not_a_loader")

@@ -63,21 +63,25 @@ def test_means_are_weighted_by_examples_and_the_worst_tenth_by_clients():
     report = report_of(some, scores)
     there = {client: score for client, score in scores.items() if score.examples}
     n = np.array([score.examples for score in there.values()])
-    right = n - np.array([score.errors for score in there.values()])
+    right = np.array([score.correct for score in there.values()])
+    nll = np.array([score.nll for score in there.values()])
     chunk = np.array([some.chunk(client) for client in there])
     assert len(there) < N
     assert report.client_accuracy == pytest.approx(right.sum() / n.sum())
     assert report.client_nll == pytest.approx(sum(score.nll for score in there.values()) / n.sum())
     worst = np.sort(right / n)[: len(there) // 10]
     assert report.client_accuracy_worst_decile == pytest.approx(worst.mean()) and len(worst) == 2
-    by_chunk = [right[chunk == k].sum() / n[chunk == k].sum() for k in (1, 2, 3)]
-    assert report.client_accuracy_chunks == pytest.approx(by_chunk)
+    highest = np.sort(nll / n)[::-1][: len(there) // 10]
+    assert report.client_nll_worst_decile == pytest.approx(highest.mean())
+    for found, sums in ((report.client_accuracy_chunks, right), (report.client_nll_chunks, nll)):
+        by_chunk = [sums[chunk == k].sum() / n[chunk == k].sum() for k in (1, 2, 3)]
+        assert found == pytest.approx(by_chunk)
 
 
 def test_few_clients_have_a_worst_one_and_some_chunks_nobody():
     some = protocol()
     first = next(client for client in range(N) if some.chunk(client) == 2)
-    report = report_of(some, {first: HeldOutScore(4, 1.0, 1)})
+    report = report_of(some, {first: HeldOutScore(4, 1.0, 3)})
     assert report.client_accuracy_worst_decile == report.client_accuracy == 0.75
     assert report.client_accuracy_chunks == [None, 0.75, None]
 
@@ -87,6 +91,7 @@ def test_nobody_has_held_anything_out_or_there_are_no_classes():
     assert (none.client_nll, none.client_accuracy, none.client_accuracy_chunks) == (None, None, None)
     regression = report_of(protocol(), {0: HeldOutScore(4, 2.0, None)})
     assert (regression.client_nll, regression.client_accuracy) == (0.5, None)
+    assert (regression.client_nll_worst_decile, regression.client_accuracy_worst_decile) == (0.5, None)
 
 
 def test_clients_that_fail_are_left_out_and_counted_or_end_the_run():
@@ -100,7 +105,7 @@ def test_clients_that_fail_are_left_out_and_counted_or_end_the_run():
 
 
 @pytest.mark.parametrize(
-    "score", [HeldOutScore(5, 2.5, 1), HeldOutScore(0, 0.0, 0), HeldOutScore(50, -1.0, 50)]
+    "score", [HeldOutScore(5, 2.5, 1), HeldOutScore(0, 0.0, 0), HeldOutScore(50, -1.0, 50.0)]
 )
 def test_a_score_survives_the_wire(score):
     assert decode_score(score_scalars(score), protocol()) == score
@@ -125,7 +130,8 @@ GOOD = {"examples": 5, "nll": 2.5, "correct": 4}
         ({"examples": True}, "malformed"),
         ({"nll": 2}, "malformed"),
         ({"nll": [2.5]}, "malformed"),
-        ({"correct": 4.0}, "malformed"),
+        ({"correct": True}, "malformed"),
+        ({"correct": float("nan")}, "examples"),
         ({"correct": None}, "malformed"),
         ({"examples": -1, "correct": -1}, "examples"),
         ({"examples": 51}, "examples"),

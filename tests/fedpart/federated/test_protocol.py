@@ -1,5 +1,6 @@
 """What server and clients agree on: plans, cohorts, chunks, the fingerprint."""
 
+import copy
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from problems import augmentation, chain_net, norm_net, settings, smooth_net
 from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
+from fedpart.likelihoods import Gaussian, TokenClassification
 from fedpart.task.jobs import Job
 from fedpart.training.agreement import difference
 from fedpart.updates.update import Update
@@ -151,6 +153,40 @@ def test_fingerprints_change_with_everything_that_matters(changes, says):
     assert difference(one.agreement, one.agreement) == ""
     with pytest.raises(ValueError, match=says):
         raise ValueError(difference(other.agreement, one.agreement))
+
+
+class Scaled(Gaussian):
+    """A likelihood of one's own with a constant."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([scale]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (Gaussian(), Gaussian(0.01), "options was .*variance=1.0.*, is .*variance=0.01"),
+        (
+            TokenClassification(),
+            TokenClassification(shift=True),
+            "options was .*shift=False.*, is .*shift=True",
+        ),
+        (
+            TokenClassification(),
+            TokenClassification(ignored=0),
+            "options was .*ignored=-100.*, is .*ignored=0",
+        ),
+        (Scaled(1.0), Scaled(2.0), "the default values hash differs"),
+    ],
+)
+def test_fingerprints_see_the_fixed_options_of_a_likelihood(one, other, says):
+    first, again, second = (
+        protocol(task=Task(chain_net(), likelihood=which)) for which in (one, copy.deepcopy(one), other)
+    )
+    assert first.fingerprint == again.fingerprint != second.fingerprint
+    with pytest.raises(ValueError, match=says):
+        raise ValueError(difference(second.agreement, first.agreement))
 
 
 def test_fingerprints_see_a_dropout_temperature_and_a_buffer():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, LIKELIHOODS, app, assert_equal_runs, build, local
 from flwr.app import ConfigRecord, MetricRecord
 from inprocess_grid import InProcessGrid
 
@@ -41,6 +41,16 @@ def test_the_numbers_are_those_of_the_local_engine(changes):
     one, other = run(11, config), local(11, **config)
     assert_equal_runs(one, other)
     assert [report.round for report in one[1] if report.client_nll is not None] == [10, 11]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_every_likelihood_is_scored_as_by_the_local_engine(likelihood):
+    """One client has a single example, and holds nothing out."""
+    config = {**CLIENTS_EVALUATE, "likelihood": likelihood, "single": VICTIM}
+    one, other = run(2, config), local(2, **config)
+    assert_equal_runs(one, other)
+    assert (one[1][1].client_accuracy is None) == (likelihood == "gaussian")
+    assert one[1][1].client_nll_worst_decile > one[1][1].client_nll
 
 
 def test_reports_come_in_order_and_the_seconds_and_bytes_of_an_evaluation_are_in_them():

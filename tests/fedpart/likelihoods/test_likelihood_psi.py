@@ -24,10 +24,10 @@ def random(n, classes, seed, *shape):
 
 
 def some_unlabelled(n, classes, seed):
-    """Classes of tokens ``[n, T]``, of which some, and all of the second example, have none."""
+    """Classes of tokens ``[n, T]``, of which some, and most of the second example, have none."""
     found = random(n, classes, seed, TOKENS)
     found[:, 1] = -100
-    found[1:2] = -100
+    found[1:2, :-1] = -100
     return found
 
 

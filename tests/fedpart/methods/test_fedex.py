@@ -65,7 +65,8 @@ def test_the_step_is_the_published_one(schedule, difference):
         found, tried = torch.zeros_like(psi), []
         for client in run.cohort(round):
             n, old, new = (int(v) for v in rng.integers(1, 9, 3))
-            found += method.feedback(run.view(client, round, psi), Score(n, 0.0, old), Score(n, 0.0, new))
+            before, after = (Score(n, 0.0, n - wrong) for wrong in (old, new))
+            found += method.feedback(run.view(client, round, psi), before, after)
             tried.append(
                 (method.arm(run.view(client, round, psi)), n, (new - old if difference else new) / n)
             )
@@ -93,7 +94,7 @@ def test_one_client_and_two_rates_by_hand():
     run = protocol(rates=[0.1, 0.3])
     psi = run.task.psi_space.initial()
     arm = run.method.arm(run.view(0, 1, psi))
-    found = run.method.feedback(run.view(0, 1, psi), Score(4, 0.0, 0), Score(4, 0.0, 2))
+    found = run.method.feedback(run.view(0, 1, psi), Score(4, 0.0, 4), Score(4, 0.0, 2))
     federation = Federation(run)
     federation.psi.copy_(run.method.stepped(run.task, psi, found))
     expected = 1 / (1 + math.exp(math.sqrt(2 * math.log(2))))

@@ -239,6 +239,8 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
     assert hashes(seed=3) == (False, True)  # the protocol knows the seed by itself
     assert hashes(data_seed=3) == (False, False)
     assert hashes(training_points=300) == (False, False)
+    assert hashes(likelihood_options={"temperature": 2.0}) == (False, False)
+    assert hashes(likelihood="multilabel") == (False, False)
 
 
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing() -> None:

@@ -9,16 +9,18 @@ from layout import assert_nothing_overlaps
 from rich.console import Console
 from tiny import tiny
 
+from fedpart.data import Splits, load_splits
 from simulations.building.experiment import build
 from simulations.errors import ConfigError
 from simulations.folders.run_directory import METRICS, read_metrics, read_summary
 from simulations.pictures.run_figures import run_figure
+from simulations.report.sections import evaluation_section
 from simulations.results.curves import Run
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
-KEYS = ("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks")
+KEYS = tuple(f"client_{key}{of}" for key in ("accuracy", "nll") for of in ("", "_worst_decile", "_chunks"))
 VARIED = ("seconds", "workers", "config_hash")
 
 
@@ -89,6 +91,39 @@ def test_the_picture_has_lml_beside_the_validation_log_likelihood(evaluated):
     assert (raw.get_ydata() == run.curve("lml")[1]).all()
     assert (validation.get_ydata() == -run.curve("val_nll")[1]).all()
     assert_nothing_overlaps(figure)
+
+
+def ink(data_dir=None):
+    """How much of each digit is written on: a number to predict."""
+    digits = load_splits("digits")
+    parts = [part.relabelled(part.inputs.mean((1, 2, 3))[:, None]) for part in digits.parts().values()]
+    return Splits(*parts, num_classes=1)
+
+
+def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path):
+    folder, console = tmp_path / "run", Console(width=200, file=io.StringIO())
+    options = {"likelihood": "gaussian", "split": {"recipe": "iid"}, "rotated": False}
+    config = tiny(evaluation="clients", data=f"{__name__}:ink", **options)
+    summary = run_experiment(config, folder, progress=Progress(console))
+    assert summary["client_accuracy"] is summary["client_accuracy_chunks"] is None
+    rows = Console(width=200, file=io.StringIO())
+    rows.print(panel(summary, folder))
+    shown, progress = rows.file.getvalue(), console.file.getvalue()
+    assert "loss" in shown and "accuracy" not in shown
+    worst, chunks = summary["client_nll_worst_decile"], summary["client_nll_chunks"]
+    assert worst >= summary["client_nll"] and f"{worst:.3f} nats for the worst tenth of clients" in shown
+    assert f"{summary['test_nll']:.3f} nats on test data" in shown
+    assert all(f"{value:.3f} nats in chunk {k}" in shown for k, value in enumerate(chunks, 1) if value)
+    assert f"clients' loss {summary['client_nll']:.3f} (worst tenth {worst:.3f})" in progress
+    run = Run.load(folder)
+    figure = run_figure(run)
+    named = {line.get_label(): line for line in figure.axes[-1].lines}
+    assert [*named] == ["training", "validation", "clients", "worst tenth of clients"]
+    assert (named["clients"].get_ydata() == run.curve("client_nll")[1]).all()
+    assert_nothing_overlaps(figure)
+    section = evaluation_section({"partitioned": [run]})
+    assert section.charts[0].title == "Loss on the clients over rounds"
+    assert all(f"{value:.3f} nats" in section.text for value in chunks if value is not None)
 
 
 def test_clients_with_a_part_of_the_validation_data():

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from tiny import tiny, tiny_training
 
+from fedpart.likelihoods import Classification
 from simulations.config.load import ConfigError
 from simulations.running.run import run_experiment
 
@@ -29,12 +30,53 @@ def test_without_them_the_summary_has_none(tmp_path: Path) -> None:
     assert not run_experiment(tiny(rounds=1), tmp_path / "run").keys() & MEASURED
 
 
+def test_a_shipped_network_ends_in_as_many_outputs_as_the_likelihood_takes(tmp_path: Path) -> None:
+    config = tiny(rounds=1, likelihood="ordinal", likelihood_options={"classes": 10}, measures=True)
+    summary = run_experiment(config, tmp_path / "run")
+    assert 0 <= summary["test_accuracy"] <= 1 and summary["test_mae"] >= 0
+    assert len([name for name in summary["psi"] if name.startswith("likelihood.cut")]) == 9
+
+
+class NoMeasures(Classification):
+    """Measures fail, as torchmetrics does where something does not fit."""
+
+    def measures(self, outputs, targets):
+        raise RuntimeError("expected\nsomething else")
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_measures_that_fail_lose_no_finished_run(kind: str, tmp_path: Path) -> None:
+    config = MAKE[kind](likelihood=f"{__name__}:NoMeasures", measures=True)
+    summary = run_experiment(config, tmp_path / "run")
+    assert "cannot be computed (expected something else); leave" in summary["test_measures_missing"]
+    assert summary["test_accuracy"] is not None
+
+
+class Positive(Classification):
+    """Takes every class but 1, and says so before anything is computed."""
+
+    def faults(self, targets, classes):
+        yield targets == 1, "the class 1", "leave them out"
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
+        run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     "changes, says",
     [
         ({"likelihood_options": {"temperatur": 2}}, "has no option 'temperatur': did you mean 'temperature'"),
         ({"likelihood": "gausian"}, "did you mean 'gaussian'"),
         ({"likelihood": "ordinal"}, r"'ordinal' needs classes; .*likelihood_options: \{classes: \.\.\.\}"),
+        ({"likelihood_options": {"temperature": "abc"}}, "likelihood_options.temperature cannot be 'abc'"),
+        (
+            {"likelihood": "ordinal", "likelihood_options": {"classes": "5"}},
+            "likelihood_options.classes cannot be '5'; .* valid integer",
+        ),
         ({"likelihood_options": {"label_smoothing": 1.5}}, "strictly between 0 and 1, got 1.5"),
     ],
 )

@@ -63,6 +63,7 @@ def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> Non
         saved = federation.module()
         load_model(saved, f"nets/client-{client}.safetensors")
         assert all(map(torch.equal, saved.state_dict().values(), one.module.state_dict().values()))
+    assert content()["settings"]["holdout"] == 0.3
     assert (found / "personal.png").is_file()
     assert "The run has trained on the shards" in done.output
 
@@ -135,6 +136,17 @@ def test_stacked_weights_are_read_as_the_network_has_them(tmp_path: Path) -> Non
     trained.load(tmp_path / "found" / "checkpoint.pt")
     load_saved(read, tmp_path / "found")
     assert all(map(torch.equal, trained.tensors().values(), read.tensors().values()))
+
+
+@pytest.mark.parametrize("share", [0.3, None])
+def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(
+    share: float | None, tmp_path: Path
+) -> None:
+    run_experiment(tiny(rounds=1, evaluation="clients", evaluation_share=share), tmp_path / "found")
+    refused(fedpart("personalise", tmp_path / "found", "--holdout", "0.7"), "--holdout 0.7", "leave it out")
+    done = fedpart("personalise", tmp_path / "found", "--clients", "2", "--epochs", "1")
+    assert done.exit_code == 0, done.output
+    assert content(str(tmp_path / "found"))["settings"]["holdout"] is None
 
 
 def test_what_cannot_be_personalised_is_refused(found: Path) -> None:

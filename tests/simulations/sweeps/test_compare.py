@@ -3,6 +3,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from fake_runs import learned, small_config, write_run
 from rich.console import Console
@@ -131,6 +132,55 @@ def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_
     rates[3] = rates[4]
     compare(tmp_path / "agreed", run, ["fedavg", "fedex"])
     assert "| dropout 40 % (chosen) |" in (tmp_path / "agreed" / "comparison.md").read_text()
+
+
+def scored(evaluation):
+    """Runs whose scores are those that ``evaluation`` gives, of which L_ML only partitioned networks have."""
+
+    def run(config, out, **_):
+        lml = {"lml_last10": -0.5 - config.seed / 10} if config.method == "partitioned" else {}
+        test = {"test_accuracy": None, "test_nll": None} if evaluation == "none" else {}
+        found = write_run(out, config, [0.5] * 12, **lml, **test)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            if evaluation == "none":
+                del line["val_accuracy"], line["val_nll"]
+            elif line["round"] % 2 == 0:
+                right = line["round"] / 20
+                line |= {
+                    "client_accuracy": right,
+                    "client_accuracy_worst_decile": right / 2,
+                    "client_nll": 1.0,
+                }
+        (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return found
+
+    return run
+
+
+def test_what_nobody_evaluates_is_compared_by_lml(tmp_path):
+    fedavg, partitioned = compare(tmp_path, scored("none"), evaluation="none").rows
+    assert fedavg.lml is None and partitioned.lml.mean == pytest.approx(-0.85)
+    assert "| method | L_ML [nats] | held out [%] | upload" in (tmp_path / "comparison.md").read_text()
+    assert "| partitioned | -0.850 ± 0.050 |" in (tmp_path / "comparison.md").read_text()
+    assert "L_ML" in compare.printed and "validation\n" not in compare.printed
+    found = json.loads((tmp_path / "comparison.json").read_text())["rows"]
+    assert [row["lml"] for row in found] == [
+        None,
+        {"mean": partitioned.lml.mean, "error": partitioned.lml.error},
+    ]
+
+
+def test_clients_scores_stand_beside_central_ones(tmp_path):
+    fedavg, _ = compare(tmp_path, scored("clients"), evaluation="clients").rows
+    mean = np.mean([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert (fedavg.clients.mean, fedavg.clients_worst.mean) == pytest.approx((mean, mean / 2))
+    page = (tmp_path / "comparison.md").read_text()
+    assert "| clients [%] (worst tenth) | L_ML [nats] |" in page and "| 35.00 ± 0.00<br>(17.50) |" in page
+    assert "35.00 ± 0.00" in compare.printed and "(17.50)" in compare.printed
+    assert max(map(len, compare.printed.splitlines()[3:-1])) <= 80
+    row = next(csv.DictReader((tmp_path / "comparison.csv").open()))
+    assert float(row["client_accuracy_worst_decile_last10"]) == pytest.approx(mean / 2)
 
 
 def test_equal_upload_waits_for_all_methods(tmp_path):
