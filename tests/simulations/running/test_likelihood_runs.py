@@ -75,7 +75,7 @@ def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_pat
         ({"likelihood_options": {"temperature": "abc"}}, "likelihood_options.temperature cannot be 'abc'"),
         (
             {"likelihood": "ordinal", "likelihood_options": {"classes": "5"}},
-            "likelihood_options.classes cannot be '5'; .* valid integer",
+            "options.classes cannot be '5'; .* integer",
         ),
         ({"likelihood_options": {"label_smoothing": 1.5}}, "strictly between 0 and 1, got 1.5"),
     ],
