@@ -13,7 +13,7 @@ from rich.console import Console
 
 from simulations.cli.guards import interruptible
 from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
-from simulations.folders.run_directory import read_summary
+from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
@@ -21,6 +21,7 @@ from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
+from simulations.search.search import run_search
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
@@ -28,7 +29,7 @@ from simulations.terminal.gains import gains_table
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
-_EXAMPLES = {"train": "input_mask", "select": "input_selection"}
+_EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "search_quickstart"}
 
 
 def run(
@@ -114,6 +115,18 @@ def select(
     runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"the same command continues the selection in {folder}", folder):
         run_selection(config, folder, runner)
+
+
+def search(file: str | None, overrides: list[str], out: Path | None, resume: Path | None) -> None:
+    """Try other values of some keys, a run for each."""
+    if resume is not None:
+        file, out = str(resume / CONFIG), resume
+    folder = out or Path("runs") / f"search-{Path(_named(file, 'search')).stem}"
+    config = load_config(_named(file, "search"), overrides, ExperimentConfig)
+    progress = Progress()
+    runner = CellRunner(progress=progress, console=progress.console)
+    with interruptible(f"continue with: fedpart search --resume {folder}", folder):
+        run_search(config, folder, runner)
 
 
 def bench(*asked: Any) -> None:

@@ -139,6 +139,12 @@ def select(
 
 
 @app.command()
+def search(config: Configs = None, settings: Sets = None, out: Out = None, resume: Resume = None) -> None:
+    """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
+    guarded(lambda: _commands().search(*arguments(config, settings), out, resume), out or resume)
+
+
+@app.command()
 def bench(
     workload: Annotated[
         str, typer.Option(help="W1 to W4, separated by commas; see docs/guides/benchmarks.md.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,12 +21,18 @@ class Recorder:
     """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues."""
 
     def __init__(
-        self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState
+        self,
+        run: RunDirectory,
+        lines: list[dict[str, Any]],
+        progress: Progress,
+        state: ModelState,
+        watch: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []  # the signals that came
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
+        self._watch = watch
 
     def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
         """Add the scores on held-out data to a report, and their time; with at most so many samples."""
@@ -55,6 +62,8 @@ class Recorder:
         if self._unseen is not None:
             self.progress.report(self._unseen)
             self._unseen = None
+            if self._watch is not None:
+                self._watch(self.lines[-1])
         if self.stopped and not last:
             self.save()
             raise Interrupted(self.stopped[0], f"{self.config.clock.name} {count}")

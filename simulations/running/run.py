@@ -40,6 +40,7 @@ def run_experiment(
     resume: bool = False,
     progress: Progress | None = None,
     engine: MakeEngine | None = None,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
@@ -53,6 +54,8 @@ def run_experiment(
             run with nothing left to do is not touched.
         progress: shows the run; None shows nothing.
         engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
+        watch: called with every new line of ``metrics.jsonl``, in its turn; a RunError that it raises ends
+            the run, which can be resumed.
 
     Raises:
         ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
@@ -97,7 +100,7 @@ def run_experiment(
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
-            recorder, workers = Recorder(run, lines, progress, state), None
+            recorder, workers = Recorder(run, lines, progress, state, watch), None
             total = state.total if isinstance(state, Training) else config.length
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):

@@ -17,6 +17,7 @@ FLOORS = [
     "simulations.ray",
     "simulations.running",
     "simulations.sweeps",
+    "simulations.search",
     "simulations.deployment",
     "simulations.cli",
 ]

@@ -247,7 +247,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
     course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
     nothing = {
         *("checkpoint_every", "data_dir", "node_timeout", "published"),
-        *("ray_address", "round_timeout", "workers"),
+        *("ray_address", "round_timeout", "search", "workers"),
     }
     config = ExperimentConfig()
     assert config.deciding("course").keys() == course

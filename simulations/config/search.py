@@ -1,0 +1,126 @@
+"""SearchSection: what `fedpart search` tries, and how it chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from simulations.config.keys import Section, entry
+
+OBJECTIVES = {  # key of a line of metrics.jsonl -> whether larger is better
+    "val_accuracy": True,
+    "val_nll": False,
+    "client_accuracy": True,
+    "client_nll": False,
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers between two bounds, which belong to it; whole ones if both bounds are."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Values that show whether the key can take such."""
+        return (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """All of them."""
+        return self.values
+
+
+Domain = Numbers | Choice
+
+
+def domain_of(key: str, given: Any) -> Domain:
+    """What a key may be.
+
+    Args:
+        key: named in messages.
+        given: ``[low, high]``, ``{log: [low, high]}`` or ``{choice: [..]}``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(given, Mapping) and len(given) == 1:
+        ((kind, inside),) = given.items()
+        if kind == "choice" and isinstance(inside, list) and inside:
+            if any(inside.count(value) > 1 for value in inside):
+                raise ValueError(f"space.{key} offers a value twice; name every value once")
+            return Choice(tuple(inside))
+        if kind == "log" and _is_range(inside) and inside[0] > 0:
+            return Numbers(*inside, log=True)
+    elif _is_range(given):
+        return Numbers(*given)
+    raise ValueError(
+        f"space.{key} cannot be {given!r}; write [low, high], log: [low, high] with low above 0, or "
+        f"choice: [a, b, ...]"
+    )
+
+
+def _is_range(given: Any) -> bool:
+    numbers = isinstance(given, list) and len(given) == 2 and {type(end) for end in given} <= {int, float}
+    return numbers and given[0] < given[1]
+
+
+class SearchSection(Section):
+    """What `fedpart search` tries, and how it chooses."""
+
+    space: dict[str, Any] = entry(
+        ...,
+        "keys of this configuration and what they may be: [low, high], {log: [low, high]} or {choice: [..]}; "
+        "whole numbers if both ends are",
+        min_length=1,
+    )
+    trials: int = entry(20, "runs, each with values of its own", ge=1)
+    sampler: Literal["random", "tpe", "gp"] = entry(
+        "tpe",
+        "how values are chosen: random; tpe, by densities of good and bad ones; gp, by a Gaussian process",
+    )
+    pruner: Literal["none", "asha", "hyperband", "median"] = entry(
+        "none",
+        "when a run that does badly is stopped: asha, successive halving; hyperband, several of these; "
+        "median, if it is worse than half of those before",
+    )
+    objective: Literal["val_accuracy", "val_nll", "client_accuracy", "client_nll"] = entry(
+        "val_accuracy",
+        "of a run's last evaluation: on validation data, or, with evaluation: clients, by the clients",
+    )
+    min_rounds: int | None = entry(None, "rounds before which no run is stopped; null: evaluate_every", ge=1)
+    reduction: int = entry(3, "one of so many runs goes on, with asha and hyperband", ge=2)
+    epsilon: float | None = entry(
+        None,
+        "the clients' accuracy is known with Laplace noise of scale 1 / (epsilon clients), drawn anew in "
+        "every evaluation; null: without",
+        gt=0,
+    )
+
+    @field_validator("space")
+    @classmethod
+    def _domains(cls, space: dict[str, Any]) -> dict[str, Any]:
+        for key, given in space.items():
+            domain_of(key, given)
+        return space
+
+    def domains(self) -> dict[str, Domain]:
+        """What each key may be."""
+        return {key: domain_of(key, given) for key, given in self.space.items()}

@@ -1,0 +1,74 @@
+"""Pictures of a search: Optuna's own, and what its user would deploy against what was spent."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simulations.pictures.figures import COLOURS, DPI, canvas, dress, save_png
+from simulations.results.search import Found
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
+    """Draw ``spent.png`` into ``out``, and of Optuna ``history.png``, ``importance.png``, ``parallel.png``.
+
+    Args:
+        study: Optuna's; its pictures need two complete trials.
+    """
+    figures: dict[str, Figure] = {}
+    curve = spent_figure(found)
+    if curve is not None:
+        figures["spent"] = curve
+    paths = save_png(figures, out)
+    if sum(row.state == "complete" for row in found.rows) > 1:
+        paths += _optunas(out, study)
+    return paths
+
+
+def spent_figure(found: Found) -> Figure | None:
+    """Test accuracy of the run that is best by the objective so far, over the bytes that all have sent."""
+    points = [
+        (now.spent.bytes / 1e6, 100 * accuracy)
+        for now in found.curve
+        if now.best is not None and (accuracy := now.best.summary.get("test_accuracy")) is not None
+    ]
+    if not points:
+        return None
+    figure, (ax,) = canvas("What would be deployed")
+    x, y = np.array(points).T
+    ax.step(x, y, where="post", color=COLOURS[0], marker=".")
+    dress(ax, "test accuracy [%]", "bytes sent by all trials [MB]")
+    return figure
+
+
+def _optunas(out: Path, study: Any) -> list[Path]:
+    """How the objective went, which keys decided it, and which values went together, as Optuna draws them."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # Optuna draws with pyplot, which must not look for a screen
+    import matplotlib.pyplot as plt
+    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.visualization import matplotlib as drawn
+
+    kinds: dict[str, Callable[[], Any]] = {
+        "history": lambda: drawn.plot_optimization_history(study),
+        "importance": lambda: drawn.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
+        "parallel": lambda: drawn.plot_parallel_coordinate(study),
+    }
+    paths = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few trials, and that the pictures are experimental
+        for name, draw in kinds.items():
+            axes = draw()
+            figure = np.ravel(axes)[0].get_figure()
+            paths.append(out / f"{name}.png")
+            figure.savefig(paths[-1], dpi=DPI, bbox_inches="tight")
+            plt.close(figure)
+    return paths

@@ -1,0 +1,98 @@
+"""Found: what a search has found and what it has cost, for the terminal, CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from simulations.config.load import ExperimentConfig
+from simulations.config.search import OBJECTIVES, SearchSection
+from simulations.folders.versions import git_commit, versions
+from simulations.results.spending import Cost, Deployed, TrialRow, deployed
+from simulations.results.tables import LF, terminal_table, write_csv, write_json
+
+_SHOWN = 10  # of the best trials
+
+
+@dataclass(frozen=True)
+class Found:
+    """The trials of a search that has ended."""
+
+    section: SearchSection
+    rows: Sequence[TrialRow]
+    config: ExperimentConfig
+
+    @property
+    def curve(self) -> list[Deployed]:
+        """After each trial, what has been spent and what would be deployed."""
+        return deployed(self.rows, OBJECTIVES[self.section.objective])
+
+    @property
+    def best(self) -> TrialRow | None:
+        """None: no trial has been completed."""
+        return self.curve[-1].best if self.rows else None
+
+    @property
+    def spent(self) -> Cost:
+        """By all trials."""
+        return self.curve[-1].spent if self.rows else Cost()
+
+    def table(self) -> RenderableType:
+        """The best trials, 80 columns wide, and what all have cost."""
+        larger = OBJECTIVES[self.section.objective]
+        scored = [row for row in self.rows if row.objective is not None]
+        scored.sort(key=lambda row: row.objective, reverse=larger)  # type: ignore[arg-type, return-value]
+        keys = list(self.section.space)
+        head = ["trial", *(key.replace(".", f".{LF}") for key in keys), self.section.objective, "MB"]
+        table = terminal_table(head, f"search by {self.section.sampler}: the best trials", None, padding=1)
+        for row in scored[:_SHOWN]:
+            values = [_text(row.values[key]) for key in keys]
+            cells = [str(row.number), *values, f"{row.objective:.4g}", f"{row.cost.bytes / 1e6:.1f}"]
+            table.add_row(*map(Text, cells), style="bold" if row is self.best else "")
+        states = [row.state for row in self.rows]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        spent = self.spent
+        line = (
+            f"{len(states)} trials ({counts}): {spent.rounds} rounds, {spent.bytes / 1e6:,.1f} MB, "
+            f"{spent.seconds:,.0f} s"
+        )
+        return Group(table, Text(line))
+
+    def write(self, out: Path) -> None:
+        """``search.csv``, a line for each trial with what was spent by then, and ``search.json``."""
+        lines = []
+        for row, now in zip(self.rows, self.curve, strict=True):
+            best = now.best
+            lines.append(
+                {
+                    "trial": row.number,
+                    "state": row.state,
+                    **row.values,
+                    self.section.objective: row.objective,
+                    **asdict(row.cost),
+                    **{f"spent_{key}": value for key, value in asdict(now.spent).items()},
+                    "best_trial": None if best is None else best.number,
+                    "best_test_accuracy": None if best is None else best.summary.get("test_accuracy"),
+                    "best_test_nll": None if best is None else best.summary.get("test_nll"),
+                }
+            )
+        write_csv(out / "search.csv", lines)
+        best = self.best
+        content: dict[str, Any] = {
+            "search": self.section.model_dump(mode="json"),
+            "best": None if best is None else {"trial": best.number, "values": best.values},
+            "spent": asdict(self.spent),
+            "trials": lines,
+            "commit": git_commit(),
+            "versions": versions(),
+        }
+        write_json(out / "search.json", content)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

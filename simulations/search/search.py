@@ -1,0 +1,211 @@
+"""Search: trials of other values, one run each, until there are enough; the best one as a configuration."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from fedpart import ClientError
+from fedpart.randomness.streams import generator
+from simulations.config.load import ExperimentConfig
+from simulations.config.search import SearchSection
+from simulations.config.yaml_files import apply_override
+from simulations.errors import ConfigError, RunError
+from simulations.folders.run_directory import CONFIG, holds_run
+from simulations.pictures.search_figures import plot_search
+from simulations.results.search import Found
+from simulations.results.spending import Cost, TrialRow, summary_of
+from simulations.running.run import run_experiment
+from simulations.search.study import Study
+from simulations.sweeps.cell_runner import CellRunner
+
+BEST = "best.yaml"
+
+
+class Pruned(RunError):
+    """The pruner has stopped a run."""
+
+
+def run_search(config: ExperimentConfig, out: str | Path, runner: CellRunner | None = None) -> Found:
+    """Run the trials of ``config.search`` that are missing; what all of them amount to.
+
+    ``out`` gets ``config.yaml``, Optuna's ``study.log``, ``trials/<number>/`` (run folders), ``best.yaml``,
+    ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
+    killed ends with the trials of an undisturbed one.
+
+    Args:
+        config: with a ``search`` section.
+        out: the folder.
+        runner: how runs are shown.
+
+    Raises:
+        ConfigError: no section, keys or values that do not fit, or another search in the folder.
+        RunError: no trial has an objective.
+        Interrupted, OSError: it stopped; the same command continues it.
+    """
+    out, runner = Path(out), runner or CellRunner()
+    section = _section(config)
+    _claim(out, config)
+    study = Study(out, section, config.seed, config.rounds, config.evaluate_every)
+    todo = study.unfinished()
+    while todo or len(study.trials) < section.trials:
+        trial = todo.pop(0) if todo else study.ask()
+        values = study.values(trial.params)
+        _run(trial, study, _with(config, values), _folder(out, trial.number), section, runner)
+        how = _ended(study.trials[trial.number], section)
+        runner.say(f"Trial {trial.number + 1} of {section.trials}: {in_line(values)}: {how}")
+    rows = [_row(study, trial, out) for trial in study.trials]
+    found = Found(section, rows, config)
+    found.write(out)
+    runner.console.print(found.table())
+    if found.best is None:
+        raise RunError("No trial has a result; see what they said above, and widen or move search.space.")
+    _write_best(out, config, found.best)
+    pictures = plot_search(out, found, study.study)
+    files = ["search.csv", "search.json", *(path.name for path in pictures)]
+    runner.say(f"{out}/: {', '.join(files)}")
+    runner.say(f"The best configuration: fedpart run {out / BEST}")
+    return found
+
+
+def _section(config: ExperimentConfig) -> SearchSection:
+    """What is searched, after a look at what can be known to fail before anything is run."""
+    section = config.search
+    if section is None:
+        raise ConfigError(
+            "The configuration does not say what to search; add for instance "
+            "search: {space: {local.learning_rate: {log: [1e-3, 1]}}, trials: 20}."
+        )
+    by_clients = section.objective.startswith("client")
+    if (by_clients and config.evaluation != "clients") or config.evaluation == "none":
+        raise ConfigError(
+            f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
+            f"{'clients' if by_clients else 'central'}, or another objective."
+        )
+    if section.epsilon is not None and section.objective != "client_accuracy":
+        raise ConfigError(
+            f"search.epsilon is for the clients' accuracy; set search.objective: client_accuracy, or leave "
+            f"it out with {section.objective}."
+        )
+    for key, domain in section.domains().items():
+        for value in domain.ends:
+            _with(config, {key: value})
+    return section
+
+
+def _with(config: ExperimentConfig, values: dict[str, Any]) -> ExperimentConfig:
+    """The configuration of a trial."""
+    changed = copy.deepcopy(config.resolved() | {"search": None})
+    for key, value in values.items():
+        apply_override(changed, f"{key}={json.dumps(value)}")
+    return ExperimentConfig.from_dict(changed, f"search.space with {in_line(values)}")
+
+
+def _claim(out: Path, config: ExperimentConfig) -> None:
+    """Write the search's configuration, or see that the folder's is this one."""
+    file = out / CONFIG
+    if not file.exists():
+        if holds_run(out):
+            raise ConfigError(f"{out} holds a run; choose another folder with --out.")
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(config.resolved(), sort_keys=False))
+        return
+    before, now = yaml.safe_load(file.read_text()), config.resolved()
+    more = dict(now["search"], trials=before["search"]["trials"]) if before.get("search") else now["search"]
+    if before != now | {"search": more}:
+        raise ConfigError(
+            f"{out} holds a search with another configuration; choose another folder with --out, or go on "
+            f"with fedpart search --resume {out}."
+        )
+
+
+def _run(
+    trial: Trial,
+    study: Study,
+    config: ExperimentConfig,
+    folder: Path,
+    section: SearchSection,
+    runner: CellRunner,
+) -> None:
+    """Run a trial, or go on with it, and tell the study how it ended."""
+    objective = section.objective
+    told = dict(study.trials[trial.number].intermediate_values)
+
+    def watch(line: dict[str, Any]) -> None:
+        value = line.get(objective)
+        if value is None:
+            return
+        round = line["round"]
+        value = _noisy(value, section, config, trial.number, round)
+        if round not in told:
+            trial.report(value, round)
+        if round >= max(told, default=0) and round < config.rounds and trial.should_prune():
+            raise Pruned(f"Stopped after round {round}.")
+
+    progress = runner.progress if runner.console.is_terminal else None
+    try:
+        run_experiment(config, folder, resume=holds_run(folder), progress=progress, watch=watch)
+    except Pruned:
+        study.study.tell(trial, state=TrialState.PRUNED)
+        return
+    except (ClientError, RunError) as error:
+        if isinstance(error, ConfigError) and not trial.number:
+            raise
+        trial.set_user_attr("error", str(error))
+        study.study.tell(trial, state=TrialState.FAIL)
+        return
+    values = study.trials[trial.number].intermediate_values
+    study.study.tell(trial, values[max(values)])
+
+
+def _noisy(value: float, section: SearchSection, config: ExperimentConfig, trial: int, round: int) -> float:
+    if section.epsilon is None:
+        return value
+    clients = min(config.clients, config.evaluation_clients)
+    rng = generator(config.seed, "search noise", trial, round)
+    return value + float(rng.laplace(scale=1 / (section.epsilon * clients)))
+
+
+def _folder(out: Path, number: int) -> Path:
+    return out / "trials" / f"{number:03d}"
+
+
+def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
+    folder = _folder(out, trial.number)
+    state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(trial.state, "failed")
+    return TrialRow(
+        trial.number,
+        study.values(trial.params),
+        state,
+        trial.value if trial.state == TrialState.COMPLETE else None,
+        Cost.of(folder),
+        summary_of(folder),
+    )
+
+
+def _write_best(out: Path, config: ExperimentConfig, best: TrialRow) -> None:
+    text = yaml.safe_dump(_with(config, best.values).resolved(), sort_keys=False)
+    (out / BEST).write_text(f"# trial {best.number}: {in_line(best.values)}\n{text}")
+
+
+def in_line(values: dict[str, Any]) -> str:
+    """``local.learning_rate 0.0123, cohort 5``."""
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _ended(trial: FrozenTrial, section: SearchSection) -> str:
+    """How a trial has ended."""
+    if trial.state == TrialState.COMPLETE:
+        return f"{section.objective} {_short(trial.value)}"
+    if trial.state == TrialState.PRUNED:
+        return f"stopped after round {max(trial.intermediate_values)}"
+    return f"failed: {trial.user_attrs.get('error')}"

@@ -1,0 +1,105 @@
+"""Study: Optuna's memory of a search, in the search's folder; what is tried next, and what is stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from simulations.config.search import OBJECTIVES, Choice, Domain, SearchSection
+
+JOURNAL = "study.log"
+_NAME = "search"  # Hyperband deals trials to its brackets by this name
+
+
+class Study:
+    """The trials of a search, finished or not.
+
+    With one run at a time a search that is continued has the trials of an undisturbed one: a trial's
+    values follow from those before it, the seed and its number alone.
+
+    Args:
+        folder: of the search.
+        section: what is tried.
+        seed: of the search.
+        rounds: of a whole run.
+        every: rounds between evaluations.
+    """
+
+    def __init__(self, folder: Path, section: SearchSection, seed: int, rounds: int, every: int) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._section, self._seed = section, seed
+        self._domains = section.domains()
+        self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
+        self.study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
+            sampler=RandomSampler(seed),  # each trial gets its own
+            pruner=_pruner(section, section.min_rounds or every, rounds),
+            study_name=_NAME,
+            direction="maximize" if OBJECTIVES[section.objective] else "minimize",
+            load_if_exists=True,
+        )
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All, in the order of their numbers."""
+        return self.study.get_trials(deepcopy=False)
+
+    def ask(self) -> Trial:
+        """The next trial, with its values."""
+        digest = hashlib.sha256(json.dumps([self._seed, len(self.trials)]).encode()).digest()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self.study.sampler = _sampler(self._section.sampler, int.from_bytes(digest[:4]))
+        return self.study.ask(self._distributions)
+
+    def unfinished(self) -> list[Trial]:
+        """Trials that were under way when their process ended."""
+        running = (TrialState.RUNNING,)
+        found = self.study.get_trials(deepcopy=False, states=running)
+        return [Trial(self.study, trial._trial_id) for trial in found]
+
+    def values(self, params: dict[str, Any]) -> dict[str, Any]:
+        """A trial's values by key, as the configuration takes them."""
+        return {
+            key: json.loads(value) if isinstance(self._domains[key], Choice) else value
+            for key, value in params.items()
+        }
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    if isinstance(domain, Choice):  # as text, for Optuna's categories are plain
+        return CategoricalDistribution([json.dumps(value) for value in domain.values])
+    if domain.whole:
+        return IntDistribution(int(domain.low), int(domain.high), log=domain.log)
+    return FloatDistribution(domain.low, domain.high, log=domain.log)
+
+
+def _sampler(name: str, seed: int) -> BaseSampler:
+    if name == "random":
+        return RandomSampler(seed)
+    return TPESampler(seed=seed) if name == "tpe" else GPSampler(seed=seed)
+
+
+def _pruner(section: SearchSection, least: int, rounds: int) -> BasePruner:
+    if section.pruner == "asha":
+        return SuccessiveHalvingPruner(least, section.reduction)
+    if section.pruner == "hyperband":
+        return HyperbandPruner(least, rounds, section.reduction)
+    return MedianPruner(n_warmup_steps=least) if section.pruner == "median" else NopPruner()
