@@ -13,7 +13,7 @@ from fedpart.engines.personal import Personal, personalise
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.safeguards import ClipSettings, PrivacySettings
-from fedpart.federated.settings import FederationSettings, LocalSettings
+from fedpart.federated.settings import FederationSettings
 from fedpart.hyperparameters import (
     AffineAugmentation,
     ColourJitter,
@@ -42,6 +42,7 @@ from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.state import Result
 from fedpart.updates.errors import ClientError

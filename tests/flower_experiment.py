@@ -107,6 +107,16 @@ class Shards:
         return Dataset(inputs[:n], given.get(str(self.config.get("likelihood")), targets)[:n])
 
 
+ARMS = {
+    "learning_rate": [0.05, 0.1, 0.3],
+    "momentum": [0.0, 0.9],
+    "weight_decay": [0.0, 0.01],
+    "epochs": [1, 2],
+    "batch_size": [2, 4],
+    "dropout": [0.1, 0.3],
+}
+
+
 def build(config: Mapping[str, Any]) -> Experiment:
     torch.set_num_threads(1)
     config = {**DEFAULTS, **config}
@@ -127,6 +137,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         clients=CLIENTS,
         cohort=5,
         method=config["method"],
+        method_options={"arms": ARMS} if config["method"] == "fedex" else {},
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],

@@ -13,23 +13,27 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.protocol import Protocol
+from fedpart.methods.views import ClientView
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
+from fedpart.training.local import LocalSettings
 
 
-def local_batches(protocol: Protocol, client: int, round: int, examples: int, job: Job) -> list[Tensor]:
+def local_batches(
+    protocol: Protocol, view: ClientView, local: LocalSettings, examples: int, job: Job
+) -> list[Tensor]:
     """Places in the client's shard of the examples of each local step, ``[b]`` int64 on the CPU.
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
     the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out.
 
     Args:
-        client, round: numbers, from which the draws follow.
+        view: the client in a round, from which the draws follow; local: how it trains.
         examples: how many the shard has.
     """
-    local, seed = protocol.settings.local, protocol.settings.seed
+    client, round, seed = view.number, view.round, view.seed
     whole = divided(protocol, client, examples).learned
     examples = len(whole)
     if job.partition is None:
@@ -113,9 +117,8 @@ def count_held_out(share: float, examples: int) -> int:
     return max(0, min(examples - 1, math.ceil(share * examples - 1e-9)))
 
 
-def count_batches(protocol: Protocol, examples: int, job: Job) -> int:
+def count_batches(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
     """How many :func:`local_batches` there are."""
-    local = protocol.settings.local
     examples = count_learned(protocol, examples)
     if job.partition is None and local.psi_batch != "shard":
         examples = min(examples, local.psi_batch)

@@ -29,7 +29,8 @@ from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
-from fedpart.training.optimisers import LocalSGD, SGDSettings, weight_decays
+from fedpart.training.local import LocalSettings
+from fedpart.training.optimisers import LocalSGD
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Update
@@ -40,17 +41,14 @@ class Executor:
 
     Attributes:
         psi_mask: ``[P]``, 1 where psi is learned.
-        sgd: of local training; decays: weight decay of each partition; checked: see :class:`.Checked`.
+        checked: see :class:`.Checked`.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         keep_freed_memory()
         self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
-        local = protocol.settings.local
         self.psi_mask = protocol.psi_mask.to(self.device)
-        self.sgd = SGDSettings(local.learning_rate, local.momentum)
-        self.decays = weight_decays(local.weight_decay, protocol.chunks, local.decay_scaling)
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
@@ -152,11 +150,13 @@ class Executor:
         partition, method = protocol.partition_of(view.number), protocol.method
         start, point = self.subnetwork(round, partition, k)
         psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
+        local = method.local_settings(view)
         if j is not None:
-            w_j, steps = partition.take(start, j, k), count_batches(protocol, len(shard), job)
-            sgd = LocalSGD(w_j, self.sgd, self.decays[j - 1], steps, final=asked != job)
+            w_j, steps = partition.take(start, j, k), count_batches(protocol, local, len(shard), job)
+            decay = local.decays(protocol.chunks)[j - 1]
+            sgd = LocalSGD(w_j, local.sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
-        for step, (batch, noise) in enumerate(self.batches(view, shard, job)):
+        for step, (batch, noise) in enumerate(self.batches(view, local, shard, job)):
             if sgd is not None and j is not None and step > 0:
                 point = self._own(partition, k, partition.put(start, j, k, sgd.values))
             found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
@@ -195,10 +195,12 @@ class Executor:
         )
         return method.feedback(view, before, now) / len(learned)
 
-    def batches(self, view: ClientView, shard: Dataset, job: Job) -> Iterator[tuple[Batch, Noise]]:
+    def batches(
+        self, view: ClientView, local: LocalSettings, shard: Dataset, job: Job
+    ) -> Iterator[tuple[Batch, Noise]]:
         """What the job visits, batch by batch, each with its noise."""
         purpose = "psi" if job.partition is None else f"train {job.partition}"
-        places = local_batches(self.protocol, view.number, view.round, len(shard), job)
+        places = local_batches(self.protocol, view, local, len(shard), job)
         return self.noisy(view, shard, purpose, places)
 
     def noisy(

@@ -41,8 +41,8 @@ class FusedRunner:
 
     Raises:
         ValueError: clients take several steps, do not weigh as much as their examples, have their updates
-            looked at, or compute under a psi of their own or score networks of their own; or their examples
-            differ in shape.
+            looked at, or compute under a psi or settings of their own or score networks of their own; or
+            their examples differ in shape.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -64,7 +64,7 @@ class FusedRunner:
             )
         if protocol.method.tells_clients_apart:
             raise ValueError(
-                f"Fused clients have no psi and no network of their own, which the method "
+                f"Fused clients have no psi, settings or network of their own, which the method "
                 f"{settings.method!r} asks for; use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
@@ -113,7 +113,7 @@ class FusedRunner:
             main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
             total.unseen_examples += 0 if unseen is None else examples
             for job in jobs:
-                batches = list(executor.batches(view, shard, job))
+                batches = list(executor.batches(view, self.protocol.settings.local, shard, job))
                 if job.partition is not None:
                     _check_steps(client, examples, len(batches))
                 weight = examples / sum(batch.examples for batch, _ in batches)  # of a psi batch
@@ -152,10 +152,10 @@ class FusedRunner:
         partition, local = self.protocol.partition, self.protocol.settings.local
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
-            if executor.decays[j - 1]:
+            if decay := local.decays(self.protocol.chunks)[j - 1]:
                 start, _ = executor.subnetwork(round, partition, job.subnetwork)
                 w_j = partition.take(start, j, job.subnetwork)
-                gradient = gradient.add(w_j, alpha=executor.decays[j - 1] * found.examples)
+                gradient = gradient.add(w_j, alpha=decay * found.examples)
             term.deltas[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
         if job.psi:
             term.psi, term.psi_weight = found.psi.mul_(executor.psi_mask), found.examples

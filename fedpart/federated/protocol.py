@@ -94,7 +94,8 @@ class Protocol:
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         task, chunk = self.task_of(client), self.chunk(client)
-        return ClientView(client, chunk, len(self.chunks), round, self.settings.seed, task, psi)
+        of_run = round, self.settings.seed, task, self.settings.local
+        return ClientView(client, chunk, len(self.chunks), *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""

@@ -7,34 +7,11 @@ from functools import partial
 from typing import Any, Literal
 
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
-from fedpart.training.optimisers import AdamSettings, DecaySettings
+from fedpart.training.local import LocalSettings
+from fedpart.training.optimisers import AdamSettings
 from fedpart.training.settings import RunSettings, documented, setting
 from fedpart.updates.cohort import OfAll
 from fedpart.updates.trimmed import trimmed_mean
-
-
-@documented
-@dataclass(frozen=True)
-class LocalSettings(DecaySettings):
-    """How a client trains: torch's SGD on its shard, from the server's values in every round.
-
-    Learning rate, batch size and epochs are App. J.2's for MNIST: 5e-2, 64, 1.
-    """
-
-    learning_rate: float = setting(5e-2, "of local SGD", gt=0)
-    batch_size: int = setting(64, "examples per local step", ge=1)
-    epochs: int = setting(1, "passes over the shard per round", ge=1)
-    momentum: float = setting(0.0, "of local SGD, anew in every round and for every partition", ge=0, lt=1)
-    psi_batch: Literal["shard"] | int = setting(
-        "shard",
-        "examples behind a client's psi gradient: the whole shard (the paper's MNIST), or a number drawn at "
-        "random (its CIFAR-10: one batch)",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
-            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
 
 
 @documented

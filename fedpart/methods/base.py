@@ -18,6 +18,7 @@ from fedpart.registry import Registry
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
 from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.updates.update import Update, descend
@@ -83,6 +84,10 @@ class Method:
         """Federated: the psi ``[P]`` under which a client computes in a round, given the server's."""
         return client.server_psi()
 
+    def local_settings(self, client: ClientView) -> LocalSettings:
+        """Federated: how a client trains in a round: its rates, batches and epochs."""
+        return client.local
+
     def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
         """Federated, with ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
 
@@ -110,8 +115,9 @@ class Method:
 
     @property
     def tells_clients_apart(self) -> bool:
-        """Whether a client computes under a psi of its own, or scores a network of its own."""
-        return bool(self.held_out) or type(self).local_psi is not Method.local_psi
+        """Whether a client computes under a psi or settings of its own, or scores a network of its own."""
+        own = type(self).local_psi, type(self).local_settings
+        return bool(self.held_out) or own != (Method.local_psi, Method.local_settings)
 
     @property
     def remedy(self) -> str:

@@ -1,15 +1,17 @@
-"""FedEx (Khodak et al. 2021): clients try drop rates, and a distribution over these follows their scores."""
+"""FedEx (Khodak et al. 2021): clients try settings, and a distribution over these follows their scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.hyperparameters import ConcreteDropout, HyperModule
+from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
 from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
 from fedpart.methods.views import ClientView
@@ -17,58 +19,69 @@ from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
+from fedpart.training.local import LocalSettings
 from fedpart.training.state import ModelState
 from fedpart.updates.update import Update
 
 SCHEDULES = ("aggressive", "adaptive", "auto", "constant")
+DROP_RATES: Mapping[str, Sequence[float]] = {DROPOUT: (0.025, 0.05, 0.1, 0.2, 0.4)}
 
 
 class Arms(HyperModule):
     """FedEx's state on its way with psi; as a transform it leaves the inputs as they are.
 
-    Parameters: ``log_probabilities [A]`` of the drop rates; ``baseline [2]``: sum of the rounds' mean scores
-    and number of rounds, both discounted; ``scale [1]``: what the schedule has gathered.
+    Parameters: ``log_probabilities [A]`` of the arms, grid after grid; ``baseline [2]``: sum of the rounds'
+    mean scores and number of rounds, both discounted; ``scale [G]``: what the schedule has gathered, by grid.
 
     Args:
-        rates: A drop rates.
+        grids: G grids with A arms in all.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_probabilities", "baseline", "scale")
 
-    def __init__(self, rates: Sequence[float]) -> None:
+    def __init__(self, grids: Sequence[Grid]) -> None:
         super().__init__()
-        self.rates = tuple(rates)
-        self.log_probabilities = nn.Parameter(torch.full((len(rates),), -math.log(len(rates))))
+        self.labels = [label for grid in grids for label in grid.labels]
+        uniform = [torch.full((len(grid),), -math.log(len(grid))) for grid in grids]
+        self.log_probabilities = nn.Parameter(torch.cat(uniform))
         self.baseline = nn.Parameter(torch.zeros(2))
-        self.scale = nn.Parameter(torch.zeros(1))
+        self.scale = nn.Parameter(torch.zeros(len(grids)))
 
     def forward(self, x: Tensor) -> Tensor:
         return x
 
     def physical(self) -> dict[str, float]:
         chances = (100 * self.log_probabilities.detach().exp()).tolist()
-        named = zip(self.rates, chances, strict=True)
-        return {f"probability[{100 * rate:g}%] [%]": chance for rate, chance in named}
+        return {
+            f"probability[{label}] [%]": chance for label, chance in zip(self.labels, chances, strict=True)
+        }
 
     def extra_repr(self) -> str:
-        return f"rates={self.rates}"
+        return f"arms={self.labels}"
 
 
 @METHODS.register("fedex")
 class FedEx(Plain):
-    """FedAvg whose clients each train with a drop rate drawn from theta, a distribution over a grid.
+    """FedAvg whose clients each train with settings drawn from theta, a distribution over configurations.
 
-    A client holds examples out, trains on the others with its rate in all dropout layers, and scores its
-    network on those held out. Where client i, with n_i of the cohort's n held-out examples, drew arm a_i and
-    scored s_i, and b is the discounted mean of earlier rounds' mean scores, the server steps
+    A client holds examples out, trains on the others with what it has drawn, and scores its network on those
+    held out. Where client i, with n_i of the cohort's n held-out examples, drew arm a_i and scored s_i, and b
+    is the discounted mean of earlier rounds' mean scores, the server steps
 
         g_a = sum over i with a_i = a of (n_i / n) (s_i - b) / theta_a
         theta_a <- theta_a exp(-eta g_a), normalised; eta = sqrt(2 log A) / the schedule's scale
 
-    psi holds the likeliest rate after every round. Its weights are averaged as FedAvg's.
+    psi holds the likeliest drop rate after every round. Its weights are averaged as FedAvg's.
 
     Args:
-        rates: the grid, A drop rates strictly between 0 and 1.
+        arms: what is tried, of learning_rate, momentum, weight_decay, epochs, batch_size and dropout (one
+            rate for all layers). A mapping from keys to lists of values: a distribution for each key, drawn
+            and stepped apart. A list of mappings: one distribution over these configurations. A number A: the
+            run's own settings, and A - 1 that are drawn around them.
+        space: for a number of arms, the keys that are drawn, as ``[low, high]`` or ``{log: [low, high]}``;
+            None: the ranges of the published code.
+        eps: for a number of arms, how far from the run's own they lie at most, as a share of the range.
+        arms_seed: for a number of arms, of the draws.
         held_out: share of each client's examples that it never trains on; rounded up, but never all of them.
         score: ``error``: share of wrong classes; ``loss``: mean negative log-likelihood, nats.
         difference: score by the change of that in local training, instead of its value afterwards.
@@ -76,7 +89,8 @@ class FedEx(Plain):
             sum of its squares over rounds; ``auto``: the root of the number of rounds; ``constant``: 1.
         discount: weight of a round's mean score in the baseline, relative to that of the round after it; 0:
             the last round alone, 1: the mean of all.
-        cutoff: once theta's entropy, in nats, is below it, every client takes the likeliest rate.
+        cutoff: once theta's entropy, in nats, is below it, every client takes the likeliest arm.
+        augment: see :class:`.Plain`.
 
     Raises:
         ValueError: an option out of its range.
@@ -84,19 +98,20 @@ class FedEx(Plain):
 
     def __init__(
         self,
-        rates: Sequence[float] = (0.025, 0.05, 0.1, 0.2, 0.4),
+        arms: Mapping[str, Sequence[float]] | Sequence[Mapping[str, float]] | int = DROP_RATES,
+        space: Mapping[str, Any] | None = None,
+        eps: float = 0.1,
+        arms_seed: int = 0,
         held_out: float = 0.2,
         score: Literal["error", "loss"] = "error",
         difference: bool = False,
         schedule: Literal["aggressive", "adaptive", "auto", "constant"] = "aggressive",
         discount: float = 0.5,
         cutoff: float = 1e-4,
+        augment: bool = False,
     ) -> None:
-        super().__init__()
-        if not rates or len(set(rates)) < len(rates) or not all(0 < rate < 1 for rate in rates):
-            raise ValueError(
-                f"FedEx's rates are different numbers strictly between 0 and 1, at least one, got {rates}."
-            )
+        super().__init__(augment)
+        self.grids = grids_of(arms, space, eps, arms_seed)
         if not 0 < held_out < 1:
             raise ValueError(f"FedEx's held_out lies strictly between 0 and 1, got {held_out}.")
         if score not in ("error", "loss"):
@@ -105,24 +120,25 @@ class FedEx(Plain):
             raise ValueError(f"FedEx's schedule is one of {', '.join(SCHEDULES)}, got {schedule!r}.")
         if not 0 <= discount <= 1:
             raise ValueError(f"FedEx's discount lies between 0 and 1, got {discount}.")
-        if not (cutoff >= 0 and (len(rates) == 1 or cutoff < math.log(len(rates)))):
+        entropy = sum(math.log(len(grid)) for grid in self.grids)
+        if not (cutoff >= 0 and (entropy == 0 or cutoff < entropy)):
             raise ValueError(
-                f"FedEx's cutoff is at least 0 and below log({len(rates)}) = {math.log(len(rates)):.3g}, the "
-                f"entropy of {len(rates)} rates to begin with, got {cutoff}."
+                f"FedEx's cutoff is at least 0 and below {entropy:.3g}, the entropy of the arms to begin "
+                f"with, got {cutoff}."
             )
-        self.rates, self.held_out, self.score, self.difference = tuple(rates), held_out, score, difference
+        self.held_out, self.score, self.difference = held_out, score, difference
         self.schedule, self.discount, self.cutoff = schedule, discount, cutoff
 
     def prepare(self, task: Task) -> Task:
         if self.score == "error" and task.likelihood_name != "classification":
             raise ValueError("FedEx counts wrong classes, but the targets are none; set its score to loss.")
         task = super().prepare(task)
-        if not _logits(task):
+        if not _logits(task) and any(DROPOUT in arm for grid in self.grids for arm in grid.arms):
             raise ValueError(
                 "FedEx chooses among drop rates, but the network has no ConcreteDropout layer; add one (in a "
-                "configuration: hyperparameters.dropout), or use another method."
+                "configuration: hyperparameters.dropout), or leave dropout out of its arms."
             )
-        return task.replace(transforms={**task.transforms, "arms": Arms(self.rates)})
+        return task.replace(transforms={**task.transforms, "arms": Arms(self.grids)})
 
     def trained_psi(self, task: Task) -> Sequence[str]:
         return task.psi_names
@@ -131,29 +147,41 @@ class FedEx(Plain):
         return [Job(subnetwork=1, partition=1, psi=True)]
 
     def local_psi(self, client: ClientView) -> Tensor:
-        return self._with_rate(client.task, client.server_psi(), self.arm(client))
+        return self._with_rate(client.task, client.server_psi(), self.configuration(client))
 
-    def arm(self, client: ClientView) -> int:
-        """Index of the drop rate that a client tries in a round."""
-        theta = _state(client.task, client.server_psi())["log_probabilities"].double().exp().cpu()
-        if self._stopped(theta):
-            return int(theta.argmax())
+    def local_settings(self, client: ClientView) -> LocalSettings:
+        found: dict[str, Any] = {
+            key: value.at(getattr(client.local, key)) if isinstance(value, Near) else value
+            for key, value in self.configuration(client).items()
+            if key != DROPOUT
+        }
+        return replace(client.local, **found)
+
+    def configuration(self, client: ClientView) -> Arm:
+        """What a client tries in a round."""
+        return self._chosen(self.drawn(client))
+
+    def drawn(self, client: ClientView) -> list[int]:
+        """Index of the arm of each grid that a client tries in a round."""
+        thetas = self._thetas(_state(client.task, client.server_psi()))
+        if self._stopped(thetas):
+            return [int(theta.argmax()) for theta in thetas]
         rng = generator(client.seed, "arm", client.number, client.round)
-        return int(rng.choice(len(theta), p=(theta / theta.sum()).numpy()))
+        return [int(rng.choice(len(theta), p=(theta / theta.sum()).numpy())) for theta in thetas]
 
     def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
-        """In the place of theta's logarithms ``n_i (s_i - b) / theta_a`` at arm a, in the baseline's n_i s_i
-        and n_i; zeros elsewhere."""
+        """In the place of theta's logarithms ``n_i (s_i - b) / theta_a`` at each grid's arm a, in the
+        baseline's n_i s_i and n_i; zeros elsewhere."""
         psi = client.server_psi()
         state, found = _state(client.task, psi), torch.zeros_like(psi)
-        sums = _state(client.task, found)
-        arm, total = self.arm(client), self._total(after)
+        sums, total = _state(client.task, found), self._total(after)
         if self.difference:
             total -= self._total(before)
-        theta = state["log_probabilities"][arm].double().exp().item()
         scores, rounds = state["baseline"].double().tolist()
         mean = scores / rounds if rounds else 0.0  # before the first
-        sums["log_probabilities"][arm] = (total - mean * after.examples) / theta
+        parts = self._split(sums["log_probabilities"]), self._thetas(state), self.drawn(client)
+        for part, theta, arm in zip(*parts, strict=True):
+            part[arm] += (total - mean * after.examples) / theta[arm].item()
         sums["baseline"].copy_(torch.tensor([total, after.examples]))
         return found
 
@@ -176,17 +204,18 @@ class FedEx(Plain):
         scores, examples = sums["baseline"].double().tolist()
         if not examples:
             return psi
-        z = state["log_probabilities"].double()
-        if not self._stopped(z.exp()):
-            gradient = sums["log_probabilities"].double() / examples
-            eta = math.sqrt(2 * math.log(len(z))) / self._scale(state["scale"], gradient)
-            z = (z - eta * gradient).log_softmax(0)
-            state["log_probabilities"].copy_(z)
+        if not self._stopped(self._thetas(state)):
+            parts = self._split(state["log_probabilities"]), self._split(sums["log_probabilities"])
+            for part, summed, gathered in zip(*parts, state["scale"], strict=True):
+                gradient = summed.double() / examples
+                eta = math.sqrt(2 * math.log(len(part))) / self._scale(gathered, gradient)
+                part.copy_((part.double() - eta * gradient).log_softmax(0))
         state["baseline"].mul_(self.discount).add_(psi.new_tensor([scores / examples, 1.0]))
-        return self._with_rate(task, psi, int(state["log_probabilities"].argmax()))
+        likeliest = [int(part.argmax()) for part in self._split(state["log_probabilities"])]
+        return self._with_rate(task, psi, self._chosen(likeliest))
 
     def _scale(self, gathered: Tensor, gradient: Tensor) -> float:
-        """What divides the step; ``gathered [1]`` is added to, in place."""
+        """What divides the step; ``gathered []`` is added to, in place."""
         largest = gradient.abs().max().item()
         if self.schedule == "aggressive":
             return largest or 1.0
@@ -195,18 +224,38 @@ class FedEx(Plain):
         gathered += largest**2 if self.schedule == "adaptive" else 1.0
         return math.sqrt(gathered.item()) or 1.0
 
-    def _stopped(self, theta: Tensor) -> bool:
-        return bool(-torch.special.xlogy(theta, theta).sum() < self.cutoff)
+    def _split(self, of_arms: Tensor) -> tuple[Tensor, ...]:
+        """What there is for each arm, by grid, as views."""
+        return torch.split(of_arms, [len(grid) for grid in self.grids])
+
+    def _thetas(self, state: Mapping[str, Tensor]) -> list[Tensor]:
+        """Probabilities of each grid's arms, float64 on the CPU."""
+        return [part.double().exp().cpu() for part in self._split(state["log_probabilities"])]
+
+    def _stopped(self, thetas: Sequence[Tensor]) -> bool:
+        return bool(-sum(torch.special.xlogy(theta, theta).sum() for theta in thetas) < self.cutoff)
+
+    def _chosen(self, arms: Sequence[int]) -> Arm:
+        """The configuration that an arm of each grid gives."""
+        return {
+            key: value
+            for grid, arm in zip(self.grids, arms, strict=True)
+            for key, value in grid.arms[arm].items()
+        }
 
     def _total(self, score: HeldOutScore) -> float:
         return score.nll if self.score == "loss" or score.errors is None else float(score.errors)
 
-    def _with_rate(self, task: Task, psi: Tensor, arm: int) -> Tensor:
-        """psi with the arm's rate in all dropout layers, a copy."""
-        psi, rate = psi.clone(), self.rates[arm]
-        named = task.psi_tensors(psi)
+    def _with_rate(self, task: Task, psi: Tensor, chosen: Arm) -> Tensor:
+        """A copy of psi with a configuration's drop rate in all dropout layers, or the run's own."""
+        psi, initial = psi.clone(), task.psi_tensors(task.psi_space.initial())
+        named, rate = task.psi_tensors(psi), chosen.get(DROPOUT)
         for name in _logits(task):
-            named[name].fill_(math.log(rate / (1 - rate)))
+            own = initial[name]
+            if rate is not None:
+                p = rate.at(own.sigmoid().item()) if isinstance(rate, Near) else rate
+                own = own.new_tensor(math.log(p / (1 - p)))
+            named[name].copy_(own)
         return psi
 
 

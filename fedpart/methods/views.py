@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpart.task.task import Task
+from fedpart.training.local import LocalSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +19,7 @@ class ClientView:
         round: 1..
         seed: of the run.
         task: as the client computes it.
+        local: how the run's clients train.
         psi: the server's in this round, ``[P]``; None where only a plan is asked for.
     """
 
@@ -27,6 +29,7 @@ class ClientView:
     round: int
     seed: int
     task: Task
+    local: LocalSettings
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:

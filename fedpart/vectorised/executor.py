@@ -125,14 +125,18 @@ class VectorisedRunner:
 
     def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
         try:
-            shard = self._executor.checked(client, self.shards[client])
-            steps = [local_batches(self.protocol, client, round.number, len(shard), job) for job in jobs]
+            shard, view = (
+                self._executor.checked(client, self.shards[client]),
+                self._executor.view(round, client),
+            )
+            local = self.protocol.method.local_settings(view)
+            steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
         except Exception as error:
             failure = ClientError.of(client, round.number, error)
             failure.__cause__ = error
             return failure
         asked = [differentiated(self.protocol, job) for job in jobs]
-        work = [ClientJob(client, job, batches) for job, batches in zip(asked, steps, strict=True)]
+        work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
         return _Member(client, shard, jobs, work)
 
     def _updates(
@@ -173,7 +177,7 @@ class VectorisedRunner:
         computed, means = [], []
         for stack in self._stacks(members):
             mean, deltas, psi = self._stack.run(round, stack, inputs, targets)
-            for row, (client, job, _) in enumerate(stack):
+            for row, (client, _, job, _) in enumerate(stack):
                 if job.partition is not None:
                     updates[client].deltas[job.partition] = deltas[row]
                 if psi is not None:
@@ -181,7 +185,7 @@ class VectorisedRunner:
             computed += stack
             means.append(mean)
         losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
-        for (client, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
+        for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             update.loss = losses[client][reported(losses[client])]
@@ -210,9 +214,9 @@ class VectorisedRunner:
         kinds: dict[Job | tuple[bool, int], list[ClientJob]] = {}
         offset = 0
         for member in members:
-            for client, job, batches in member.work:
-                moved = ClientJob(client, job, [places + offset for places in batches])
-                kinds.setdefault(self._kind(job), []).append(moved)
+            for own in member.work:
+                moved = own._replace(batches=[places + offset for places in own.batches])
+                kinds.setdefault(self._kind(own.job), []).append(moved)
             offset += len(member.shard)
         for jobs in kinds.values():
             jobs.sort(key=lambda of: (-len(of.batches), -len(of.batches[0])))  # like to like: little padding
@@ -220,9 +224,7 @@ class VectorisedRunner:
             count = min(self._jobs, max(1, self.rows // width))
             for first in range(0, len(jobs), count):
                 stack = jobs[first : first + count]  # in it, more steps come first, and equal jobs together
-                yield sorted(
-                    stack, key=lambda of: (-len(of.batches), of.job.partition or 0, of.job.subnetwork)
-                )
+                yield sorted(stack, key=lambda of: of.order)
 
     def _kind(self, job: Job) -> Job | tuple[bool, int]:
         """Equal for jobs that can be computed together: any that train networks of one size, unless the loss

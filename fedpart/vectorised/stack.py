@@ -17,6 +17,7 @@ from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.shapes import Draws
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
+from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import SlicedOptimiser
 from fedpart.trees import Tree, map_leaves
 from fedpart.vectorised.gradients import stacked_gradients
@@ -26,12 +27,20 @@ from fedpart.vectorised.stacked_noise import stacked_draws, upload
 class ClientJob(NamedTuple):
     """One job of one client.
 
-    ``batches``: where the examples of each local step lie in the stack's data, ``[b]`` int64 on the CPU.
+    ``local``: how the client trains; ``batches``: where the examples of each local step lie in the stack's
+    data, ``[b]`` int64 on the CPU.
     """
 
     client: int
+    local: LocalSettings
     job: Job
     batches: list[Tensor]
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Equal for those of a stack that are stepped as one; those of more steps come first."""
+        rates = self.local.learning_rate, self.local.momentum, self.local.weight_decay
+        return -len(self.batches), self.job.partition or 0, self.job.subnetwork, *rates
 
 
 class Stack:
@@ -55,8 +64,7 @@ class Stack:
         Args:
             round: the server's values.
             jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
-                one size, and those that do not train use one subnetwork. Those of more steps come first, and
-                among these equal jobs are neighbours.
+                one size, and those that do not train use one subnetwork. In :attr:`ClientJob.order`.
             inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
 
         Returns:
@@ -73,8 +81,8 @@ class Stack:
         psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
         losses, psi_sum = torch.zeros_like(seen), server.new_zeros(len(jobs), len(server))
         start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
-        kinds = groupby(jobs, lambda of: (of.job, len(of.batches))) if job.partition is not None else ()
-        runs = [_Run(self._executor, round, *kind, len(list(same))) for kind, same in kinds]
+        kinds = groupby(jobs, lambda of: of.order) if job.partition is not None else ()
+        runs = [_Run(self._executor, round, list(same)) for _, same in kinds]
         for step in range(len(jobs[0].batches)):
             live = [of for of in jobs if len(of.batches) > step]
             moving = [run for run in runs if run.steps > step]
@@ -133,22 +141,23 @@ class _Run:
 
     Args:
         executor, round: the server's values.
-        job: which partition is trained, through which subnetwork.
-        steps: of each job; count: of jobs.
+        jobs: equal in their order.
 
     Attributes:
+        count: of jobs; steps: of each.
         deltas: change of w_j so far, ``[count, elements of w_j]``, not rounded to the precision of w_j.
     """
 
-    def __init__(self, executor: Executor, round: Round, job: Job, steps: int, count: int) -> None:
-        self.count, self.steps = count, steps
+    def __init__(self, executor: Executor, round: Round, jobs: Sequence[ClientJob]) -> None:
+        count, job, local = len(jobs), jobs[0].job, jobs[0].local
+        self.count, self.steps = count, len(jobs[0].batches)
         self._partition = partition = executor.protocol.partition
         self._which = j, k = job.partition or 0, job.subnetwork
-        self._decay = executor.decays[j - 1]
+        self._decay = local.decays(executor.protocol.chunks)[j - 1]
         start, _ = executor.subnetwork(round, partition, k)
         self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
         self.deltas = self._w.new_zeros(count, len(self._w))
-        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], executor.sgd, [self._decay])
+        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], local.sgd, [self._decay])
 
     def theta(self) -> Tensor:
         """Their networks as they are now, ``[count, n]``."""

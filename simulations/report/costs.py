@@ -101,5 +101,7 @@ def count_steps(
     for line in lines:
         for client in line["cohort"]:
             for job in protocol.plan(client, line["round"]):
-                found[job.partition is None] += count_batches(protocol, len(shards[client]), job)
+                found[job.partition is None] += count_batches(
+                    protocol, config.local, len(shards[client]), job
+                )
     return found[0], found[1]

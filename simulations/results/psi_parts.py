@@ -35,7 +35,7 @@ class Quantity:
     @property
     def kind(self) -> str:
         """What it shares a picture with: ``angle``, ``scale``, ``shift``, ``rate``, ``norm``, ..."""
-        return re.sub(r"(_[xy]|\[[\d.%]+\])$", "", self.component)
+        return re.sub(r"(_[xy]|\[[^\]]+\])$", "", self.component)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _FEDERATED = {
     "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
     "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
     "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
-    "fedex": "FedEx: clients tried drop rates, and scored them on examples that they held out of training.",
+    "fedex": "FedEx: clients tried settings, and scored them on examples that they held out of training.",
 }
 
 

@@ -97,7 +97,9 @@ def test_the_parts_of_a_shard_are_disjoint_and_whole(changes):
             assert len(parts.learned) >= 1 and len(parts.evaluation) == count_held_out(0.3, examples)
             assert (len(parts.feedback) > 0) == (bool(changes) and examples - len(parts.evaluation) > 1)
             for job in (Job(1, 1), Job(1, psi=True)):
-                seen = torch.cat(local_batches(protocol, client, 4, examples, job))
+                seen = torch.cat(
+                    local_batches(protocol, protocol.view(client, 4), protocol.settings.local, examples, job)
+                )
                 assert set(seen.tolist()) <= set(parts.learned.tolist())
 
 

@@ -19,6 +19,7 @@ from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.federated.safeguards import ClipSettings
 from fedpart.federated.wire import decode_update, encode_update
+from fedpart.likelihoods import Gaussian
 from fedpart.task.held_out import HeldOutScore as Score
 from simulations.config.load import ConfigError
 from simulations.running.run import run_experiment
@@ -33,10 +34,8 @@ def task(network=chain_net, **options):
 
 def protocol(of=None, sizes=SIZES, rates=RATES, local=None, **options):
     changes = {} if local is None else {"local": local}
-    return Protocol(
-        of or task(),
-        settings(len(sizes), method="fedex", method_options={"rates": rates, **options}, **changes),
-    )
+    options = {"arms": {"dropout": rates}, **options}
+    return Protocol(of or task(), settings(len(sizes), method="fedex", method_options=options, **changes))
 
 
 def trained(rounds, data=None, execution="loop", of=None, **options):
@@ -68,7 +67,7 @@ def test_the_step_is_the_published_one(schedule, difference):
             before, after = (Score(n, 0.0, n - wrong) for wrong in (old, new))
             found += method.feedback(run.view(client, round, psi), before, after)
             tried.append(
-                (method.arm(run.view(client, round, psi)), n, (new - old if difference else new) / n)
+                (method.drawn(run.view(client, round, psi))[0], n, (new - old if difference else new) / n)
             )
         probabilities = np.exp(z)
         discounts = 0.7 ** np.arange(len(trace))[::-1]
@@ -93,7 +92,7 @@ def test_one_client_and_two_rates_by_hand():
     """A first score of 1/2 above a baseline of 0: aggressive steps log theta down by eta = sqrt(2 log 2)."""
     run = protocol(rates=[0.1, 0.3])
     psi = run.task.psi_space.initial()
-    arm = run.method.arm(run.view(0, 1, psi))
+    (arm,) = run.method.drawn(run.view(0, 1, psi))
     found = run.method.feedback(run.view(0, 1, psi), Score(4, 0.0, 4), Score(4, 0.0, 2))
     federation = Federation(run)
     federation.psi.copy_(run.method.stepped(run.task, psi, found))
@@ -109,10 +108,10 @@ def test_arms_are_drawn_by_theta_and_by_nothing_else():
     federation = Federation(run)
     arms(federation)["arms.log_probabilities"].copy_(torch.tensor([0.8, 0.2]).log())
     method, psi = run.method, federation.psi
-    drawn = [method.arm(run.view(client, round, psi)) for client in range(8) for round in range(500)]
+    drawn = [method.drawn(run.view(client, round, psi))[0] for client in range(8) for round in range(500)]
     assert np.mean(drawn) == pytest.approx(0.2, abs=0.03)
     again = protocol(rates=[0.1, 0.2])
-    assert drawn[:50] == [again.method.arm(again.view(0, round, psi)) for round in range(50)]
+    assert drawn[:50] == [again.method.drawn(again.view(0, round, psi))[0] for round in range(50)]
 
 
 def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
@@ -121,7 +120,7 @@ def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
     log_theta = arms(federation)["arms.log_probabilities"]
     log_theta.copy_(torch.tensor([0.05, 0.9, 0.05]).log())  # entropy 0.39
     before = log_theta.clone()
-    assert {run.method.arm(run.view(0, round, federation.psi)) for round in range(200)} == {1}
+    assert {run.method.drawn(run.view(0, round, federation.psi))[0] for round in range(200)} == {1}
     LocalEngine(federation, shards(SIZES)).run_round()
     assert torch.equal(log_theta, before)
     assert federation.task.physical(federation.psi)["3.rate [%]"] == pytest.approx(10)
@@ -137,7 +136,7 @@ def test_theta_finds_the_rate_that_trains_best():
     federation, reports = trained(40, data, of=run)
     assert theta(federation)[1] > 0.95
     assert reports[-1].physical["1.rate [%]"] == pytest.approx(5)
-    assert reports[-1].physical["arms.probability[5%] [%]"] > 95
+    assert reports[-1].physical["arms.probability[dropout=5%] [%]"] > 95
 
 
 def test_with_a_single_rate_it_is_fedavg_on_what_is_not_held_out():
@@ -150,6 +149,73 @@ def test_with_a_single_rate_it_is_fedavg_on_what_is_not_held_out():
     assert torch.equal(federation.w, plain.state.w)
 
 
+def test_with_a_single_arm_it_is_fedavg_under_its_settings():
+    data, arm = shards(SIZES), {"learning_rate": 0.2, "momentum": 0.4, "weight_decay": 0.1, "epochs": 2}
+    federation, _ = trained(3, data, arms=[{**arm, "batch_size": 3, "dropout": 0.3}])
+    run = federation.protocol
+    kept = [data[c].subset(divided(run, c, n)[0]) for c, n in enumerate(SIZES)]
+    changes = {"chunks": (1.0,), "cohort": len(SIZES), "seed": 3, "local": LocalSettings(**arm, batch_size=3)}
+    network = chain_net()
+    network[3].logit.data.fill_(math.log(0.3 / 0.7))
+    plain = federate(Task(network, samples=2), kept, rounds=3, method="fedavg", **changes)
+    assert torch.equal(federation.w, plain.state.w)
+
+
+def test_theta_finds_the_best_rate_of_a_quadratic_problem():
+    """Clients step w towards 3 on (w - 3)^2 / 2: a rate r leaves (1 - r)^2 of that, and 1 is the best."""
+    rates, data = [0.1, 0.5, 1.0, 1.9], [Dataset(torch.ones(10, 1), torch.full((10, 1), 3.0)) for _ in SIZES]
+    net = nn.Linear(1, 1, bias=False)
+    net.weight.data.fill_(-1.0)
+    of = Task(net, likelihood=Gaussian(1.0), samples=1)
+    run = protocol(of, data, arms={"learning_rate": rates}, score="loss")
+    federation = Federation(run)
+    engine, w = LocalEngine(federation, data), -1.0
+    scores = []
+    for round in (1, 2):
+        tried = [rates[run.method.drawn(run.view(c, round, federation.psi))[0]] for c in range(len(data))]
+        engine.run_round()
+        scores.append(np.mean([((1 - r) * (w - 3)) ** 2 / 2 for r in tried]) + math.log(2 * math.pi) / 2)
+        baseline = np.dot(scores, 0.5 ** np.arange(round)[::-1])
+        assert arms(federation)["arms.baseline"][0].item() == pytest.approx(baseline, rel=1e-5)
+        w = federation.tensors(1)["weight"].item()
+    for _ in range(28):
+        engine.run_round()
+    assert theta(federation)[2] > 0.9
+
+
+def test_every_key_has_a_distribution_of_its_own():
+    grids = {"learning_rate": [0.01, 0.1, 1.0], "epochs": [1, 2], "dropout": [0.1, 0.5]}
+    federation, reports = trained(2, arms=grids)
+    method, view = federation.protocol.method, federation.protocol.view(2, 3, federation.psi)
+    assert [len(grid) for grid in method.grids] == [3, 2, 2]
+    for grid in np.split(theta(federation), [3, 5]):
+        assert grid.sum() == pytest.approx(1, rel=1e-6) and not np.allclose(grid, 1 / len(grid))
+    chosen = dict(zip(grids, method.drawn(view), strict=True))
+    own = method.local_settings(view)
+    assert own.learning_rate == grids["learning_rate"][chosen["learning_rate"]]
+    assert own.epochs == grids["epochs"][chosen["epochs"]]
+    assert "arms.probability[learning_rate=0.01] [%]" in reports[-1].physical
+
+
+def test_arms_around_the_runs_own_settings():
+    """Within eps of the range, on its scale; the first is the run's own; whole numbers stay whole."""
+    local = LocalSettings(learning_rate=0.05, momentum=0.9, epochs=2, batch_size=16)
+    run = protocol(arms=20, eps=0.2, local=local)
+    view = run.view(0, 1, run.task.psi_space.initial())
+    found = []
+    for arm in range(20):
+        run.method.drawn = lambda _, arm=arm: [arm]
+        found.append(run.method.local_settings(view))
+    assert found[0] == local and len(set(found)) == 20
+    spread = [math.log10(own.learning_rate / 0.05) for own in found]
+    assert max(map(abs, spread)) <= 0.2 * 4 + 1e-9 and max(spread) > 0.2 > -0.2 > min(spread)
+    assert all(0.9 - 0.2 * 0.99 - 1e-9 <= own.momentum <= 0.99 for own in found)
+    assert {own.epochs for own in found} == {1, 2, 3}
+    assert all(isinstance(own.batch_size, int) and 8 <= own.batch_size <= 28 for own in found)
+    again = protocol(arms=20, eps=0.2, local=local, arms_seed=1)
+    assert again.method.grids != run.method.grids
+
+
 def test_no_held_out_example_is_trained_on():
     data, run = shards(SIZES), protocol(score="loss", local=LocalSettings(learning_rate=0.3, batch_size=4))
     changed = []
@@ -158,7 +224,7 @@ def test_no_held_out_example_is_trained_on():
         assert sorted([*learned.tolist(), *held.tolist()]) == list(range(len(one)))
         (job,) = run.plan(client, 1)
         for round in (1, 2):
-            seen = torch.cat(local_batches(run, client, round, len(one), job))
+            seen = torch.cat(local_batches(run, run.view(client, round), run.settings.local, len(one), job))
             assert torch.equal(seen.sort().values, learned)
         inputs, targets = one.inputs.clone(), one.targets.clone()
         inputs[held], targets[held] = 1 - inputs[held], (targets[held] + 1) % 3
@@ -219,8 +285,9 @@ def test_an_upload_is_fedavgs_and_the_scores():
     "local", [LocalSettings(0.5), LocalSettings(0.3, batch_size=4, epochs=2, momentum=0.5)]
 )
 @pytest.mark.parametrize("rows", [None, 20])
-def test_vectorised_clients_have_the_psi_and_the_scores_of_the_loop(local, rows):
-    options = {"rates": RATES, "score": "loss"}
+@pytest.mark.parametrize("arms", [{"dropout": RATES}, 9])
+def test_vectorised_clients_have_the_settings_and_the_scores_of_the_loop(local, rows, arms):
+    options = {"arms": arms, "score": "loss", "eps": 0.3}
     assert_parity(
         task(precision="fp64"), 1e-11, rows=rows, method="fedex", method_options=options, local=local
     )
@@ -234,15 +301,24 @@ def test_clients_cannot_be_fused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rates": []}, "FedEx's rates are different numbers strictly between 0 and 1"),
-        ({"rates": [0.1, 0.1]}, "FedEx's rates are different"),
-        ({"rates": [0.0, 0.1]}, "strictly between 0 and 1"),
+        ({"rates": []}, "need a list of values for dropout, at least one"),
+        ({"rates": [0.1, 0.1]}, "differ from one another, but two are dropout=10%"),
+        ({"rates": [0.0, 0.1]}, "drop rates lie strictly between 0 and 1, got 0.0"),
+        ({"arms": {}}, "a mapping from keys to lists of values"),
+        ({"arms": [0.1]}, "is a mapping such as"),
+        ({"arms": {"psi_batch": [1, 2]}}, "set learning_rate, momentum, .*, but not 'psi_batch'"),
+        ({"arms": {"epochs": [1, 1.5]}}, "need whole numbers for epochs, got 1.5"),
+        ({"arms": [{"momentum": 1.0}, {}]}, "cannot set momentum to 1.0: momentum is .* below 1"),
+        ({"arms": 0}, "at least one arm"),
+        ({"arms": 3, "eps": 2.0}, "eps lies above 0"),
+        ({"arms": 3, "space": {"momentum": [0.5, 0.1]}}, "a low end below the high one for momentum"),
+        ({"arms": [{}], "space": {"momentum": [0, 0.9]}}, "give a number as arms, or leave space out"),
         ({"held_out": 1.0}, "FedEx's held_out lies strictly between 0 and 1, got 1.0"),
         ({"score": "f1"}, "FedEx's score is error or loss, got 'f1'"),
         ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, got 'fast'"),
         ({"discount": -0.1}, "FedEx's discount lies between 0 and 1"),
-        ({"cutoff": 1.2}, r"below log\(3\) = 1.1"),
-        ({"rate": [0.1]}, "does not take the options"),
+        ({"cutoff": 1.2}, "below 1.1, the entropy of the arms"),
+        ({"arm": [0.1]}, "does not take the options"),
         ({"held_out": "much"}, "cannot be made with the options"),
     ],
 )
@@ -299,14 +375,16 @@ def test_a_regression_is_scored_by_its_loss():
 
 
 def test_a_run_lists_theta_by_round_and_is_charged_for_what_it_holds_out(tmp_path):
-    method_options = {"fedex": {"rates": [0.025, 0.1, 0.4]}}
+    method_options = {"fedex": {"arms": {"dropout": [0.025, 0.1, 0.4]}}}
     config = tiny(method="fedex", method_options=method_options, hyperparameters={"affine": None}, rounds=3)
     summary = run_experiment(config, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         physical = line["psi"]["physical"]
         chances = [
-            v for k, v in physical.items() if re.match(r"arms\.probability\[(2\.5|10|40)%\] \[%\]$", k)
+            v
+            for k, v in physical.items()
+            if re.match(r"arms\.probability\[dropout=(2\.5|10|40)%\] \[%\]$", k)
         ]
         assert len(chances) == 3 and sum(chances) == pytest.approx(100, rel=1e-5)
         likeliest = [2.5, 10, 40][int(np.argmax(line["psi"]["raw"]["arms.log_probabilities"]))]

@@ -137,9 +137,13 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
-    """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine."""
+    """SIGTERM ends a run in order, nothing stays behind, and the run goes on on any engine.
+
+    Clients try settings of their own, which follow from theta.
+    """
     file, out = tmp_path / "one.yaml", tmp_path / "out"
-    keys = {**CONFIG, "clients": 1, "cohort": 1, "method": "fedavg", "chunks": [1.0], "rounds": 8}
+    keys = {**CONFIG, "clients": 1, "cohort": 1, "method": "fedex", "chunks": [1.0], "rounds": 8}
+    keys["method_options"] = {"fedex": {"arms": 9, "eps": 0.3}}
     file.write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
     private = tmp_path / "private"  # of the federation: keys and state, which its processes are given
     private.mkdir()

@@ -63,8 +63,8 @@ def test_ray_equals_the_local_engine_twice(grid):
     assert_equal_runs(run(grid, 4), expected)
 
 
-def test_clients_evaluate_on_ray_as_they_do_here():
-    config = {"evaluation": "clients", "evaluation_share": 0.3}
+def test_clients_evaluate_and_try_settings_on_ray_as_they_do_here():
+    config = {"method": "fedex", "evaluation": "clients", "evaluation_share": 0.3}
     with RayGrid(load, CLIENTS, config, workers=2) as grid:
         one, other = run(grid, 3, **config), local(3, **config)
     assert_equal_runs(one, other)

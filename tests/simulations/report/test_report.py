@@ -409,9 +409,10 @@ def test_fedhpo_bs_estimate():
 @pytest.mark.parametrize("psi_batch", ["shard", 5])
 def test_batches_are_counted_as_they_are_made(job, psi_batch):
     experiment = build(tiny(local={"batch_size": 4, "epochs": 3, "psi_batch": psi_batch}))
+    protocol, local = experiment.protocol, experiment.protocol.settings.local
     for examples in (1, 4, 5, 13):
-        made = local_batches(experiment.protocol, 0, 1, examples, job)
-        assert count_batches(experiment.protocol, examples, job) == len(made)
+        made = local_batches(protocol, protocol.view(0, 1), local, examples, job)
+        assert count_batches(protocol, local, examples, job) == len(made)
 
 
 def test_steps_are_counted_by_chunk():

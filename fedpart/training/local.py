@@ -1,0 +1,43 @@
+"""How a client trains: the settings of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedpart.training.optimisers import DecaySettings, SGDSettings, weight_decays
+from fedpart.training.settings import documented, setting
+
+
+@documented
+@dataclass(frozen=True)
+class LocalSettings(DecaySettings):
+    """How a client trains: torch's SGD on its shard, from the server's values in every round.
+
+    Learning rate, batch size and epochs are App. J.2's for MNIST: 5e-2, 64, 1.
+    """
+
+    learning_rate: float = setting(5e-2, "of local SGD", gt=0)
+    batch_size: int = setting(64, "examples per local step", ge=1)
+    epochs: int = setting(1, "passes over the shard per round", ge=1)
+    momentum: float = setting(0.0, "of local SGD, anew in every round and for every partition", ge=0, lt=1)
+    psi_batch: Literal["shard"] | int = setting(
+        "shard",
+        "examples behind a client's psi gradient: the whole shard (the paper's MNIST), or a number drawn at "
+        "random (its CIFAR-10: one batch)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
+            raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
+
+    @property
+    def sgd(self) -> SGDSettings:
+        """The optimiser of a client's steps."""
+        return SGDSettings(self.learning_rate, self.momentum)
+
+    def decays(self, shares: Sequence[float]) -> tuple[float, ...]:
+        """Weight decay of each partition, see :func:`.weight_decays`."""
+        return weight_decays(self.weight_decay, shares, self.decay_scaling)
