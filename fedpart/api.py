@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from fedpart.data.dataset import Dataset
-from fedpart.data.given import Examples, as_dataset
+from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.engines.local import LocalEngine
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
@@ -60,7 +63,7 @@ def federate(
     for name, count in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
         if count < 1:
             raise ValueError(f"{name} is a number of rounds, at least 1, got {count}.")
-    data = [as_dataset(shard) for shard in shards] if isinstance(shards, (list, tuple)) else _Lazy(shards)
+    data = _clients(shards)
     held_out = None if validation is None else as_dataset(validation)
     known = {field.name for field in fields(FederationSettings)} - {"clients"}  # these are the shards
     for name in settings:
@@ -95,6 +98,25 @@ def federate(
     with LocalEngine(federation, data, workers, execution, evaluate_every) as engine:
         engine.run(rounds, finish)
     return Result(federation, metrics)
+
+
+def _clients(shards: Any) -> Sequence[Dataset]:
+    """The data of each client.
+
+    Raises:
+        ValueError: they are those of one client, or cannot be read by a client's number.
+    """
+    several = isinstance(shards, (list, tuple))
+    tensors = several and any(isinstance(shard, (Tensor, np.ndarray)) for shard in shards)
+    alone = tensors or (not several and is_examples(shards))
+    numbered = hasattr(shards, "__len__") and hasattr(shards, "__getitem__")
+    if alone or not numbered or isinstance(shards, Mapping):
+        raise ValueError(
+            f"The clients' data are a list with the examples of each client, got a {type(shards).__name__}"
+            f"{' of tensors' if tensors else ''}; write "
+            f"federate(task, [data_of_client_0, data_of_client_1, ...])."
+        )
+    return [as_dataset(shard) for shard in shards] if several else _Lazy(shards)
 
 
 class _Lazy(Sequence[Dataset]):

@@ -53,10 +53,12 @@ def run_figure(run: Run) -> Figure:
         legend_above(axes[0])
     if len(lml[0]) and federated:
         dress(axes[-2], "log-likelihood [nats per example]", limits=limits)
-        axes[-2].plot(*lml, color=COLOURS[2], lw=0.8, alpha=0.4)
+        axes[-2].plot(*lml, color=COLOURS[2], lw=0.8, alpha=0.4, label="one round")
         average = (lml[0], moving_average(lml[1]))
         axes[-2].plot(*average, color=COLOURS[2], lw=2, label=f"{EVIDENCE['lml']}, mean of {LAST} rounds")
-        axes[-2].plot(validation[0], -validation[1], color=COLOURS[0], lw=2, label="validation")
+        if len(validation[0]):
+            shown = marks(0, len(validation[0]))
+            axes[-2].plot(validation[0], -validation[1], color=COLOURS[0], lw=2, label="validation", **shown)
         legend_above(axes[-2])
     elif len(lml[0]):
         dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)

@@ -93,7 +93,11 @@ class Group:
     @property
     def title(self) -> str:
         """A heading that a person reads."""
-        return _TITLES.get(self.kind, f"{self.module}.{self.kind}".lstrip("."))
+        title = _TITLES.get(self.kind)
+        numbers = len(self.names) == len(self.lines)  # such as LoRA's scale, which is no range
+        if title is None or (numbers and title.endswith("range")):
+            return f"{self.module}.{self.kind}".lstrip(".")
+        return title
 
     @property
     def axis(self) -> str:

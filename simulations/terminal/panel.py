@@ -177,7 +177,7 @@ def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | No
     if config_file is not None:
         if summary["method"] == "partitioned":
             plain = "--set method=fedavg"
-            tips.append(f"fedpart run {config_file} {plain}   (the same without learned augmentation)")
+            tips.append(f"fedpart run {config_file} {plain}   (the same without learned hyperparameters)")
         tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
     engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
     tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")

@@ -15,7 +15,8 @@ def test_five_rounds_have_the_same_bits_in_workers_and_leave_constants_alone(nam
     assert not torch.equal(one.psi, one.task.psi_space.initial())
     given = {n: p for n, p in stock.network().named_parameters() if not p.requires_grad}
     assert bool(given) == stock.frozen
-    found = dict(one.module().named_parameters())
-    assert all(torch.equal(found[name], p) for name, p in given.items())
+    kept = {**given, **dict(stock.network().named_buffers())}  # statistics too
+    found = dict([*one.module().named_parameters(), *one.module().named_buffers()])
+    assert all(torch.equal(found[name], tensor) for name, tensor in kept.items())
     trains = {entry.name for entry in one.partition.space.entries}
     assert not trains & given.keys(), "constants are in no partition, and so in no message"

@@ -4,6 +4,7 @@ import pytest
 import torch
 from problems import CLASSES, SIZE, augmentation, chain_net, norm_net, shard, shards
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from fedpart import AdamSettings, ClientError, Dataset, LocalSettings, Task, federate
 from fedpart.training.optimisers import LocalSGD
@@ -198,6 +199,23 @@ def test_a_refused_update_names_the_client(monkeypatch):
 def test_bad_input_gets_a_clear_sentence(changes, says):
     with pytest.raises(ValueError, match=says):
         run(**changes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DataLoader(TensorDataset(torch.randn(8, SIZE), torch.zeros(8).long())),
+        TensorDataset(torch.randn(8, SIZE), torch.zeros(8).long()),
+        shard(8, 0),
+        (torch.randn(8, SIZE), torch.zeros(8).long()),
+        iter(shards(SIZES)),
+        dict(enumerate(shards(SIZES))),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_what_is_no_list_of_clients_gets_a_clear_sentence(data):
+    with pytest.raises(ValueError, match=r"a list with the examples of each client, got .*; write federate"):
+        run(data=data)
 
 
 def test_the_default_cohort_fits_few_clients():

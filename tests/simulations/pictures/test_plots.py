@@ -269,6 +269,9 @@ def test_names_of_psi_are_taken_apart():
         ("rate", ["d1", "d2"]),
         ("norm", ["s.w"]),
     ]
+    assert [g.title for g in found[:2]] == ["Rotation range", "Dropout rate"]
+    ranges = groups(["affine.scale_x_min", "affine.scale_x_max", "lora.scale"])
+    assert [g.title for g in ranges] == ["Scale range", "lora.scale"], "one number is no range"
     assert found[0].lines["angle"] == ("a.angle_min [deg]", "a.angle_max [deg]")  # the lower end first
 
 
