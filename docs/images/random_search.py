@@ -45,39 +45,32 @@ def table(runs: list[Path]) -> np.ndarray:
 parser = argparse.ArgumentParser()
 parser.add_argument("--row", nargs="+", action="append", required=True)
 rows = parser.parse_args().row
-figure, axes = plt.subplots(
-    len(rows),
-    len(SHOWN),
-    figsize=(12, 3 * len(rows) + 0.4),
-    sharey="row",
-    squeeze=False,
-    layout="constrained",
-)
+size = (13, 3 * len(rows) + 0.4)
+figure, axes = plt.subplots(len(rows), len(SHOWN), figsize=size, sharey="row", squeeze=False)
+figure.set_layout_engine("constrained", h_pad=0.15)
 for (title, search, *retrained), line in zip(rows, axes, strict=True):
     drawn = table(sorted((Path(search) / "trials").iterdir()))
     plain = table([Path(run) for run in retrained])
     found = table([Path(saved_config(run).psi_from) for run in retrained])
     print(f"{title}: {len(drawn)} draws; {', '.join(SHOWN)}, test accuracy, test log-likelihood")
-    order = np.argsort(-drawn[:, -2], kind="stable")
-    for part, numbers in (
-        ("best", order[:3]),
-        ("median", order[len(order) // 2 :][:1]),
-        ("worst", order[-1:]),
-    ):
-        for number in numbers:
-            print(f"  {part} draw {number}: {np.round(drawn[number], 3)}")
-    for run, here, there in zip(retrained, plain, found, strict=True):
-        ranks = [1 + int((drawn[:, column] > here[column]).sum()) for column in (-2, -1)]
-        print(f"  {run}: {np.round(here, 3)}, rank {ranks[0]} by accuracy, {ranks[1]} by log-likelihood")
+    quartiles = np.percentile(drawn[:, -2:], [0, 25, 50, 75, 100], axis=0).T.round(3)
+    print(f"  accuracy from worst to best by quarters: {quartiles[0]}, log-likelihood: {quartiles[1]}")
+    for number in np.argsort(-drawn[:, -2], kind="stable")[:3]:
+        print(f"  draw {number}: {np.round(drawn[number], 3)}")
+    ranks = 1 + (drawn[:, None, -2:] > plain[None, :, -2:]).sum(0)
+    for run, here, there, rank in zip(retrained, plain, found, ranks, strict=True):
+        print(f"  {run}: {np.round(here, 3)}, rank {rank[0]} by accuracy, {rank[1]} by log-likelihood")
         print(f"    its partitioned network: {np.round(there[-2:], 3)}")
+    places = ", ".join(map(str, ranks[:, 0]))
+    text = f"{title}: the learned psi's plain networks have rank {places} among {len(drawn)} draws"
+    line[0].text(0, 1.05, text, fontsize=12, transform=line[0].transAxes).set_in_layout(False)
     for column, name in enumerate(SHOWN):
-        print(
-            f"  rank correlation of accuracy and {name}: {spearmanr(drawn[:, column], drawn[:, -2])[0]:.2f}"
-        )
+        correlation = spearmanr(drawn[:, column], drawn[:, -2]).statistic
+        print(f"  rank correlation of accuracy and {name}: {correlation:.2f}")
         for (label, style), points in zip(KINDS.items(), (drawn, found, plain), strict=True):
             line[column].scatter(points[:, column], points[:, -2], label=label, **style)
         line[column].grid(alpha=0.3)
-    line[0].set_ylabel(f"{title}\ntest accuracy [%]")
+    line[0].set_ylabel("test accuracy [%]")
 for ax, name in zip(axes[-1], SHOWN, strict=True):
     ax.set_xlabel(f"maximum {name.replace('_', ' ')}" + (" [degrees]" if name == "angle" else ""))
 figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
