@@ -18,7 +18,7 @@ matrix ``A [2, 3]`` maps a point of the output to the point of the input that is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
 from fedpart.randomness.noise import uniform
+from fedpart.registry import nearest
 
 Family = Literal["minmax", "centred", "augerino", "lila"]
 PADDINGS = ("zeros", "border", "reflection")
@@ -109,11 +110,12 @@ class AffineAugmentation(HyperModule):
         initial: where the distribution starts. ``minmax`` and ``centred``: half-width around the identity,
             one number or seven (default 0.02); ``lila``: half-widths, one number or six (default 0.02; at 0
             the expected gradient is 0, for p and -p are the same); ``augerino``: the raw widths before
-            softplus, one number or six (default 0, that is a width of 0.69; -5 is nearly none).
+            softplus, one number or six (default 0, that is a width of 0.69; -5 is nearly none). In every
+            family a number for each of some components, by name; the others have the default.
         align_corners, padding: see :func:`warp`.
 
     Raises:
-        ValueError: an unknown family or padding, or ``initial`` of the wrong length.
+        ValueError: an unknown family, padding or component, or ``initial`` of the wrong length.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
@@ -128,7 +130,7 @@ class AffineAugmentation(HyperModule):
     def __init__(
         self,
         family: Family = "minmax",
-        initial: float | Sequence[float] | None = None,
+        initial: float | Sequence[float] | Mapping[str, float] | None = None,
         align_corners: bool = True,
         padding: str = "zeros",
     ) -> None:
@@ -139,8 +141,13 @@ class AffineAugmentation(HyperModule):
             raise ValueError(f"Unknown padding {padding!r}; choose one of {', '.join(PADDINGS)}.")
         self.family, self.align_corners, self.padding = family, align_corners, padding
         names = self.components[family]
-        if initial is None:
-            initial = 0.0 if family == "augerino" else 0.02
+        default = 0.0 if family == "augerino" else 0.02
+        if isinstance(initial, Mapping):
+            for name in initial:
+                if name not in names:
+                    raise ValueError(f"The {family} family has no {name!r}: {nearest(name, names)}")
+            initial = [initial.get(name, default) for name in names]
+        initial = default if initial is None else initial
         start = torch.tensor([initial] * len(names) if isinstance(initial, (int, float)) else list(initial))
         if start.shape != (len(names),):
             raise ValueError(

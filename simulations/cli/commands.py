@@ -12,7 +12,15 @@ from typing import Any
 from rich.console import Console
 
 from simulations.cli.guards import interruptible
-from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig, load_config
+from simulations.config.load import (
+    Config,
+    ConfigError,
+    ExperimentConfig,
+    TrainingConfig,
+    kind_of,
+    load_config,
+)
+from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
@@ -121,8 +129,9 @@ def search(file: str | None, overrides: list[str], out: Path | None, resume: Pat
     """Try other values of some keys, a run for each."""
     if resume is not None:
         file, out = str(resume / CONFIG), resume
-    folder = out or Path("runs") / f"search-{Path(_named(file, 'search')).stem}"
-    config = load_config(_named(file, "search"), overrides, ExperimentConfig)
+    file = _named(file, "search")
+    folder = out or Path("runs") / f"search-{Path(file).stem}"
+    config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
     progress = Progress()
     runner = CellRunner(progress=progress, console=progress.console)
     with interruptible(f"continue with: fedpart search --resume {folder}", folder):

@@ -12,7 +12,6 @@ from fedpart.federated.assignment import check_clients
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published
-from simulations.config.search import SearchSection
 from simulations.config.sections import SplitSection
 from simulations.config.shared import Clock, Config
 
@@ -56,7 +55,6 @@ class ExperimentConfig(_Keys, Config):
         decides="nothing",
     )
     evaluate_every: int = entry(10, "rounds between evaluations; the last round is always evaluated", ge=1)
-    search: SearchSection | None = entry(None, "what fedpart search tries", decides="nothing")
     full_validation_rounds: int = entry(
         0, "so many last rounds are evaluated on all validation data, whatever validation_points", ge=0
     )

@@ -105,7 +105,9 @@ class SearchSection(Section):
         "val_accuracy",
         "of a run's last evaluation: on validation data, or, with evaluation: clients, by the clients",
     )
-    min_rounds: int | None = entry(None, "rounds before which no run is stopped; null: evaluate_every", ge=1)
+    min_rounds: int | None = entry(
+        None, "rounds or iterations before which no run is stopped; null: evaluate_every", ge=1
+    )
     reduction: int = entry(3, "one of so many runs goes on, with asha and hyperband", ge=2)
     epsilon: float | None = entry(
         None,

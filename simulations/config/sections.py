@@ -37,10 +37,10 @@ class AffineSection(Section):
     family: Literal["minmax", "centred", "augerino", "lila"] = entry(
         "minmax", "14 numbers (minmax, or centred: centre and half-width) or 6 (augerino, lila)"
     )
-    initial: float | list[float] | None = entry(
+    initial: float | list[float] | dict[str, float] | None = entry(
         None,
         "where the ranges start: half-widths around the identity (minmax, centred, lila), or raw widths "
-        "(augerino)",
+        "(augerino); one number, one for each component, or {component: number}",
     )
     align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
     padding: Padding = entry("zeros", "what lies outside of the image")

@@ -18,6 +18,7 @@ from fedpart.models import MODELS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
+from simulations.config.search import SearchSection
 from simulations.config.sections import HyperparameterSection, Padding
 from simulations.errors import ConfigError
 
@@ -118,6 +119,7 @@ class Config(section_of(RunSettings)):
         "convolutions run only with one: several workers of a thread each are the fast way",
         ge=1,
     )
+    search: SearchSection | None = entry(None, "what fedpart search tries", decides="nothing")
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
     checkpoint_every: int = entry(10, "rounds or iterations between checkpoints", decides="nothing", ge=1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulations.config.load import ExperimentConfig
 from simulations.pictures.figures import COLOURS, DPI, canvas, dress, save_png
 from simulations.results.search import Found
 
@@ -33,9 +34,10 @@ def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
 
 
 def spent_figure(found: Found) -> Figure | None:
-    """Test accuracy of the run that is best by the objective so far, over the bytes that all have sent."""
+    """Test accuracy of the run that is best by the objective so far, over what all have sent, or trained."""
+    federated = isinstance(found.config, ExperimentConfig)
     points = [
-        (now.spent.bytes / 1e6, 100 * accuracy)
+        (now.spent.bytes / 1e6 if federated else now.spent.rounds, 100 * accuracy)
         for now in found.curve
         if now.best is not None and (accuracy := now.best.summary.get("test_accuracy")) is not None
     ]
@@ -44,7 +46,8 @@ def spent_figure(found: Found) -> Figure | None:
     figure, (ax,) = canvas("What would be deployed")
     x, y = np.array(points).T
     ax.step(x, y, where="post", color=COLOURS[0], marker=".")
-    dress(ax, "test accuracy [%]", "bytes sent by all trials [MB]")
+    spent = "bytes sent by all trials [MB]" if federated else "iterations of all trials"
+    dress(ax, "test accuracy [%]", spent)
     return figure
 
 

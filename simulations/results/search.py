@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simulations.config.load import ExperimentConfig
+from simulations.config.load import Config, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.versions import git_commit, versions
 from simulations.results.spending import Cost, Deployed, TrialRow, deployed
@@ -25,7 +25,7 @@ class Found:
 
     section: SearchSection
     rows: Sequence[TrialRow]
-    config: ExperimentConfig
+    config: Config
 
     @property
     def curve(self) -> list[Deployed]:
@@ -48,17 +48,20 @@ class Found:
         scored = [row for row in self.rows if row.objective is not None]
         scored.sort(key=lambda row: row.objective, reverse=larger)  # type: ignore[arg-type, return-value]
         keys = list(self.section.space)
-        head = ["trial", *(key.replace(".", f".{LF}") for key in keys), self.section.objective, "MB"]
+        federated = isinstance(self.config, ExperimentConfig)
+        head = ["trial", *_heads(keys), self.section.objective, "MB" if federated else "iterations"]
         table = terminal_table(head, f"search by {self.section.sampler}: the best trials", None, padding=1)
         for row in scored[:_SHOWN]:
             values = [_text(row.values[key]) for key in keys]
-            cells = [str(row.number), *values, f"{row.objective:.4g}", f"{row.cost.bytes / 1e6:.1f}"]
+            cost = f"{row.cost.bytes / 1e6:.1f}" if federated else str(row.cost.rounds)
+            cells = [str(row.number), *values, f"{row.objective:.4g}", cost]
             table.add_row(*map(Text, cells), style="bold" if row is self.best else "")
         states = [row.state for row in self.rows]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         spent = self.spent
+        sent = f"{spent.bytes / 1e6:,.1f} MB, " if federated else ""
         line = (
-            f"{len(states)} trials ({counts}): {spent.rounds} rounds, {spent.bytes / 1e6:,.1f} MB, "
+            f"{len(states)} trials ({counts}): {spent.rounds} {self.config.clock.total}, {sent}"
             f"{spent.seconds:,.0f} s"
         )
         return Group(table, Text(line))
@@ -92,6 +95,13 @@ class Found:
             "versions": versions(),
         }
         write_json(out / "search.json", content)
+
+
+def _heads(keys: Sequence[str]) -> list[str]:
+    """A key's last part where no other key has it; or else the whole key."""
+    last = [key.rpartition(".")[2] for key in keys]
+    pairs = zip(keys, last, strict=True)
+    return [part if last.count(part) == 1 else key.replace(".", f".{LF}") for key, part in pairs]
 
 
 def _text(value: Any) -> str:

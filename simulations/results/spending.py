@@ -15,7 +15,7 @@ class Cost:
     """What a run has used, whether or not it was stopped.
 
     Attributes:
-        rounds: that were computed.
+        rounds: that were computed; iterations of centralised training.
         download_bytes, upload_bytes: of its rounds, from and to the server.
         evaluation_bytes: of its clients' evaluations, both ways.
         seconds: of its rounds, evaluations included.
@@ -31,8 +31,9 @@ class Cost:
     def of(cls, folder: Path) -> Cost:
         """Of the run in a folder, as its metrics say."""
         lines = read_metrics(folder) if holds_run(folder) else []
+        last = lines[-1] if lines else {}
         return cls(
-            len(lines),
+            last.get("round", last.get("iteration", 0)),
             *(
                 sum(line.get(key) or 0 for line in lines)
                 for key in ("download_bytes", "upload_bytes", "evaluation_bytes")

@@ -46,6 +46,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
         "keep_best": False,  # there is no L_ML of one network
         "evidence": "lml",
         "select": None,
+        "search": None,
     }
     return with_overrides(data, overrides, f"retraining {run}", TrainingConfig)
 

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from fedpart import ClientError
+from fedpart import ClientError, TrainingError
 from fedpart.randomness.streams import generator
-from simulations.config.load import ExperimentConfig
+from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, RunError
@@ -31,7 +31,7 @@ class Pruned(RunError):
     """The pruner has stopped a run."""
 
 
-def run_search(config: ExperimentConfig, out: str | Path, runner: CellRunner | None = None) -> Found:
+def run_search(config: Config, out: str | Path, runner: CellRunner | None = None) -> Found:
     """Run the trials of ``config.search`` that are missing; what all of them amount to.
 
     ``out`` gets ``config.yaml``, Optuna's ``study.log``, ``trials/<number>/`` (run folders), ``best.yaml``,
@@ -39,7 +39,7 @@ def run_search(config: ExperimentConfig, out: str | Path, runner: CellRunner | N
     killed ends with the trials of an undisturbed one.
 
     Args:
-        config: with a ``search`` section.
+        config: with a ``search`` section, federated or centralised.
         out: the folder.
         runner: how runs are shown.
 
@@ -51,13 +51,13 @@ def run_search(config: ExperimentConfig, out: str | Path, runner: CellRunner | N
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
     _claim(out, config)
-    study = Study(out, section, config.seed, config.rounds, config.evaluate_every)
+    study = Study(out, section, config.seed, config.length, config.evaluate_every)
     todo = study.unfinished()
     while todo or len(study.trials) < section.trials:
         trial = todo.pop(0) if todo else study.ask()
         values = study.values(trial.params)
         _run(trial, study, _with(config, values), _folder(out, trial.number), section, runner)
-        how = _ended(study.trials[trial.number], section)
+        how = _ended(study.trials[trial.number], section, config.clock.name)
         runner.say(f"Trial {trial.number + 1} of {section.trials}: {in_line(values)}: {how}")
     rows = [_row(study, trial, out) for trial in study.trials]
     found = Found(section, rows, config)
@@ -69,20 +69,26 @@ def run_search(config: ExperimentConfig, out: str | Path, runner: CellRunner | N
     pictures = plot_search(out, found, study.study)
     files = ["search.csv", "search.json", *(path.name for path in pictures)]
     runner.say(f"{out}/: {', '.join(files)}")
-    runner.say(f"The best configuration: fedpart run {out / BEST}")
+    runner.say(f"The best configuration: fedpart {config.clock.command} {out / BEST}")
     return found
 
 
-def _section(config: ExperimentConfig) -> SearchSection:
+def _section(config: Config) -> SearchSection:
     """What is searched, after a look at what can be known to fail before anything is run."""
     section = config.search
     if section is None:
         raise ConfigError(
             "The configuration does not say what to search; add for instance "
-            "search: {space: {local.learning_rate: {log: [1e-3, 1]}}, trials: 20}."
+            "search: {space: {hyperparameters.dropout.rate: [0.01, 0.5]}, trials: 20}."
         )
     by_clients = section.objective.startswith("client")
-    if (by_clients and config.evaluation != "clients") or config.evaluation == "none":
+    if by_clients and not isinstance(config, ExperimentConfig):
+        raise ConfigError(
+            f"{config.clock.kind.capitalize()} has no clients for search.objective: {section.objective}; "
+            f"set it to val_accuracy or val_nll."
+        )
+    evaluation = config.evaluation if isinstance(config, ExperimentConfig) else "central"
+    if (by_clients and evaluation != "clients") or evaluation == "none":
         raise ConfigError(
             f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
             f"{'clients' if by_clients else 'central'}, or another objective."
@@ -98,15 +104,15 @@ def _section(config: ExperimentConfig) -> SearchSection:
     return section
 
 
-def _with(config: ExperimentConfig, values: dict[str, Any]) -> ExperimentConfig:
+def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
     """The configuration of a trial."""
     changed = copy.deepcopy(config.resolved() | {"search": None})
     for key, value in values.items():
         apply_override(changed, f"{key}={json.dumps(value)}")
-    return ExperimentConfig.from_dict(changed, f"search.space with {in_line(values)}")
+    return type(config).from_dict(changed, f"search.space with {in_line(values)}")
 
 
-def _claim(out: Path, config: ExperimentConfig) -> None:
+def _claim(out: Path, config: Config) -> None:
     """Write the search's configuration, or see that the folder's is this one."""
     file = out / CONFIG
     if not file.exists():
@@ -127,7 +133,7 @@ def _claim(out: Path, config: ExperimentConfig) -> None:
 def _run(
     trial: Trial,
     study: Study,
-    config: ExperimentConfig,
+    config: Config,
     folder: Path,
     section: SearchSection,
     runner: CellRunner,
@@ -140,12 +146,12 @@ def _run(
         value = line.get(objective)
         if value is None:
             return
-        round = line["round"]
+        round = line[config.clock.name]
         value = _noisy(value, section, config, trial.number, round)
         if round not in told:
             trial.report(value, round)
-        if round >= max(told, default=0) and round < config.rounds and trial.should_prune():
-            raise Pruned(f"Stopped after round {round}.")
+        if round >= max(told, default=0) and round < config.length and trial.should_prune():
+            raise Pruned(f"Stopped after {config.clock.name} {round}.")
 
     progress = runner.progress if runner.console.is_terminal else None
     try:
@@ -153,7 +159,7 @@ def _run(
     except Pruned:
         study.study.tell(trial, state=TrialState.PRUNED)
         return
-    except (ClientError, RunError) as error:
+    except (ClientError, RunError, TrainingError) as error:
         if isinstance(error, ConfigError) and not trial.number:
             raise
         trial.set_user_attr("error", str(error))
@@ -163,8 +169,8 @@ def _run(
     study.study.tell(trial, values[max(values)])
 
 
-def _noisy(value: float, section: SearchSection, config: ExperimentConfig, trial: int, round: int) -> float:
-    if section.epsilon is None:
+def _noisy(value: float, section: SearchSection, config: Config, trial: int, round: int) -> float:
+    if section.epsilon is None or not isinstance(config, ExperimentConfig):
         return value
     clients = min(config.clients, config.evaluation_clients)
     rng = generator(config.seed, "search noise", trial, round)
@@ -188,7 +194,7 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
     )
 
 
-def _write_best(out: Path, config: ExperimentConfig, best: TrialRow) -> None:
+def _write_best(out: Path, config: Config, best: TrialRow) -> None:
     text = yaml.safe_dump(_with(config, best.values).resolved(), sort_keys=False)
     (out / BEST).write_text(f"# trial {best.number}: {in_line(best.values)}\n{text}")
 
@@ -202,10 +208,10 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _ended(trial: FrozenTrial, section: SearchSection) -> str:
+def _ended(trial: FrozenTrial, section: SearchSection, clock: str) -> str:
     """How a trial has ended."""
     if trial.state == TrialState.COMPLETE:
         return f"{section.objective} {_short(trial.value)}"
     if trial.state == TrialState.PRUNED:
-        return f"stopped after round {max(trial.intermediate_values)}"
+        return f"stopped after {clock} {max(trial.intermediate_values)}"
     return f"failed: {trial.user_attrs.get('error')}"

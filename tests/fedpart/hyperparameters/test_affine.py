@@ -246,6 +246,8 @@ def test_where_ranges_start():
     torch.testing.assert_close(AffineAugmentation("augerino").widths(), torch.full((6,), math.log(2)))
     assert AffineAugmentation("minmax", 1).range.dtype == torch.float32
     assert AffineAugmentation().range.numel() == 14 and AffineAugmentation("augerino").range.numel() == 6
+    named = AffineAugmentation("lila", {"angle": 3.0, "shear": 0.5}).range
+    torch.testing.assert_close(named, torch.tensor([0.02, 0.02, 3.0, 0.02, 0.02, 0.5]))
 
 
 @pytest.mark.parametrize(
@@ -255,6 +257,7 @@ def test_where_ranges_start():
         ({"padding": "wrap"}, "Unknown padding 'wrap'"),
         ({"initial": [0.1] * 6}, r"minmax family starts from one number or 7 \(angle, .*\), got 6"),
         ({"family": "augerino", "initial": [0.1] * 7}, "augerino family starts from one number or 6"),
+        ({"family": "lila", "initial": {"rotation": 1.0}}, "lila family has no 'rotation': .*angle"),
     ],
 )
 def test_refused(options, message):

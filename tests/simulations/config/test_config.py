@@ -253,7 +253,9 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
     assert config.deciding("course").keys() == course
     assert config.deciding("nothing").keys() == nothing
     assert config.deciding("numbers").keys() == config.resolved().keys() - course - nothing
-    assert TrainingConfig().deciding("nothing").keys() == {"checkpoint_every", "data_dir", "select"}
+    assert TrainingConfig().deciding("nothing").keys() == {
+        *("checkpoint_every", "data_dir", "search", "select"),
+    }
 
 
 @pytest.mark.parametrize(
