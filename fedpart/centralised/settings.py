@@ -57,6 +57,8 @@ class TrainingSettings(RunSettings, DecaySettings):
                     f"{name} is one of SGDSettings(...), AdamSettings(...) or AdamWSettings(...), got "
                     f"{getattr(self, name)!r}."
                 )
+            if getattr(getattr(self, name), "hypergradient", 0.0):
+                raise ValueError(f"A hypergradient is of a federation's server; leave it out of {name}.")
 
     def may_grow(self, stages: Sized) -> bool:
         """Whether a run with these stages may go on for longer: nothing in it depends on how long it is."""

@@ -38,6 +38,7 @@ class RoundReport:
         client_accuracy_chunks, client_nll_chunks: for each chunk 1..C the mean over its clients' examples;
             None: there are none.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
+        server_rates: the server's learning rates of w_1..w_C and psi, where a ``hypergradient`` steps one.
     """
 
     round: int
@@ -63,6 +64,7 @@ class RoundReport:
     client_nll_worst_decile: float | None = None
     client_nll_chunks: list[float | None] | None = None
     evaluation_bytes: int | None = None
+    server_rates: list[float] | None = None
 
 
 class Federation(ModelState):
@@ -137,4 +139,12 @@ class Federation(ModelState):
             replies=0 if total is None else total.clients,
             stepped=self._stepped,
             epsilon=None if self.privacy is None else self.privacy.epsilon(self.round),
+            server_rates=self._rates(),
         )
+
+    def _rates(self) -> list[float] | None:
+        settings = self.protocol.settings
+        if not (settings.server.hypergradient or settings.server_psi.hypergradient):
+            return None
+        rates = [self.optimiser.rate(j) for j in range(self.partition.chunks)]
+        return [*rates, self.optimiser_psi.rate(0)]

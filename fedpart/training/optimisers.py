@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,12 @@ class AdamSettings(Settings):
     learning_rate: float = setting(1e-3, "of the optimiser", gt=0)
     eps: float = setting(1e-8, "Adam's epsilon", gt=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
+    hypergradient: float = setting(
+        0.0,
+        "of a federation's server: step on the logarithm of the learning rate, along the cosine of a round's "
+        "gradient and the step before it; 0: the rate stays",
+        ge=0,
+    )
     _kind = torch.optim.Adam
 
     def __post_init__(self) -> None:
@@ -63,6 +70,12 @@ class AdamSettings(Settings):
             [parameter], self.learning_rate, self.betas, self.eps, weight_decay, fused=True
         )
         return found
+
+    def direction(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Along which Adam has last stepped, made anew from its state: u of ``w - learning_rate * u``."""
+        first, second = (1 - beta ** state["step"].item() for beta in self.betas)  # the moments' bias
+        scale = state["exp_avg_sq"].sqrt().div_(math.sqrt(second)).add_(self.eps)
+        return state["exp_avg"].div(scale).div_(first)
 
 
 @documented
@@ -98,7 +111,7 @@ class SlicedOptimiser:
         self._optimisers = [
             settings.build(part, decay) for part, decay in zip(self._parts, decays, strict=True)
         ]
-        self._learning_rate = settings.learning_rate
+        self._settings = settings
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
         """One step of slice ``index``.
@@ -109,13 +122,24 @@ class SlicedOptimiser:
             rate: of the settings' learning rate, for this step.
         """
         part, optimiser = self._parts[index], self._optimisers[index]
-        optimiser.param_groups[0]["lr"] = self._learning_rate * rate
         part.grad = gradient.to(part.device)
+        if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
+            _learn_rate(optimiser.state[part], self._settings, part.grad)
+        optimiser.param_groups[0]["lr"] = self.rate(index) * rate
         optimiser.step()
         part.grad = None
 
+    def rate(self, index: int) -> float:
+        """The learning rate that the last step of slice ``index`` had, or its first will have."""
+        learned = self._optimisers[index].state.get(self._parts[index], {}).get("log_rate")
+        factor = 1.0 if learned is None else math.exp(learned)
+        return self._settings.learning_rate * factor
+
     def state_dict(self) -> list[dict[str, Tensor]]:
-        """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped."""
+        """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped.
+
+        With a ``hypergradient`` it also has ``log_rate``: the logarithm of the rate over the settings'.
+        """
         return [
             {key: value for key, value in optimiser.state.get(part, {}).items() if value is not None}
             for part, optimiser in zip(self._parts, self._optimisers, strict=True)
@@ -129,6 +153,21 @@ class SlicedOptimiser:
                 optimiser.state[part] = {
                     key: value.to(part.device, copy=True) for key, value in state.items()
                 }
+
+
+def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor) -> None:
+    """Step a slice's learning rate before its vector is: ``log_rate`` of Adam's state, in place.
+
+    Where the last step was ``w - rate * u`` and the gradient after it is g, the loss has the derivative
+    ``-<g, u>`` with respect to that rate (Baydin et al. 2018, Eq. 5). Over both norms it has no unit.
+    """
+    if not state:
+        return  # no step yet
+    u = settings.direction(state)
+    norms = (gradient.norm() * u.norm()).item()
+    cosine = torch.dot(gradient, u).item() / norms if norms else 0.0
+    last = state.get("log_rate", torch.zeros((), dtype=torch.float64))
+    state["log_rate"] = last + settings.hypergradient * cosine
 
 
 class LocalSGD:

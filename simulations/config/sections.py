@@ -120,7 +120,9 @@ class HyperparameterSection(Section):
         return {"affine": None, "transforms": value} if isinstance(value, list) else value
 
 
-class OptimiserSection(section_of(AdamSettings), section_of(SGDSettings, momentum="momentum")):
+class OptimiserSection(
+    section_of(AdamSettings, leave_out=("hypergradient",)), section_of(SGDSettings, momentum="momentum")
+):
     """An optimiser."""
 
     name: Literal["adam", "adamw", "sgd"] = entry("adam", "adam, adamw or sgd")

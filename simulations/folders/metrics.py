@@ -20,7 +20,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
     has never seen it), ``upload_bytes, download_bytes`` (of the cohort), ``cohort`` (client numbers),
     ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
     and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
-    (whether they were enough) and, with privacy, ``epsilon`` (spent so far). Of centralised training, where a
+    (whether they were enough), with privacy ``epsilon`` (spent so far), and with ``hypergradient``
+    ``server_rates`` (of w_1..w_C and psi). Of centralised training, where a
     report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
     ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
 
@@ -37,8 +38,9 @@ def metrics_line(report: Report) -> dict[str, Any]:
         del line["val_accuracy"], line["val_nll"]
     if getattr(report, "evaluation_bytes", None) is None:
         line = {key: value for key, value in line.items() if not key.startswith(("client_", "evaluation_"))}
-    if line.get("epsilon", 0.0) is None:
-        del line["epsilon"]
+    for key in ("epsilon", "server_rates"):
+        if line.get(key, 0.0) is None:
+            del line[key]
     plain: dict[str, Any] = finite(line)
     return plain
 

@@ -41,7 +41,8 @@ def test_what_is_out_of_range_is_refused_by_its_name(changes, says):
 def test_only_what_decides_numbers_must_be_agreed_on():
     assert Oven(2, fan="slow", name="left").deciding() == {"shelf": 2, "heat": 220.0}
     shared = FederationSettings(clients=10).deciding()
-    assert shared["server"] == {"learning_rate": 1e-3, "eps": 1e-8, "betas": (0.9, 0.999)}
+    adam = {"learning_rate": 1e-3, "eps": 1e-8, "betas": (0.9, 0.999), "hypergradient": 0.0}
+    assert shared["server"] == adam
     kept = {"device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout"}
     assert not kept & shared.keys()
 
