@@ -43,7 +43,7 @@ SAFEGUARDS = (
 )
 
 SAME = (
-    *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped"),
+    *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped", "examples"),
     *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
     *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
 )

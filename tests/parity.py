@@ -56,3 +56,4 @@ def assert_parity(task, tolerance, data=None, **changes):
         assert update.examples == expected.examples
         assert update.unseen_loss == pytest.approx(expected.unseen_loss, rel=tolerance)
         assert update.unseen_examples == expected.unseen_examples
+        assert update.visited == expected.visited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -94,7 +95,7 @@ class Executor:
         """
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
-        view = self.view(round, client)
+        start, view = time.perf_counter(), self.view(round, client)
         shard = self.checked(client, shard).to(self.device)
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
@@ -116,7 +117,7 @@ class Executor:
             update.loss = losses[reported(losses)]
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
-        return self.protocol.outgoing(update)
+        return self.protocol.outgoing(update, time.perf_counter() - start)
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""
@@ -166,6 +167,7 @@ class Executor:
                 sgd.step(partition.take(found.theta, j, k))
             loss_sum += found.loss * batch.examples
             seen += batch.examples
+        update.visited += seen
         if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
         elif job.psi:

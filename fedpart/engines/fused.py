@@ -116,7 +116,9 @@ class FusedRunner:
                 batches = list(executor.batches(view, self.protocol.settings.local, shard, job))
                 if job.partition is not None:
                     _check_steps(client, examples, len(batches))
-                weight = examples / sum(batch.examples for batch, _ in batches)  # of a psi batch
+                visited = sum(batch.examples for batch, _ in batches)
+                total.visited += visited
+                weight = examples / visited  # of a psi batch
                 kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0])

@@ -132,3 +132,13 @@ def in_memory(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
     """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of w_1..w_C."""
     deltas = {j: row[bounds[j - 1] : bounds[j]] for j in total.weights}
     return replace(total, deltas=deltas, psi=row[bounds[-1] :] if total.psi_weight else None)
+
+
+def copied(update: Update, total: Update | None) -> Update:
+    """With copies of the tensors that :meth:`.Update.add` of ``total`` would take over: they are borrowed."""
+    there = {} if total is None else total.deltas
+    deltas = {j: delta if j in there else delta.clone() for j, delta in update.deltas.items()}
+    psi = update.psi
+    if psi is not None and (total is None or total.psi is None):
+        psi = psi.clone()
+    return replace(update, deltas=deltas, psi=psi)

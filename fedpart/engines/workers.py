@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.worker import Block, Shared, in_memory, work
+from fedpart.engines.worker import Block, Shared, copied, in_memory, work
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.updates.cohort import CohortSum, OfAll, blocks, sum_updates
@@ -134,9 +134,9 @@ class WorkerPool:
             if answer.total is not None:
                 update = in_memory(answer.total, self._shared.row(block.row), bounds)
                 if of_all is not None:
-                    kept.append(update.copied_for(None))
+                    kept.append(copied(update, None))
                 else:
-                    total = sum_updates((total, update.copied_for(total)))
+                    total = sum_updates((total, copied(update, total)))
             free.append(block.row)
         found.total = total if of_all is None else of_all(kept)
         found.skipped.sort(key=lambda skip: skip["client"])

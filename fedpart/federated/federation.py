@@ -30,6 +30,9 @@ class RoundReport:
         replies: how many updates were taken.
         stepped: whether they were enough for a step.
         epsilon: spent so far, at the settings' delta, of a run with privacy.
+        examples: whose gradients the clients of the sum have computed, counted in every epoch and job.
+        client_seconds: that these clients took to compute, summed; where they are computed together, the
+            round's. Both None with privacy: clients do not tell.
         val_accuracy: fraction, on evaluation rounds where there are classes; val_nll: nats per example.
         client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
             over all their examples.
@@ -55,6 +58,8 @@ class RoundReport:
     replies: int = 0
     stepped: bool = True
     epsilon: float | None = None
+    examples: int | None = None
+    client_seconds: float | None = None
     val_accuracy: float | None = None
     val_nll: float | None = None
     client_accuracy: float | None = None
@@ -124,6 +129,9 @@ class Federation(ModelState):
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
         unseen = 0 if total is None else total.unseen_examples
+        costs: tuple[int | None, float | None] = (None, None)
+        if self.privacy is None:
+            costs = (0, 0.0) if total is None else (total.visited, total.seconds or seconds)
         return RoundReport(
             round=self.round,
             seconds=seconds,
@@ -139,6 +147,8 @@ class Federation(ModelState):
             replies=0 if total is None else total.clients,
             stepped=self._stepped,
             epsilon=None if self.privacy is None else self.privacy.epsilon(self.round),
+            examples=costs[0],
+            client_seconds=costs[1],
             server_rates=self._rates(),
         )
 

@@ -140,9 +140,16 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
-    def outgoing(self, update: Update) -> Update:
-        """A client's update as it leaves the client: clipped, in place."""
+    def outgoing(self, update: Update, seconds: float = 0.0) -> Update:
+        """A client's update as it leaves the client: clipped, in place, and with what it has cost.
+
+        Args:
+            seconds: that it took; 0: not known. With privacy neither these nor ``visited`` are told.
+        """
         self._clip(update)
+        update.seconds = seconds
+        if self.settings.privacy is not None:
+            update.visited, update.seconds = 0, 0.0
         return update
 
     def _clip(self, update: Update) -> None:
@@ -171,4 +178,4 @@ class Protocol:
         return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 
 
-_UPLOAD_HEADER = 509  # bytes of a Flower message besides its numbers, about
+_UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about

@@ -3,7 +3,8 @@
 Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
 Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
 gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
-(:meth:`.Protocol.unseen`), ``unseen_loss``; the header, echoed.
+(:meth:`.Protocol.unseen`), ``unseen_loss``; without privacy what it has cost, ``visited`` and ``seconds``;
+the header, echoed.
 In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
 ``nll`` (their sum, nats) and, where there are classes, ``correct``.
 """
@@ -129,7 +130,11 @@ def encode_update(update: Update) -> dict[str, NDArray[Any]]:
 def update_scalars(update: Update) -> dict[str, int | float]:
     """The scalars of a client's reply."""
     scalars: dict[str, int | float] = {"examples": update.examples, "loss": update.loss}
-    return scalars | ({"unseen_loss": update.unseen_loss} if update.unseen_examples else {})
+    if update.unseen_examples:
+        scalars["unseen_loss"] = update.unseen_loss
+    if update.visited:
+        scalars |= {"visited": update.visited, "seconds": update.seconds}
+    return scalars
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
@@ -164,6 +169,11 @@ def decode_update(
     unseen_loss = scalars.get("unseen_loss") if unseen else 0.0
     if type(unseen_loss) is not float:
         raise Refusal("malformed", f"its unseen_loss is {unseen_loss!r}, no real number")
+    told = protocol.settings.privacy is None
+    visited, seconds = (scalars.get(name, 0) if told else 0 for name in ("visited", "seconds"))
+    if type(visited) is not int or type(seconds) not in (int, float):
+        reason = f"its visited and seconds are {visited!r} and {seconds!r}, no integer and number"
+        raise Refusal("malformed", reason)
     weights, _ = protocol.upload_sizes(client, jobs)
     parts = torch.split(torch.from_numpy(arrays["w"]), list(weights.values())) if weights else ()
     update = Update(
@@ -173,6 +183,8 @@ def decode_update(
         loss=loss,
         unseen_loss=unseen_loss,
         unseen_examples=examples if unseen else 0,
+        visited=visited,
+        seconds=float(seconds),
     )
     protocol.check(client, update, jobs)
     return update

@@ -56,6 +56,9 @@ def validate(
             raise Refusal("loss", f"its {name} is not finite")
         if abs(loss) > LARGEST:
             raise Refusal("loss", f"its {name} is beyond {LARGEST:g}")
+    for cost in ("visited", "seconds"):
+        if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
+            raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")
 
 
 def check_form(name: str, shape: tuple[int, ...], dtype: object, size: int, expected: object) -> None:

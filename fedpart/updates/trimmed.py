@@ -25,8 +25,8 @@ def trimmed_mean(updates: Sequence[Update], trim: float) -> Update | None:
         trim: share of the clients left out at either end, in (0, 0.5).
 
     Returns:
-        An update of weight 1, with the means as its deltas and psi gradient, and sums of losses and examples;
-        None if there are no updates.
+        An update of weight 1, with the means as its deltas and psi gradient, and sums of losses, examples and
+        costs; None if there are no updates.
     """
     if not updates:
         return None
@@ -35,6 +35,8 @@ def trimmed_mean(updates: Sequence[Update], trim: float) -> Update | None:
         examples=sum(one.examples for one in updates),
         unseen_loss=sum(one.unseen_loss for one in updates),
         unseen_examples=sum(one.unseen_examples for one in updates),
+        visited=sum(one.visited for one in updates),
+        seconds=sum(one.seconds for one in updates),
         clients=sum(one.clients for one in updates),
     )
     for j in sorted({j for one in updates for j in one.deltas}):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ class Update:
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
         unseen_loss: minus the client's term of L_ML per example, nats (a sum in a sum, as ``loss``).
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
+        visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
     """
 
@@ -38,6 +39,8 @@ class Update:
     loss: float = 0.0
     unseen_loss: float = 0.0
     unseen_examples: int = 0
+    visited: int = 0
+    seconds: float = 0.0
     clients: int = 1
 
     def flat(self) -> Tensor:
@@ -94,17 +97,10 @@ class Update:
         self.loss += other.loss
         self.unseen_loss += other.unseen_loss
         self.unseen_examples += other.unseen_examples
+        self.visited += other.visited
+        self.seconds += other.seconds
         self.clients += other.clients
         return self
-
-    def copied_for(self, total: Update | None) -> Update:
-        """With copies of the tensors that :meth:`add` of ``total`` would take over, for they are borrowed."""
-        there = {} if total is None else total.deltas
-        deltas = {j: delta if j in there else delta.clone() for j, delta in self.deltas.items()}
-        psi = self.psi
-        if psi is not None and (total is None or total.psi is None):
-            psi = psi.clone()
-        return replace(self, deltas=deltas, psi=psi)
 
 
 def descend(state: ModelState, total: Update) -> None:

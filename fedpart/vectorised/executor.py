@@ -82,6 +82,7 @@ class VectorisedRunner:
         def term(client: int) -> Update | None:
             update, jobs = next(updates), self.protocol.plan(client, round.number)
             if isinstance(update, Update):
+                update.seconds = 0.0  # of some that are computed alone; the round's count
                 try:
                     accepted = self.protocol.accept(client, update, jobs)
                     found.upload_bytes += self.protocol.upload_bytes(client, jobs)
@@ -172,8 +173,12 @@ class VectorisedRunner:
         shards = [member.shard for member in members]
         together = joined([(shard.inputs, shard.targets) for shard in shards])
         inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
-        examples = {one.client: count_learned(self.protocol, len(one.shard)) for one in members}
-        updates = {client: Update(examples=count) for client, count in examples.items()}
+        updates = {}
+        for one in members:
+            visited = sum(len(places) for of in one.work for places in of.batches)
+            updates[one.client] = Update(
+                examples=count_learned(self.protocol, len(one.shard)), visited=visited
+            )
         computed, means = [], []
         for stack in self._stacks(members):
             mean, deltas, psi = self._stack.run(round, stack, inputs, targets)

@@ -29,6 +29,7 @@ from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
+from simulations.search.costs import read_costs
 from simulations.search.search import run_search
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
@@ -125,7 +126,7 @@ def select(
         run_selection(config, folder, runner)
 
 
-def search(file: str | None, overrides: list[str], out: Path | None, resume: Path | None) -> None:
+def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
     """Try other values of some keys, a run for each."""
     if resume is not None:
         file, out = str(resume / CONFIG), resume
@@ -133,9 +134,27 @@ def search(file: str | None, overrides: list[str], out: Path | None, resume: Pat
     folder = out or Path("runs") / f"search-{Path(file).stem}"
     config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
     progress = Progress()
-    runner = CellRunner(progress=progress, console=progress.console)
+    runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"continue with: fedpart search --resume {folder}", folder):
         run_search(config, folder, runner)
+
+
+def costs(named: list[str], accuracy: float | None, out: Path) -> None:
+    """Set searches and runs against each other, by what they have cost."""
+    folders: dict[str, list[Path]] = {}
+    for text in named:
+        label, given, several = text.partition("=")
+        own = [Path(part) for part in (several if given else text).split(",") if part]
+        label = label if given else own[0].resolve().name if own else ""
+        if not label or not own:
+            raise ConfigError(f"{text!r} names no folder; write FOLDER, or LABEL=FOLDER,FOLDER.")
+        if label in folders:
+            raise ConfigError(f"Two arguments are called {label}; write LABEL=FOLDER with other labels.")
+        folders[label] = own
+    found, console = read_costs(folders, accuracy), Console()
+    console.print(found.table())
+    files = ", ".join(path.name for path in found.write(out))
+    console.print(f"{out}/: {files}", soft_wrap=True, markup=False, highlight=False)
 
 
 def bench(*asked: Any) -> None:

@@ -139,9 +139,35 @@ def select(
 
 
 @app.command()
-def search(config: Configs = None, settings: Sets = None, out: Out = None, resume: Resume = None) -> None:
+def search(
+    config: Configs = None,
+    settings: Sets = None,
+    jobs: _Jobs = 1,
+    out: Out = None,
+    resume: Resume = None,
+) -> None:
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
-    guarded(lambda: _commands().search(*arguments(config, settings), out, resume), out or resume)
+    guarded(lambda: _commands().search(*arguments(config, settings), jobs, out, resume), out or resume)
+
+
+@app.command()
+def costs(
+    folders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FOLDER|LABEL=FOLDER,...", help="Finished searches and runs; seeds of a kind."
+        ),
+    ],
+    accuracy: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="To be reached; the lowest that any has at its end if not given."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for costs.csv, costs.md and costs.png.")] = Path(
+        "runs/costs"
+    ),
+) -> None:
+    """Set searches and runs against each other: what their users would deploy, and what that has cost."""
+    guarded(lambda: _commands().costs(folders, accuracy, out), out)
 
 
 @app.command()

@@ -13,14 +13,15 @@ Report = RoundReport | TrainingReport
 
 
 def metrics_line(report: Report) -> dict[str, Any]:
-    """A report as a line of ``metrics.jsonl``; the same run gives the same line, ``seconds`` apart.
+    """A report as a line of ``metrics.jsonl``; the same run gives the same line, seconds apart.
 
     Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
     (nats), ``lml`` (L_ML per example, nats; null where no client of the cohort has scored a subnetwork that
     has never seen it), ``upload_bytes, download_bytes`` (of the cohort), ``cohort`` (client numbers),
     ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
     and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
-    (whether they were enough), with privacy ``epsilon`` (spent so far), and with ``hypergradient``
+    (whether they were enough), with privacy ``epsilon`` (spent so far), without it ``examples`` and
+    ``client_seconds`` (what clients have computed, see :class:`.RoundReport`), and with ``hypergradient``
     ``server_rates`` (of w_1..w_C and psi). Of centralised training, where a
     report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
     ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
@@ -37,8 +38,11 @@ def metrics_line(report: Report) -> dict[str, Any]:
     if report.val_nll is None:
         del line["val_accuracy"], line["val_nll"]
     if getattr(report, "evaluation_bytes", None) is None:
-        line = {key: value for key, value in line.items() if not key.startswith(("client_", "evaluation_"))}
-    for key in ("epsilon", "server_rates"):
+        kept = {key: value for key, value in line.items() if not key.startswith(("client_", "evaluation_"))}
+        line = kept | {key: line[key] for key in ("client_seconds",) if key in line}
+    if line.get("client_seconds") is not None:
+        line["client_seconds"] = round(line["client_seconds"], 4)
+    for key in ("epsilon", "server_rates", "examples", "client_seconds"):
         if line.get(key, 0.0) is None:
             del line[key]
     plain: dict[str, Any] = finite(line)

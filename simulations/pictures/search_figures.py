@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simulations.config.load import ExperimentConfig
-from simulations.pictures.figures import COLOURS, DPI, canvas, dress, save_png
+from simulations.pictures.figures import COLOURS, DPI, MARKERS, canvas, dress, legend_below, save_png
+from simulations.results.curves import Band
 from simulations.results.search import Found
 
 if TYPE_CHECKING:
@@ -49,6 +50,22 @@ def spent_figure(found: Found) -> Figure | None:
     spent = "bytes sent by all trials [MB]" if federated else "iterations of all trials"
     dress(ax, "test accuracy [%]", spent)
     return figure
+
+
+def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
+    """Draw ``costs.png`` into ``out``: accuracies of what is deployed (fractions) over bytes, by label."""
+    figure, (ax,) = canvas("What would be deployed")
+    for i, (label, band) in enumerate(bands.items()):
+        own, colour = band.scaled(1e-6, 100.0), COLOURS[i % len(COLOURS)]
+        marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markevery": [-1]}  # the end
+        ax.step(own.x, own.mean, where="post", color=colour, lw=2, label=label, **marker)
+        if own.error is not None:
+            low, high = own.mean - own.error, own.mean + own.error
+            ax.fill_between(own.x, low, high, step="post", color=colour, alpha=0.16, lw=0)
+    dress(ax, "accuracy [%]", "bytes sent [MB]")
+    ax.set_xscale("log")
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return save_png({"costs": figure}, out)
 
 
 def _optunas(out: Path, study: Any) -> list[Path]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from simulations.config.load import Config, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.versions import git_commit, versions
-from simulations.results.spending import Cost, Deployed, TrialRow, deployed
+from simulations.results.spending import SEARCH, Cost, Deployed, TrialRow, deployed
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
 
 _SHOWN = 10  # of the best trials
@@ -60,6 +60,8 @@ class Found:
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         spent = self.spent
         sent = f"{spent.bytes / 1e6:,.1f} MB, " if federated else ""
+        if spent.examples:
+            sent += f"{spent.examples:,} examples, {spent.client_seconds:,.0f} s of clients, "
         line = (
             f"{len(states)} trials ({counts}): {spent.rounds} {self.config.clock.total}, {sent}"
             f"{spent.seconds:,.0f} s"
@@ -94,7 +96,7 @@ class Found:
             "commit": git_commit(),
             "versions": versions(),
         }
-        write_json(out / "search.json", content)
+        write_json(out / SEARCH, content)
 
 
 def _heads(keys: Sequence[str]) -> list[str]:

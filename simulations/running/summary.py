@@ -49,7 +49,8 @@ def summarise(
         sent over those of updates of the whole network. With ``measures`` in the configuration, those of the
         likelihood on the test data, as ``test_f1``; ``test_measures_missing`` says why there are none.
         ``refused``: how often each category of refusal occurred;
-        ``rounds_without_step``; with privacy ``epsilon`` and ``delta``.
+        ``rounds_without_step``; with privacy ``epsilon`` and ``delta``, without it ``examples`` and
+        ``client_seconds`` of all rounds (see :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
         examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
@@ -122,6 +123,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if by_clients:
         found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
         found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
+    if all("examples" in line for line in lines):
+        found["examples"] = sum(line["examples"] for line in lines)
+        found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta

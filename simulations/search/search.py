@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from fedpart import ClientError, TrainingError
-from fedpart.randomness.streams import generator
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override
@@ -21,14 +21,12 @@ from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
 from simulations.running.run import run_experiment
+from simulations.search.attempt import Attempt, Pruned
+from simulations.search.parallel import run_in_processes
 from simulations.search.study import Study
 from simulations.sweeps.cell_runner import CellRunner
 
 BEST = "best.yaml"
-
-
-class Pruned(RunError):
-    """The pruner has stopped a run."""
 
 
 def run_search(config: Config, out: str | Path, runner: CellRunner | None = None) -> Found:
@@ -36,12 +34,13 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
 
     ``out`` gets ``config.yaml``, Optuna's ``study.log``, ``trials/<number>/`` (run folders), ``best.yaml``,
     ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
-    killed ends with the trials of an undisturbed one.
+    killed ends with the trials of an undisturbed one. With several, what a trial tries and whether it is
+    stopped follows from the order in which the others get on.
 
     Args:
         config: with a ``search`` section, federated or centralised.
         out: the folder.
-        runner: how runs are shown.
+        runner: how many runs at a time, and how they are shown.
 
     Raises:
         ConfigError: no section, keys or values that do not fit, or another search in the folder.
@@ -52,13 +51,19 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     section = _section(config)
     _claim(out, config)
     study = Study(out, section, config.seed, config.length, config.evaluate_every)
-    todo = study.unfinished()
-    while todo or len(study.trials) < section.trials:
-        trial = todo.pop(0) if todo else study.ask()
-        values = study.values(trial.params)
-        _run(trial, study, _with(config, values), _folder(out, trial.number), section, runner)
-        how = _ended(study.trials[trial.number], section, config.clock.name)
-        runner.say(f"Trial {trial.number + 1} of {section.trials}: {in_line(values)}: {how}")
+    attempts = _attempts(study, config, section, out)
+
+    def ended(attempt: Attempt, error: Exception | None) -> None:
+        attempt.ended(error)
+        trial = study.trials[attempt.trial.number]
+        said = f"{in_line(study.values(trial.params))}: {_ended(trial, section, config.clock.name)}"
+        runner.say(f"Trial {trial.number + 1} of {section.trials}: {said}")
+
+    if runner.jobs > 1:
+        run_in_processes(attempts, runner.jobs, ended, runner.say)
+    else:
+        for attempt in attempts:
+            ended(attempt, _run(attempt, runner))
     rows = [_row(study, trial, out) for trial in study.trials]
     found = Found(section, rows, config)
     found.write(out)
@@ -130,51 +135,31 @@ def _claim(out: Path, config: Config) -> None:
         )
 
 
-def _run(
-    trial: Trial,
-    study: Study,
-    config: Config,
-    folder: Path,
-    section: SearchSection,
-    runner: CellRunner,
-) -> None:
-    """Run a trial, or go on with it, and tell the study how it ended."""
-    objective = section.objective
-    told = dict(study.trials[trial.number].intermediate_values)
+def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -> Iterator[Attempt]:
+    """The trials that are missing: those that were under way, then new ones, each asked for in its turn."""
+    todo = study.unfinished()
+    while todo or len(study.trials) < section.trials:
+        trial = todo.pop(0) if todo else study.ask()
+        own = _with(config, study.values(trial.params))
+        yield Attempt(trial, study, own, section, _folder(out, trial.number))
+
+
+def _run(attempt: Attempt, runner: CellRunner) -> Exception | None:
+    """Run a trial in this process, or go on with it; what has ended it before its time."""
 
     def watch(line: dict[str, Any]) -> None:
-        value = line.get(objective)
-        if value is None:
-            return
-        round = line[config.clock.name]
-        value = _noisy(value, section, config, trial.number, round)
-        if round not in told:
-            trial.report(value, round)
-        if round >= max(told, default=0) and round < config.length and trial.should_prune():
-            raise Pruned(f"Stopped after {config.clock.name} {round}.")
+        if attempt.stops(line):
+            raise Pruned("The pruner has stopped the run.")
 
+    if (pruned := attempt.caught_up()) is not None:
+        return pruned
+    config, folder = attempt.config, attempt.folder
     progress = runner.progress if runner.console.is_terminal else None
     try:
         run_experiment(config, folder, resume=holds_run(folder), progress=progress, watch=watch)
-    except Pruned:
-        study.study.tell(trial, state=TrialState.PRUNED)
-        return
     except (ClientError, RunError, TrainingError) as error:
-        if isinstance(error, ConfigError) and not trial.number:
-            raise
-        trial.set_user_attr("error", str(error))
-        study.study.tell(trial, state=TrialState.FAIL)
-        return
-    values = study.trials[trial.number].intermediate_values
-    study.study.tell(trial, values[max(values)])
-
-
-def _noisy(value: float, section: SearchSection, config: Config, trial: int, round: int) -> float:
-    if section.epsilon is None or not isinstance(config, ExperimentConfig):
-        return value
-    clients = min(config.clients, config.evaluation_clients)
-    rng = generator(config.seed, "search noise", trial, round)
-    return value + float(rng.laplace(scale=1 / (section.epsilon * clients)))
+        return error
+    return None
 
 
 def _folder(out: Path, number: int) -> Path:

@@ -8,9 +8,10 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
 from simulations.errors import RunError
@@ -31,18 +32,14 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
         Exception: of a cell, where the others would fare no better (:meth:`.Tally.ends_all`); the
             runs in progress have been stopped likewise.
     """
-    # A server process that has imported torch once, and what else a run's first round imports, forks into a
-    # fresh process for every cell.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.running.run", "torch._dynamo", "numba"])
-    waiting, running = list(cells), {}
+    context, waiting, running = fresh_processes(), list(cells), dict[Connection, tuple[BaseProcess, Cell]]()
     stopped: list[int] = []
     ending: Exception | None = None
 
     def stop() -> None:
         if len(stopped) == 1:
             tally.say("Stopping the runs in progress (once more to stop at once).")
-        _end(running)  # the second one ends them at once
+        end(process for process, _ in running.values())  # the second one ends them at once
 
     with caught_signals(stopped, stop):
         try:
@@ -64,11 +61,11 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
                     elif tally.ends_all(error):
                         ending = error
                         waiting.clear()
-                        _end(running)
+                        end(process for process, _ in running.values())
                     else:
                         tally.failed(cell, error, trace)
         except BaseException:
-            _end(running)
+            end(process for process, _ in running.values())
             raise
     if ending is not None:
         raise ending
@@ -76,17 +73,30 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
         raise Interrupted(stopped[0], f"{tally.done} of {len(cells)} runs")
 
 
-def _work(cell: Cell, answer: Connection) -> None:
-    """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
+def fresh_processes(*imported: str) -> ForkServerContext:
+    """What starts them: a server process that has imported torch once, and what else a run's first round
+    imports, and forks into a fresh process each time; ``imported``: more that these need."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulations.running.run", "torch._dynamo", "numba", *imported])
+    return context
+
+
+def begin() -> None:
+    """First in such a process: it ends with the main one, in order."""
     os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
     threading.Thread(target=_end_with_the_main_process, name=WATCH, daemon=True).start()
+
+
+def _work(cell: Cell, answer: Connection) -> None:
+    """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
+    begin()
     try:
         run_experiment(cell.config, cell.folder, resume=cell.state() != "new")
         found: tuple[Exception | None, str] = None, ""
     except (Interrupted, KeyboardInterrupt):
         return  # the main process knows, it has passed the signal on; or it is gone
     except Exception as error:
-        found = _portable(error), traceback.format_exc()
+        found = portable(error), traceback.format_exc()
     with suppress(BrokenPipeError):  # the main process was killed
         answer.send(found)
 
@@ -98,7 +108,7 @@ def _end_with_the_main_process() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error, or its sentence where it cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
@@ -112,17 +122,20 @@ def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | Non
     with receiver, suppress(EOFError):  # stopped; or killed
         found = receiver.recv()
     process.join()
-    if found is not None:
-        return found
+    return (death(process), "") if found is None else found
+
+
+def death(process: BaseProcess) -> RunError:
+    """How a process has ended that did not say so itself."""
     status = process.exitcode or 0
     if status >= 0:
-        return RunError(f"Its process ended with status {status}."), ""
+        return RunError(f"Its process ended with status {status}.")
     why = ", perhaps for lack of memory" if status == -signal.SIGKILL else ""
-    return RunError(f"Its process was ended by {signal.Signals(-status).name}{why}."), ""
+    return RunError(f"Its process was ended by {signal.Signals(-status).name}{why}.")
 
 
-def _end(running: dict[Connection, tuple[BaseProcess, Cell]]) -> None:
+def end(processes: Iterable[BaseProcess]) -> None:
     """End the runs in progress after their step; those that are told a second time, at once."""
-    for process, _ in list(running.values()):
+    for process in list(processes):
         if process.pid is not None and process.is_alive():
             os.kill(process.pid, signal.SIGTERM)

@@ -52,6 +52,20 @@ def test_reports_count_what_happened():
     assert seen[-1].physical == result.psi
 
 
+@pytest.mark.parametrize("execution", ["loop", "vectorised"])
+def test_examples_are_those_of_every_gradient(execution):
+    """In an epoch of every job that trains, and of psi's gradient the three that are drawn."""
+    local = LocalSettings(batch_size=3, epochs=2, psi_batch=3)
+    result = run(local=local, execution=execution)
+    plan, chunks = result.state.protocol.plan, set()
+    for report in result.metrics:
+        jobs = [(SIZES[c], job) for c in report.cohort for job in plan(c, report.round)]
+        expected = sum(min(n, 3) if job.partition is None else 2 * n for n, job in jobs)
+        assert report.examples == expected and 0 < report.client_seconds <= report.seconds
+        chunks |= {job.subnetwork for _, job in jobs}
+    assert chunks == {1, 2, 3}
+
+
 def test_psi_is_in_units_that_a_person_reads():
     psi = run(rounds=1).psi
     assert psi["affine.angle_max [deg]"] == pytest.approx(5.7, abs=0.5)

@@ -49,6 +49,7 @@ def test_a_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, mo
         assert a.train_loss == pytest.approx(b.train_loss, rel=1e-10)
         assert a.lml == (None if b.lml is None else pytest.approx(b.lml, rel=1e-10))
         assert (a.cohort, a.upload_bytes, a.download_bytes) == (b.cohort, b.upload_bytes, b.download_bytes)
+        assert a.examples == b.examples and a.client_seconds > 0 and b.client_seconds > 0
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_update_survives_the_wire(experiment, federation, chunk):
     assert all(torch.equal(decoded.deltas[j], update.deltas[j]) for j in update.deltas)
     assert (decoded.psi is None) == (chunk == 1)
     assert chunk == 1 or torch.equal(decoded.psi, update.psi)
-    for name in ("examples", "loss", "unseen_examples", "unseen_loss"):
+    for name in ("examples", "loss", "unseen_examples", "unseen_loss", "visited", "seconds"):
         assert getattr(decoded, name) == getattr(update, name)
 
 
@@ -140,6 +140,9 @@ def test_update_that_does_not_fit_is_refused(experiment, federation, name, chang
         {"examples": 2, "loss": 0.1, "unseen_loss": 1},
         {"examples": 2, "loss": 0.1, "unseen_loss": float("inf")},
         {"examples": 2, "loss": 0.1, "unseen_loss": [0.1]},
+        {**SCALARS, "visited": 2.0, "seconds": 0.1},
+        {**SCALARS, "visited": 2, "seconds": "0.1"},
+        {**SCALARS, "visited": 10**16, "seconds": 0.1},
     ],
 )
 def test_scalars_that_do_not_fit_are_refused(experiment, federation, scalars):

@@ -7,6 +7,7 @@ import torch
 from problems import chain_net, settings
 
 from fedpart import Federation, Protocol, Task
+from fedpart.engines.worker import copied
 from fedpart.updates import checks
 from fedpart.updates.cohort import BLOCKS, aggregate, blocks, sum_updates
 from fedpart.updates.update import Update
@@ -19,7 +20,8 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
     g = torch.Generator().manual_seed(seed)
     deltas = {k: scale * torch.randn(sizes[k - 1], generator=g) for k in ks}
     more = {"unseen_loss": 2 * loss, "unseen_examples": examples} if psi else {}
-    return Update(deltas, torch.randn(2, generator=g) if psi else None, examples=examples, loss=loss, **more)
+    more |= {"examples": examples, "loss": loss, "visited": 3 * examples, "seconds": 0.25 * examples}
+    return Update(deltas, torch.randn(2, generator=g) if psi else None, **more)
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
@@ -31,7 +33,7 @@ def spoilt(**changes):
     for name, value in changes.items():
         if name == "psi":
             answer.psi = value
-        elif name in ("examples", "loss", "unseen_loss"):
+        elif name in ("examples", "loss", "unseen_loss", "visited", "seconds"):
             setattr(answer, name, value)
         else:
             answer.deltas[int(name[1:])] = value
@@ -66,6 +68,8 @@ def test_a_good_update_is_accepted():
         (spoilt(unseen_loss=math.inf), "loss on unseen examples is not finite"),
         (spoilt(unseen_loss=-2e15), "loss on unseen examples is beyond 1e[+]15"),
         (spoilt(loss=math.inf), "loss is not finite"),
+        (spoilt(visited=-1), "its visited is -1, not between 0 and 1e[+]15"),
+        (spoilt(seconds=math.nan), "its seconds is nan, not between"),
     ],
 )
 def test_a_bad_update_is_refused(answer, says):
@@ -109,8 +113,8 @@ def borrowed(updates):
     for one in updates:
         if one is not None:
             tensors = [*one.deltas.values(), *([] if one.psi is None else [one.psi])]
-            copied = one.copied_for(total)
-            total = copied if total is None else total.add(copied)
+            own = copied(one, total)
+            total = own if total is None else total.add(own)
             for tensor in tensors:
                 tensor.fill_(7.0)
     return total
@@ -140,12 +144,13 @@ def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, m
     assert torch.equal(total.psi, expected.psi)
     plain = (
         *("weights", "psi_weight", "total_weight", "examples", "loss", "clients"),
-        *("unseen_loss", "unseen_examples"),
+        *("unseen_loss", "unseen_examples", "visited", "seconds"),
     )
     assert all(getattr(total, name) == getattr(expected, name) for name in plain)
     left = [i for i in range(cohort) if i not in missing]
     assert total.clients == len(left)
-    assert total.examples == sum(1 + i for i in left)
+    assert total.visited == 3 * total.examples == 3 * sum(1 + i for i in left)
+    assert total.seconds == 0.25 * total.examples
     assert total.weights[1] == sum(1.0 + i for i in left if i % 3 == 0)
     assert total.psi_weight == total.unseen_examples == sum(1.0 + i for i in left if i % 3 > 0)
 

@@ -87,6 +87,8 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
     assert summary["val_evaluations_averaged"] == 3
     assert 0 <= summary["test_accuracy"] <= 1
     assert summary["seconds"] == pytest.approx(sum(line["seconds"] for line in lines), abs=1e-3)
+    assert summary["examples"] == sum(line["examples"] for line in lines) > 0
+    assert 0 < summary["client_seconds"] <= summary["seconds"]
     assert set(summary["versions"]) == {"python", "fedpart", "torch", "numpy", "flwr", "ray"}
     assert "git_commit" in summary
 

@@ -21,11 +21,11 @@ from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
 
 KEYS = tuple(f"client_{key}{of}" for key in ("accuracy", "nll") for of in ("", "_worst_decile", "_chunks"))
-VARIED = ("seconds", "workers", "config_hash")
+VARIED = ("seconds", "client_seconds", "workers", "config_hash")
 
 
 def lines(folder):
-    return [{**line, "seconds": 0} for line in read_metrics(folder)]
+    return [{**line, "seconds": 0, "client_seconds": 0} for line in read_metrics(folder)]
 
 
 @pytest.fixture(scope="module")

@@ -62,11 +62,12 @@ def test_every_byte_round_and_second_of_all_trials_is_counted(found):
     assert {row.state for row in result.rows} == {"complete", "pruned"}
     lines = [read_metrics(folder) for folder in sorted((out / "trials").iterdir())]
     assert len(lines) == 6 and len({len(run) for run in lines}) > 1
-    for key in ("download_bytes", "upload_bytes"):
-        assert getattr(result.spent, key) == sum(line[key] for run in lines for line in run)
+    for key in ("download_bytes", "upload_bytes", "examples", "client_seconds"):
+        assert getattr(result.spent, key) == pytest.approx(sum(line[key] for run in lines for line in run))
     assert result.spent.rounds == sum(map(len, lines))
     rows = list(csv.DictReader((out / "search.csv").open()))
     assert int(rows[-1]["spent_upload_bytes"]) == result.spent.upload_bytes
+    assert int(rows[-1]["spent_examples"]) == result.spent.examples == sum(int(r["examples"]) for r in rows)
     assert [float(row["spent_seconds"]) for row in rows] == sorted(
         float(row["spent_seconds"]) for row in rows
     )
