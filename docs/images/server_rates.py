@@ -1,6 +1,7 @@
 """Draws docs/images/server_rates.png, runs from three learning rates of the server, and prints the table beside it.
 
-for seed in 1 2 3; do for rate in 0.0007-0 0.0022-0 0.007-0 0.022-0 0.07-0 0.0007-1 0.007-1 0.07-1; do
+for seed in 1 2 3; do for rate in 0.0007-0 0.0022-0 0.007-0 0.022-0 0.07-0 0.0007-0.3 0.007-0.3 0.07-0.3 \
+    0.0007-1 0.007-1 0.07-1; do
   fedpart run simulations/configs/quickstart.yaml --engine local --out runs/rates/$rate/$seed --set rotated=false \
     hyperparameters.affine=null samples=1 local.batch_size=1000 execution=fused rounds=80 seed=$seed data_seed=$seed \
     server.learning_rate=${rate%-*} server.hypergradient=${rate#*-}
@@ -21,13 +22,14 @@ from matplotlib import pyplot as plt
 SHOWN = {
     "0.007-0": "#8a8a8a",
     "0.0007-0": "#9ecae1",
+    "0.0007-0.3": "#2ca02c",
     "0.0007-1": "#1f6fb4",
     "0.07-0": "#f4b183",
     "0.07-1": "#c44e52",
 }
 LAST = 5  # evaluations
 
-runs, scores = {}, {}
+runs = {}
 for folder in sorted(Path(sys.argv[1]).iterdir()):
     seeds = sorted(folder.iterdir())
     found = [[json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()] for one in seeds]
