@@ -159,7 +159,7 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
     """Step a slice's learning rate before its vector is: ``log_rate`` of Adam's state, in place.
 
     Where the last step was ``w - rate * u`` and the gradient after it is g, the loss has the derivative
-    ``-<g, u>`` with respect to that rate (Baydin et al. 2018, Eq. 5). Over both norms it has no unit.
+    ``-<g, u>`` with respect to that rate (Baydin et al. 2018). Over both norms it has no unit.
     """
     if not state:
         return  # no step yet
