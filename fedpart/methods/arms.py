@@ -96,9 +96,11 @@ def _listed(arms: Sequence[Any]) -> Grid:
             raise ValueError(f"An arm of FedEx is a mapping such as {{learning_rate: 0.1}}, got {arm!r}.")
         for key, value in arm.items():
             _check(key, value)
-    labels = tuple(",".join(f"{key}={_shown(key, value)}" for key, value in arm.items()) for arm in arms)
+    labels = tuple(
+        ",".join(f"{key}={_shown(key, value)}" for key, value in arm.items()) or "own" for arm in arms
+    )
     if len(set(labels)) < len(labels):
-        raise ValueError(f"FedEx's arms differ from one another, but two are {_twice(labels) or 'empty'}.")
+        raise ValueError(f"FedEx's arms differ from one another, but two are {_twice(labels)}.")
     return Grid(tuple(dict(arm) for arm in arms), labels)
 
 
@@ -134,12 +136,14 @@ def _perturbed(count: int, space: Mapping[str, Any], eps: float, seed: int) -> G
         raise ValueError(f"FedEx needs at least one arm, got {count}.")
     if not 0 < eps <= 1:
         raise ValueError(f"FedEx's eps lies above 0 and is at most 1, got {eps}.")
-    arms: list[Arm] = [{}]
-    scales = {key: _scale(key, given) for key, given in space.items()}
-    if not scales:
+    if not isinstance(space, Mapping) or not space:
         raise ValueError(
-            "FedEx's space is empty; name at least one key, such as learning_rate: {log: [0.001, 1]}."
+            f"FedEx's space is a mapping with at least one key, such as learning_rate: {{log: [0.001, 1]}}, "
+            f"got {space!r}."
         )
+    arms: list[Arm] = [{}]
+    found = {key: _scale(key, given) for key, given in space.items()}
+    scales = {key: found[key] for key in KEYS if key in found}  # draws do not follow the order in a file
     for arm in range(1, count):
         shifts = generator(seed, "FedEx's arms", arm).uniform(-eps, eps, len(scales))
         arms.append(

@@ -23,7 +23,7 @@ from fedpart.training.local import LocalSettings
 from fedpart.training.state import ModelState
 from fedpart.updates.update import Update
 
-SCHEDULES = ("aggressive", "adaptive", "auto", "constant")
+SCHEDULES = ("aggressive", "adaptive", "auto", "constant", "scale")
 DROP_RATES: Mapping[str, Sequence[float]] = {DROPOUT: (0.025, 0.05, 0.1, 0.2, 0.4)}
 
 
@@ -86,7 +86,8 @@ class FedEx(Plain):
         score: ``error``: share of wrong classes; ``loss``: mean negative log-likelihood, nats.
         difference: score by the change of that in local training, instead of its value afterwards.
         schedule: scale of the step: ``aggressive``: the largest absolute g_a; ``adaptive``: the root of the
-            sum of its squares over rounds; ``auto``: the root of the number of rounds; ``constant``: 1.
+            sum of its squares over rounds; ``auto``: the root of the number of rounds; ``constant``: 1;
+            ``scale``: 1 / sqrt(2 log A).
         discount: weight of a round's mean score in the baseline, relative to that of the round after it; 0:
             the last round alone, 1: the mean of all.
         cutoff: once theta's entropy, in nats, is below it, every client takes the likeliest arm.
@@ -105,7 +106,7 @@ class FedEx(Plain):
         held_out: float = 0.2,
         score: Literal["error", "loss"] = "error",
         difference: bool = False,
-        schedule: Literal["aggressive", "adaptive", "auto", "constant"] = "aggressive",
+        schedule: Literal["aggressive", "adaptive", "auto", "constant", "scale"] = "aggressive",
         discount: float = 0.5,
         cutoff: float = 1e-4,
         augment: bool = False,
@@ -136,7 +137,7 @@ class FedEx(Plain):
         if not _logits(task) and any(DROPOUT in arm for grid in self.grids for arm in grid.arms):
             raise ValueError(
                 "FedEx chooses among drop rates, but the network has no ConcreteDropout layer; add one (in a "
-                "configuration: hyperparameters.dropout), or leave dropout out of its arms."
+                "configuration: hyperparameters.dropout), or leave dropout out of its arms or their space."
             )
         return task.replace(transforms={**task.transforms, "arms": Arms(self.grids)})
 
@@ -221,6 +222,8 @@ class FedEx(Plain):
             return largest or 1.0
         if self.schedule == "constant":
             return 1.0
+        if self.schedule == "scale":
+            return 1 / math.sqrt(2 * math.log(max(2, len(gradient))))  # one arm has a step of 0
         gathered += largest**2 if self.schedule == "adaptive" else 1.0
         return math.sqrt(gathered.item()) or 1.0
 
@@ -230,7 +233,7 @@ class FedEx(Plain):
 
     def _thetas(self, state: Mapping[str, Tensor]) -> list[Tensor]:
         """Probabilities of each grid's arms, float64 on the CPU."""
-        return [part.double().exp().cpu() for part in self._split(state["log_probabilities"])]
+        return [part.cpu().double().exp() for part in self._split(state["log_probabilities"])]
 
     def _stopped(self, thetas: Sequence[Tensor]) -> bool:
         return bool(-sum(torch.special.xlogy(theta, theta).sum() for theta in thetas) < self.cutoff)

@@ -37,10 +37,11 @@ class ClientJob(NamedTuple):
     batches: list[Tensor]
 
     @property
-    def order(self) -> tuple[float, ...]:
+    def order(self) -> tuple[float | str, ...]:
         """Equal for those of a stack that are stepped as one; those of more steps come first."""
-        rates = self.local.learning_rate, self.local.momentum, self.local.weight_decay
-        return -len(self.batches), self.job.partition or 0, self.job.subnetwork, *rates
+        rates = self.local.learning_rate, self.local.momentum
+        decay = self.local.weight_decay, self.local.decay_scaling
+        return -len(self.batches), self.job.partition or 0, self.job.subnetwork, *rates, *decay
 
 
 class Stack:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+import torch
+
 from fedpart import Dataset, Protocol
 from fedpart.engines.batches import count_batches
 from simulations.building.task import build_task
@@ -93,15 +95,20 @@ def count_steps(
 ) -> tuple[int, int]:
     """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
 
-    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data.
+    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data. Settings of a client's own follow
+    from the psi with which a round begins.
     """
     task = build_task(config, num_classes, shards[0].input_shape)
     protocol = Protocol(task, config.settings(), identity=config.identity())
-    found = [0, 0]
+    found, psi = [0, 0], protocol.task.psi_space.initial()
+    named = protocol.task.psi_tensors(psi)
     for line in lines:
         for client in line["cohort"]:
-            for job in protocol.plan(client, line["round"]):
-                found[job.partition is None] += count_batches(
-                    protocol, config.local, len(shards[client]), job
-                )
+            view = protocol.view(client, line["round"], psi)
+            local, examples = protocol.method.local_settings(view), len(shards[client])
+            for job in protocol.method.plan(view):
+                found[job.partition is None] += count_batches(protocol, local, examples, job)
+        if protocol.method.tells_clients_apart:
+            for name, values in line["psi"]["raw"].items():
+                named[name].copy_(torch.tensor(values).view_as(named[name]))
     return found[0], found[1]

@@ -53,7 +53,7 @@ def theta(federation):
     return arms(federation)["arms.log_probabilities"].double().exp().numpy()
 
 
-@pytest.mark.parametrize("schedule", ["aggressive", "adaptive", "auto", "constant"])
+@pytest.mark.parametrize("schedule", ["aggressive", "adaptive", "auto", "constant", "scale"])
 @pytest.mark.parametrize("difference", [False, True])
 def test_the_step_is_the_published_one(schedule, difference):
     """Against the formula on clients' scores, which knows nothing of sums, psi or float32."""
@@ -79,7 +79,8 @@ def test_the_step_is_the_published_one(schedule, difference):
         trace.append(sum(n / whole * score for _, n, score in tried))
         largest = np.abs(gradient).max()
         gathered += {"adaptive": largest**2, "auto": 1.0}.get(schedule, 0.0)
-        scale = {"aggressive": largest, "constant": 1.0}.get(schedule, math.sqrt(gathered))
+        fixed = {"aggressive": largest, "constant": 1.0, "scale": 1 / math.sqrt(2 * math.log(3))}
+        scale = fixed.get(schedule, math.sqrt(gathered))
         z = z - math.sqrt(2 * math.log(3)) / scale * gradient
         z -= np.log(np.exp(z).sum())
         psi = method.stepped(run.task, psi, found)
@@ -214,6 +215,9 @@ def test_arms_around_the_runs_own_settings():
     assert all(isinstance(own.batch_size, int) and 8 <= own.batch_size <= 28 for own in found)
     again = protocol(arms=20, eps=0.2, local=local, arms_seed=1)
     assert again.method.grids != run.method.grids
+    one, other = ({"epochs": [1, 5], "momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "epochs": [1, 5]})
+    same = protocol(arms=3, space=one), protocol(arms=3, space=other)
+    assert same[0].fingerprint == same[1].fingerprint and same[0].method.grids == same[1].method.grids
 
 
 def test_no_held_out_example_is_trained_on():
@@ -306,16 +310,19 @@ def test_clients_cannot_be_fused():
         ({"rates": [0.0, 0.1]}, "drop rates lie strictly between 0 and 1, got 0.0"),
         ({"arms": {}}, "a mapping from keys to lists of values"),
         ({"arms": [0.1]}, "is a mapping such as"),
+        ({"arms": [{"learning_rate": 0}]}, "cannot set learning_rate to 0: learning_rate is above 0"),
         ({"arms": {"psi_batch": [1, 2]}}, "set learning_rate, momentum, .*, but not 'psi_batch'"),
         ({"arms": {"epochs": [1, 1.5]}}, "need whole numbers for epochs, got 1.5"),
         ({"arms": [{"momentum": 1.0}, {}]}, "cannot set momentum to 1.0: momentum is .* below 1"),
         ({"arms": 0}, "at least one arm"),
         ({"arms": 3, "eps": 2.0}, "eps lies above 0"),
+        ({"arms": 3, "space": [0.5, 0.1]}, "space is a mapping with at least one key"),
+        ({"arms": [{}, {}]}, "differ from one another, but two are own"),
         ({"arms": 3, "space": {"momentum": [0.5, 0.1]}}, "a low end below the high one for momentum"),
         ({"arms": [{}], "space": {"momentum": [0, 0.9]}}, "give a number as arms, or leave space out"),
         ({"held_out": 1.0}, "FedEx's held_out lies strictly between 0 and 1, got 1.0"),
         ({"score": "f1"}, "FedEx's score is error or loss, got 'f1'"),
-        ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, got 'fast'"),
+        ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, scale, got 'fast'"),
         ({"discount": -0.1}, "FedEx's discount lies between 0 and 1"),
         ({"cutoff": 1.2}, "below 1.1, the entropy of the arms"),
         ({"arm": [0.1]}, "does not take the options"),

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -325,6 +326,17 @@ def test_a_loss_that_tells_jobs_apart_is_given_the_job():
             return job.subnetwork * super().loss(task, job, w, psi, batch, noise)
 
     assert_parity(images(precision="fp64"), 1e-12, watched=Scaled())
+
+
+def test_clients_with_settings_of_their_own():
+    class Apart(Partitioned):
+        def local_settings(self, client):
+            scaling = ("none", "reciprocal", "square_root")[client.number % 3]
+            own = {"epochs": 1 + client.number // 3, "decay_scaling": scaling, "psi_batch": 2 + client.number}
+            return replace(client.local, **own)
+
+    local = LocalSettings(learning_rate=0.3, batch_size=4, weight_decay=0.1)
+    assert_parity(images(precision="fp64"), 1e-11, watched=Apart(), local=local)
 
 
 class Branching(nn.Module):

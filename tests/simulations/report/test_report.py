@@ -425,6 +425,17 @@ def test_steps_are_counted_by_chunk():
     assert psi == 3 * sum(k > 1 for k in chunks)
 
 
+def test_steps_are_those_of_the_settings_that_clients_have_tried(tmp_path):
+    """With batches of one example there is a step for each."""
+    arms = {"epochs": [1, 3], "learning_rate": [0.01, 0.1]}
+    config = tiny(method="fedex", method_options={"fedex": {"arms": arms}}, local={"batch_size": 1}, rounds=3)
+    run_experiment(config, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    experiment = build(config)
+    steps, psi = count_steps(config, lines, experiment.shards, experiment.num_classes)
+    assert (steps, psi) == (sum(line["examples"] for line in lines), 0)
+
+
 def test_clients_are_counted_and_sorted_by_chunk():
     config = tiny(rotated=True, split={"by": "angle", "bins": 4})
     experiment = build(config)
