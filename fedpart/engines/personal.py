@@ -80,7 +80,7 @@ def personalise(
         weight_decay: of the weights that move.
         layers: names of the weights that move, with the wildcards ``*`` and ``?``; all others stay. The last
             layer's alone are a personal head (FedPer, Arivazhagan et al. 2019).
-        samples: score with at most so many samples instead of S.
+        samples: score with so many samples instead of S.
 
     Raises:
         ValueError: a share, a count or a name that does not fit, a shard too small to hold an example out, or
@@ -187,7 +187,7 @@ class _Tuning:
         samples: int | None,
     ) -> None:
         self._state, self._client, self._space = state, client, space
-        self._scoring = state.task.at_most(samples)
+        self._scoring = state.task.with_samples(samples)
         moving = {entry.name for entry in space.entries}
         self._fixed = {name: value.detach() for name, value in trained.items() if name not in moving}
         self._start = torch.cat([trained[entry.name].detach().reshape(-1) for entry in space.entries])

@@ -81,7 +81,7 @@ class Protocol:
     @property
     def scoring_task(self) -> Task:
         """The task as clients evaluate it, with ``evaluation_samples``."""
-        return self.task.at_most(self.settings.evaluation_samples)
+        return self.task.with_samples(self.settings.evaluation_samples)
 
     def task_of(self, client: int) -> Task:
         """What ``client`` learns: the same for all, today."""

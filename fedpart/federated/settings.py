@@ -84,9 +84,7 @@ class FederationSettings(RunSettings):
     evaluation_clients: int = setting(
         100, "with evaluation: clients, how many score the network at most, drawn anew each time", ge=1
     )
-    evaluation_samples: int | None = setting(
-        None, "S in evaluations, at most `samples`; null: as `samples`", ge=1
-    )
+    evaluation_samples: int | None = setting(None, "S in evaluations; null: as `samples`", ge=1)
 
     @property
     def of_all(self) -> OfAll | None:

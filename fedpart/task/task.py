@@ -96,7 +96,7 @@ class Task:
         self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)
         self._redirected = Redirection(self._model)
-        self._fewer: dict[int, Task] = {}
+        self._sampled: dict[int, Task] = {}
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
 
@@ -139,13 +139,16 @@ class Task:
         task.notes = self.notes
         return task
 
-    def at_most(self, samples: int | None) -> Task:
-        """The task with at most so many samples; made once, for its first pass looks for random draws."""
-        if samples is None or samples >= self.samples:
+    def with_samples(self, samples: int | None) -> Task:
+        """The task with so many samples, or its own; made once, for its first pass looks for random draws.
+
+        Without transforms more samples than it has would be the same ones, and it keeps its own.
+        """
+        if samples is None or samples == self.samples or (samples > self.samples and not self.transforms):
             return self
-        if samples not in self._fewer:
-            self._fewer[samples] = self.replace(samples=samples)
-        return self._fewer[samples]
+        if samples not in self._sampled:
+            self._sampled[samples] = self.replace(samples=samples)
+        return self._sampled[samples]
 
     def with_psi(self, psi: Tensor) -> Task:
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""

@@ -101,9 +101,9 @@ class ModelState:
             k: subnetwork; the full network if not given.
             dropout: whether stochastic layers are on; off at inference (App. J.2).
             purpose: names the noise.
-            samples: at most so many instead of S.
+            samples: so many instead of S; without transforms at most S.
         """
-        named, task = self.tensors(k), self.task.at_most(samples)
+        named, task = self.tensors(k), self.task.with_samples(samples)
         with torch.no_grad():
             for places, noise in self._visits(task, len(first_leaf(inputs)), purpose):
                 x = map_leaves(lambda leaf, here=places: leaf[here].to(self.w.device), inputs)
@@ -143,7 +143,7 @@ class ModelState:
                 "There are no examples to evaluate on; give at least one, or no validation data."
             )
         nll, correct, classes, outputs = 0.0, 0.0, False, list[Tensor]()
-        named, task = self.tensors(k), self.task.at_most(samples)
+        named, task = self.tensors(k), self.task.with_samples(samples)
         with torch.no_grad():
             for places, noise in self._visits(task, len(dataset), purpose):
                 batch = Batch(*dataset.batch(places, self.w.device))
