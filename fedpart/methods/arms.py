@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from fedpart.randomness.streams import generator
 from fedpart.training.local import LocalSettings
 
@@ -29,7 +31,8 @@ SPACE: Mapping[str, Any] = {
 class Near:
     """A value at a fixed distance from the run's own, on a scale from ``low`` to ``high``.
 
-    ``shift``: the distance, as a share of the scale; ``log``: whether the scale is logarithmic.
+    ``log``: whether the scale is logarithmic; ``whole``: whether only whole numbers are on it. ``shift``: the
+    distance, as a share of the scale; of whole numbers in steps, which are doublings if logarithmic.
     """
 
     low: float
@@ -40,10 +43,12 @@ class Near:
 
     def at(self, own: float) -> float:
         """The value, given the run's own; no further than the scale's ends."""
+        if self.whole:
+            moved = own * 2**self.shift if self.log else own + self.shift
+            return round(min(self.high, max(self.low, moved)))
         low, high, value = (math.log(max(v, self.low)) if self.log else v for v in (self.low, self.high, own))
         moved = min(high, max(low, value + self.shift * (high - low)))
-        found = min(self.high, max(self.low, math.exp(moved) if self.log else moved))
-        return round(found) if self.whole else found
+        return min(self.high, max(self.low, math.exp(moved) if self.log else moved))
 
 
 Arm = Mapping[str, "float | Near"]
@@ -131,7 +136,8 @@ def _check(key: str, value: Any) -> None:
 
 
 def _perturbed(count: int, space: Mapping[str, Any], eps: float, seed: int) -> Grid:
-    """The run's own settings, and others at distances drawn from U(-eps, eps)."""
+    """The run's own settings, and others at distances drawn from U(-eps, eps); of whole numbers from so many
+    steps, rounded up."""
     if count < 1:
         raise ValueError(f"FedEx needs at least one arm, got {count}.")
     if not 0 < eps <= 1:
@@ -145,14 +151,16 @@ def _perturbed(count: int, space: Mapping[str, Any], eps: float, seed: int) -> G
     found = {key: _scale(key, given) for key, given in space.items()}
     scales = {key: found[key] for key in KEYS if key in found}  # draws do not follow the order in a file
     for arm in range(1, count):
-        shifts = generator(seed, "FedEx's arms", arm).uniform(-eps, eps, len(scales))
-        arms.append(
-            {
-                key: Near(*scale, shift)
-                for (key, scale), shift in zip(scales.items(), shifts.tolist(), strict=True)
-            }
-        )
+        rng = generator(seed, "FedEx's arms", arm)
+        arms.append({key: Near(*scale, _shift(rng, eps, *scale)) for key, scale in scales.items()})
     return Grid(tuple(arms), tuple(str(arm) for arm in range(count)))
+
+
+def _shift(rng: np.random.Generator, eps: float, low: float, high: float, log: bool, whole: bool) -> float:
+    if not whole:
+        return float(rng.uniform(-eps, eps))
+    steps = math.ceil(eps * (math.log2(high / low) if log else high - low))
+    return int(rng.integers(-steps, steps + 1))
 
 
 def _scale(key: str, given: Any) -> tuple[float, float, bool, bool]:

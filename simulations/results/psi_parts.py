@@ -69,8 +69,9 @@ class PsiParts:
 
     @property
     def probabilities(self) -> list[str]:
-        """Those of the rest that are a distribution over a grid, as FedEx's."""
-        return [name for name in self.rest if Quantity.parse(name).kind == "probability"]
+        """Those of the rest by which drop rates may be chosen: of FedEx's arms that have one, or a number."""
+        found = [name for name in self.rest if Quantity.parse(name).kind == "probability"]
+        return [name for name in found if "%" in name.split(" [")[0] or re.search(r"\[\d+\] ", name)]
 
 
 @dataclass(frozen=True, eq=False)

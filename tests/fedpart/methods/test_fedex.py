@@ -211,8 +211,8 @@ def test_arms_around_the_runs_own_settings():
     spread = [math.log10(own.learning_rate / 0.05) for own in found]
     assert max(map(abs, spread)) <= 0.2 * 4 + 1e-9 and max(spread) > 0.2 > -0.2 > min(spread)
     assert all(0.9 - 0.2 * 0.99 - 1e-9 <= own.momentum <= 0.99 for own in found)
-    assert {own.epochs for own in found} == {1, 2, 3}
-    assert all(isinstance(own.batch_size, int) and 8 <= own.batch_size <= 28 for own in found)
+    assert {own.epochs for own in found} == {1, 2, 3}  # +-ceil(0.2 * 4)
+    assert {own.batch_size for own in found} == {8, 16, 32}  # as many doublings
     again = protocol(arms=20, eps=0.2, local=local, arms_seed=1)
     assert again.method.grids != run.method.grids
     one, other = ({"epochs": [1, 5], "momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "epochs": [1, 5]})
