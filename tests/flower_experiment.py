@@ -46,6 +46,7 @@ SAME = (
     *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped", "examples"),
     *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
     *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
+    *("client_accuracy_caps", "client_nll_caps"),
 )
 
 
@@ -141,6 +142,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],
+        caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
         **{name: config[name] for name in SAFEGUARDS if name in config},
     )
     return Experiment(Protocol(task, settings), Shards(config))

@@ -22,12 +22,12 @@ def named(weights, folds, chunks, flat):
     return {n: c.prod(0) if folds.get(n) == "product" else c.sum(0) for n, c in copies.items()}
 
 
-def partitioned(loss, weights, folds, psi, owner, shards, chunk, rounds, *, lr, server_lr, psi_lr):
+def partitioned(loss, weights, folds, psi, owner, shards, chunk, cap, rounds, *, lr, server_lr, psi_lr):
     """Yields the weights and hyperparameters after every round; each of ``rounds`` is a list of clients.
 
     ``loss(named weights, psi, inputs, targets)`` is a mean over examples. ``owner`` says of every number to
-    which partition 1..C it belongs, ``chunk`` of every client to which chunk. Each client takes one step
-    along the gradient of its whole shard.
+    which partition 1..C it belongs, ``chunk`` of every client to which chunk, ``cap`` up to which subnetwork
+    it computes. Each client takes one step along the gradient of its whole shard.
     """
     chunks = int(owner.max())
     w = flattened(weights, folds, chunks)
@@ -39,13 +39,13 @@ def partitioned(loss, weights, folds, psi, owner, shards, chunk, rounds, *, lr, 
         psi_sum, psi_weight = torch.zeros_like(psi), 0
         for client in cohort:
             (inputs, targets), k = shards[client], chunk[client]
-            for j in range(k, chunks + 1):  # Eq. 25: train w_j through the subnetwork of w_1..w_j
+            for j in range(k, cap[client] + 1):  # Eq. 25: train w_j through the subnetwork of w_1..w_j
                 subnetwork = torch.where(owner <= j, w, default).requires_grad_()
                 value = loss(named(weights, folds, chunks, subnetwork), psi.detach(), inputs, targets)
                 (gradient,) = torch.autograd.grad(value, subnetwork)
                 change[j - 1] += -lr * len(targets) * torch.where(owner == j, gradient, 0)
                 weight[j - 1] += len(targets)
-            if k > 1:  # Eq. 26: w_1..w_(k-1) have not seen chunk k
+            if 1 < k <= cap[client] + 1:  # Eq. 26: w_1..w_(k-1) have not seen chunk k
                 subnetwork, unseen = torch.where(owner < k, w, default), psi.detach().requires_grad_()
                 value = loss(named(weights, folds, chunks, subnetwork), unseen, inputs, targets)
                 psi_sum += torch.autograd.grad(value, unseen)[0] * len(targets)

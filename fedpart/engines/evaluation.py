@@ -70,7 +70,7 @@ class ClientEvaluation:
 
 
 def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> HeldOutScore:
-    """The full network at the server's values on the client's examples for evaluations.
+    """The network at the server's values, up to the client's cap, on its examples for evaluations.
 
     Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
 
@@ -89,7 +89,7 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
         data = data.to(executor.device)
         batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
         partition = protocol.partition_of(client)
-        _, point = executor.subnetwork(round, partition, partition.chunks)
+        _, point = executor.subnetwork(round, partition, view.cap)
         noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
         found = score(protocol.scoring_task, point.tensors, view.server_psi(), noisy)
         check_score(found, has_hits(protocol.task), protocol.settings.max_examples)

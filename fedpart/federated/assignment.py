@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpart.parameters.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
@@ -51,6 +52,10 @@ class ChunkAssignment:
         ordered = np.repeat(np.arange(1, chunks + 1, dtype=np.uint8), counts)
         order = generator(seed, "chunk assignment").permutation(clients)
         self._chunks = bytearray(ordered[order].tobytes())  # a byte per client
+
+    def first(self, clients: int) -> NDArray[np.uint8]:
+        """Chunks of the clients 0..clients-1 of those assigned so far, ``[clients]``."""
+        return np.frombuffer(bytes(self._chunks[:clients]), np.uint8)
 
     def __getitem__(self, client: int) -> int:
         if client < 0:

@@ -102,19 +102,22 @@ class ClientScores:
         }
         report.client_nll = _mean(list(losses.values()))
         report.client_nll_worst_decile = _worst(losses, largest=True)
-        report.client_nll_chunks = self._by_chunk(losses)
+        report.client_nll_chunks, report.client_nll_caps = self._by_kind(losses)
         if right:
             report.client_accuracy = _mean(list(right.values()))
             report.client_accuracy_worst_decile = _worst(right, largest=False)
-            report.client_accuracy_chunks = self._by_chunk(right)
+            report.client_accuracy_chunks, report.client_accuracy_caps = self._by_kind(right)
 
-    def _by_chunk(self, sums: Sums) -> list[float | None]:
-        """The mean over the examples of each chunk's clients."""
-        chunk = self.protocol.chunk
-        return [
-            _mean([pair for client, pair in sums.items() if chunk(client) == k])
-            for k in range(1, len(self.protocol.chunks) + 1)
-        ]
+    def _by_kind(self, sums: Sums) -> tuple[list[float | None], list[float | None] | None]:
+        """The means over the examples of each chunk's clients, and of each cap's, where there are caps."""
+        by_chunk, by_cap = (
+            [
+                _mean([pair for client, pair in sums.items() if number(client) == k])
+                for k in range(1, len(self.protocol.chunks) + 1)
+            ]
+            for number in (self.protocol.chunk, self.protocol.cap)
+        )
+        return by_chunk, None if self.protocol.settings.caps is None else by_cap
 
 
 def _worst(sums: Sums, largest: bool) -> float:

@@ -40,6 +40,8 @@ class RoundReport:
             one, with the lowest accuracy, and with the highest nll.
         client_accuracy_chunks, client_nll_chunks: for each chunk 1..C the mean over its clients' examples;
             None: there are none.
+        client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
+            clients compute, where there are ``caps``.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
         server_rates: the server's learning rates of w_1..w_C and psi, where a ``hypergradient`` steps one.
     """
@@ -66,8 +68,10 @@ class RoundReport:
     client_nll: float | None = None
     client_accuracy_worst_decile: float | None = None
     client_accuracy_chunks: list[float | None] | None = None
+    client_accuracy_caps: list[float | None] | None = None
     client_nll_worst_decile: float | None = None
     client_nll_chunks: list[float | None] | None = None
+    client_nll_caps: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
 

@@ -23,14 +23,14 @@ class Privacy:
     """The Gaussian mechanism of a round, on everything that the round's clients have uploaded.
 
     A client is in a round with probability ``q = cohort / clients``, on its own, and uploads parts, those of
-    w_1..w_C and psi that its chunk has, of L2 norms up to S_g. Every part's sum gets noise of standard
-    deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a client has: the sum
-    of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all parts together are one
-    Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected number of contributors,
-    which no client's answer changes, and released whether somebody contributed or not.
+    w_1..w_C and psi that its chunk and cap have, of L2 norms up to S_g. Every part's sum gets noise of
+    standard deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a client has:
+    the sum of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all parts together
+    are one Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected number of
+    contributors, which no client's answer changes, and released whether somebody contributed or not.
 
     Args:
-        protocol: of the run, with ``privacy``; its method's plans depend on a client's chunk alone.
+        protocol: of the run, with ``privacy``; its method's plans depend on a client's chunk and cap alone.
 
     Raises:
         ValueError: psi is learned, and no norm is set for it.
@@ -44,12 +44,12 @@ class Privacy:
         self.rate = settings.cohort / settings.clients
         contributors: dict[int, int] = {}
         most = 0
-        for chunk, client in {protocol.chunk(client): client for client in range(settings.clients)}.items():
+        for client, count in protocol.caps.kinds.values():
             weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
             parts = [*weights] if psi is None else [*weights, _PSI]
             most = max(most, len(parts))
             for part in parts:
-                contributors[part] = contributors.get(part, 0) + protocol.assignment.counts[chunk - 1]
+                contributors[part] = contributors.get(part, 0) + count
         if _PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
         norms = (settings.clip.psi or 0.0, *settings.clip.norms(len(protocol.chunks)))

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.caps import CapAssignment
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
@@ -33,14 +34,14 @@ class Protocol:
         identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
 
     Attributes:
-        method, task, partition, assignment: built from the arguments.
+        method, task, partition, assignment, caps: built from the arguments.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
 
     Raises:
         ValueError: see FederationSettings, Partition and ChunkAssignment; or safeguards that do not fit the
-            method.
+            method; or caps with which a client computes nothing, or nobody trains a partition.
     """
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
@@ -50,13 +51,16 @@ class Protocol:
         self.task = self.method.prepare(task)
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
+        settings.check_caps(len(self.chunks))
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
+        self.caps = CapAssignment(
+            settings.caps, settings.caps_by, self.assignment, settings.clients, settings.seed
+        )
         self.partition = self.method.partition(self.task, self.chunks, settings)
         self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
-        self.expected_upload_ratio = expected_upload_ratio(
-            [count / settings.clients for count in self.assignment.counts],
-            [size / self.partition.space.size for size in self.partition.sizes],
-        )
+        self.expected_upload_ratio = self._expected_upload_ratio()
+        if settings.caps is not None:
+            self._check_caps()
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
@@ -65,6 +69,10 @@ class Protocol:
     def chunk(self, client: int) -> int:
         """Chunk (1..C) of client ``client``; fixed for the run."""
         return self.assignment[client]
+
+    def cap(self, client: int) -> int:
+        """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
+        return self.caps[client]
 
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
@@ -95,11 +103,47 @@ class Protocol:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         task, chunk = self.task_of(client), self.chunk(client)
         of_run = round, self.settings.seed, task, self.settings.local
-        return ClientView(client, chunk, len(self.chunks), *of_run, psi)
+        return ClientView(client, chunk, len(self.chunks), self.cap(client), *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
         return self.method.plan(self.view(client, round))
+
+    def _expected_upload_ratio(self) -> float:
+        """Of all clients to FedAvg's (App. J.1), those of each cap with its partitions alone."""
+        sizes = [size / self.partition.space.size for size in self.partition.sizes]
+        total, kinds, chunks = 0.0, self.caps.kinds, range(1, len(self.chunks) + 1)
+        for cap in sorted({cap for _, cap in kinds}):
+            clients = [kinds.get((k, cap), (0, 0))[1] / self.settings.clients for k in chunks]
+            total += expected_upload_ratio(clients, sizes[:cap])
+        return total
+
+    def _check_caps(self) -> None:
+        """Refuse caps with which a client has nothing to do, or a partition nobody who trains it."""
+        remedy = "give more clients larger caps, or use fewer chunks"
+        if self.settings.caps_by != "chunk":
+            remedy = f"set caps_by: chunk, {remedy}"
+        trained: set[int | None] = set()
+        for (chunk, cap), (client, count) in self.caps.kinds.items():
+            jobs = self.plan(client, 1)
+            if not jobs:
+                others = f" and {count - 1} more" if count > 1 else ""
+                psi = f", and psi's gradient one of {chunk - 1}" if self.task.psi_space.size else ""
+                raise ValueError(
+                    f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}: to "
+                    f"train takes one of {chunk}{psi}; {remedy}."
+                )
+            if any(job.subnetwork > cap for job in jobs):
+                raise ValueError(
+                    f"The method {self.settings.method!r} has clients compute more than their caps; make its "
+                    f"plan() heed ClientView.cap, or leave caps out."
+                )
+            trained |= {job.partition for job in jobs}
+        if idle := sorted(set(range(1, len(self.chunks) + 1)) - trained):
+            raise ValueError(
+                f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
+                f"{idle[0]} or more; {remedy}."
+            )
 
     def client_weight(self, examples: int) -> float:
         """Weight of a client with that many examples in averages."""

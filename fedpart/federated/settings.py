@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from fedpart.federated.caps import Deal
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
+from fedpart.parameters.proportions import check_proportions
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings
 from fedpart.training.settings import RunSettings, documented, setting
@@ -29,6 +32,14 @@ class FederationSettings(RunSettings):
     chunks: tuple[float, ...] = setting((0.7, 0.2, 0.1), "proportions u of the clients' chunks, sum 1")
     clients: int = setting(100, "N, number of clients; they are numbered 0..N-1", ge=1)
     cohort: int = setting(10, "clients per round; the paper does not say", ge=1)
+    caps: dict[int, float] | None = setting(
+        None,
+        "shares of the clients by cap c: their devices compute the subnetworks 1..c, not the later ones; sum "
+        "1, e.g. {1: 0.4, 3: 0.6}; null: all devices compute all",
+    )
+    caps_by: Deal = setting(
+        "chunk", "who has which cap: chunk, the smallest in the first chunks; free, in any chunk"
+    )
     local: LocalSettings = setting(LocalSettings(), "clients' training")
     server: AdamSettings = setting(AdamSettings(), "the server's Adam on averaged changes of the weights")
     server_psi: AdamSettings = setting(AdamSettings(3e-3), "the server's Adam on averaged psi gradients")
@@ -104,6 +115,10 @@ class FederationSettings(RunSettings):
             raise ValueError(
                 f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}."
             )
+        if self.caps is not None:
+            object.__setattr__(self, "caps", self._checked(self.caps))
+        elif self.caps_by != "chunk":
+            raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
@@ -127,9 +142,26 @@ class FederationSettings(RunSettings):
     def deciding(self) -> dict[str, Any]:
         """See :meth:`.Settings.deciding`: those of evaluations only where they hold examples out."""
         found = super().deciding()
+        if self.caps is None:
+            del found["caps_by"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}
+
+    def check_caps(self, chunks: int) -> None:
+        """Refuse caps where a client has no smaller subnetwork.
+
+        Args:
+            chunks: that the method uses.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        if self.caps is not None and chunks == 1:
+            raise ValueError(
+                f"caps say which subnetworks a client computes, but the method {self.method!r} has one "
+                f"network for all here; leave caps out, or use method: partitioned with several chunks."
+            )
 
     def check_feedback(self, held_out: float) -> None:
         """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.
@@ -164,6 +196,20 @@ class FederationSettings(RunSettings):
                 f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
                 f"{every}; set it to 1."
             )
+
+    def _checked(self, caps: Any) -> dict[int, float]:
+        """The shares by cap, ascending."""
+        if not isinstance(caps, Mapping):
+            raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
+        most = len(self.chunks)
+        unknown = [cap for cap in caps if type(cap) is not int or not 1 <= cap <= most]
+        if unknown:
+            raise ValueError(
+                f"A cap is the number of a subnetwork, of which there are {most} as there are chunks, got "
+                f"{unknown[0]!r}; use caps from 1 to {most}."
+            )
+        shares = check_proportions([caps[cap] for cap in sorted(caps)], "shares of caps")
+        return dict(zip(sorted(caps), shares, strict=True))
 
     def _check_average(self, what: str, why: str) -> None:
         """Clients must be of equal weight, in averages over those that contribute."""

@@ -1,7 +1,7 @@
 """Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
 
 Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
-Reply: arrays ``w`` (w_k..w_C, the changes of the trained partitions as one vector) and ``psi`` (its
+Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
 (:meth:`.Protocol.unseen`), ``unseen_loss``; without privacy what it has cost, ``visited`` and ``seconds``;
 the header, echoed.

@@ -13,16 +13,16 @@ from fedpart.task.jobs import Job, Step
 class Partitioned(Method):
     """w_k is trained on chunks 1..k through w_s^(k), psi on chunk k through w_s^(k-1), which never saw it.
 
-    Federated, a client of chunk k trains each w_j, j = k..C, from the server's values (Eq. 25); if k >= 2 it
-    also takes the gradient of psi (Eq. 26) with w_1..w_(k-1) alone in the subnetwork, at the server's values.
+    Federated, a client of chunk k and cap c (C, or less) trains each w_j, j = k..c, from the server's values
+    (Eq. 25); if 2 <= k <= c+1 it also takes psi's gradient there through w_s^(k-1) (Eq. 26).
     Centralised, an iteration draws k ~ Cat(u) and steps w_k (Eq. 3), then k ~ Cat(u_2..u_C) and steps psi
     (Eq. 4).
     """
 
     def plan(self, client: ClientView) -> list[Job]:
         k = client.chunk
-        jobs = [Job(subnetwork=j, partition=j) for j in range(k, client.chunks + 1)]
-        if k >= 2 and client.task.psi_space.size:
+        jobs = [Job(subnetwork=j, partition=j) for j in range(k, client.cap + 1)]
+        if 2 <= k <= client.cap + 1 and client.task.psi_space.size:
             jobs.append(Job(subnetwork=k - 1, psi=True))
         return jobs
 

@@ -16,6 +16,7 @@ class ClientView:
 
     Attributes:
         number: 0..N-1; chunk: 1..C, of the client; chunks: C.
+        cap: 1..C, the largest subnetwork that the client's device computes; a plan stays within it.
         round: 1..
         seed: of the run.
         task: as the client computes it.
@@ -26,6 +27,7 @@ class ClientView:
     number: int
     chunk: int
     chunks: int
+    cap: int
     round: int
     seed: int
     task: Task

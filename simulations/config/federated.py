@@ -70,7 +70,9 @@ class ExperimentConfig(_Keys, Config):
         settings, method = self.settings(), self.build_method()
         settings.check_checkpoints(self.checkpoint_every)
         settings.check_feedback(method.held_out)
-        check_clients(len(method.proportions(self.chunks)), self.clients)
+        chunks = len(method.proportions(self.chunks))
+        check_clients(chunks, self.clients)
+        settings.check_caps(chunks)
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "

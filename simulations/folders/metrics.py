@@ -28,8 +28,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have
-    evaluated, ``client_accuracy`` and ``client_nll``, of both ``_worst_decile`` and ``_chunks`` ([of chunk
-    1, ..]), and ``evaluation_bytes``, see :class:`.RoundReport`.
+    evaluated, ``client_accuracy`` and ``client_nll``, of both ``_worst_decile``, ``_chunks`` ([of chunk 1,
+    ..]) and, with ``caps``, ``_caps``, and ``evaluation_bytes``, see :class:`.RoundReport`.
     """
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)
@@ -42,7 +42,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
         line = kept | {key: line[key] for key in ("client_seconds",) if key in line}
     if line.get("client_seconds") is not None:
         line["client_seconds"] = round(line["client_seconds"], 4)
-    for key in ("epsilon", "server_rates", "examples", "client_seconds"):
+    optional = ("epsilon", "server_rates", "examples", "client_seconds")
+    for key in (*optional, "client_accuracy_caps", "client_nll_caps"):
         if line.get(key, 0.0) is None:
             del line[key]
     plain: dict[str, Any] = finite(line)

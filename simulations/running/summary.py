@@ -43,12 +43,12 @@ def summarise(
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
         on because the method or the clients' evaluation scores by them; of the last such evaluation
-        ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile`` and ``_chunks`` (see
-        :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``parameters``: how many numbers are
-        ``trained``, ``frozen`` (never sent) and ``psi``; ``upload_ratio_whole``, where some are frozen: bytes
-        sent over those of updates of the whole network. With ``measures`` in the configuration, those of the
-        likelihood on the test data, as ``test_f1``; ``test_measures_missing`` says why there are none.
-        ``refused``: how often each category of refusal occurred;
+        ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile``, ``_chunks`` and ``_caps``
+        (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
+        there are any. ``parameters``: how many numbers are ``trained``, ``frozen`` (never sent) and ``psi``;
+        ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
+        With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
+        ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
         ``rounds_without_step``; with privacy ``epsilon`` and ``delta``, without it ``examples`` and
         ``client_seconds`` of all rounds (see :class:`.RoundReport`).
 
@@ -116,6 +116,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
     }
     found["parameters"] = counts
+    if config.caps is not None:
+        found["caps"] = {str(cap): share for cap, share in config.caps.items()}
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)

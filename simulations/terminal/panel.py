@@ -121,8 +121,10 @@ def _by_clients(summary: Mapping[str, Any]) -> list[str]:
     parts = [f"{show(summary[name])} on examples that clients hold out"]
     if (worst := summary.get(f"{name}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
-        found = zip(range(1, 256), summary[f"{name}_chunks"], strict=False)
-        parts.append(", ".join(f"{show(value)} in chunk {k}" for k, value in found if value is not None))
+        for key, words in (("chunks", "in chunk"), ("caps", "with cap")):
+            found = enumerate(summary.get(f"{name}_{key}") or [], start=1)
+            if texts := [f"{show(value)} {words} {k}" for k, value in found if value is not None]:
+                parts.append(", ".join(texts))
     return ["; ".join(parts)]
 
 
@@ -174,7 +176,7 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
 
 def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
     tips = []
-    if config_file is not None:
+    if config_file is not None and "caps" not in summary:  # other methods have none
         if summary["method"] == "partitioned":
             plain = "--set method=fedavg"
             tips.append(f"fedpart run {config_file} {plain}   (the same without learned hyperparameters)")

@@ -1,5 +1,6 @@
 """Configurations: one sentence for whatever does not fit, a complete resolved form, the shipped files."""
 
+import json
 import math
 from pathlib import Path
 
@@ -61,6 +62,9 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
         ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
         ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
         ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
+        ("method: fedavg\ncaps: {1: 1.0}", ["the method 'fedavg' has one network for all", "leave caps out"]),
+        ("caps: {4: 1.0}", ["as there are chunks, got 4", "use caps from 1 to 3"]),
+        ("caps: [0.4, 0.6]", ["caps cannot be [0.4, 0.6]"]),
         ("evaluation_share: 0.5", ["evaluation_share is for evaluation: clients; set that, or leave"]),
         ("evaluation_share: null", ["evaluation_share is for evaluation: clients"]),
         ("evaluation: none\nevaluation_clients: 3", ["evaluation_clients is for evaluation: clients"]),
@@ -159,6 +163,12 @@ def test_null_is_a_value_where_a_key_has_another_default() -> None:
     assert own.evaluation_share is None
     start = ExperimentConfig.from_dict({"max_examples": None}).settings()
     assert start.max_examples == FederationSettings().max_examples
+
+
+def test_numbered_keys_survive_the_run_config_of_flower() -> None:
+    capped = ExperimentConfig.from_dict({"caps": {3: 0.6, 1: 0.4}})
+    again = ExperimentConfig.from_dict(json.loads(json.dumps(capped.resolved())))
+    assert again == capped and again.settings().caps == {1: 0.4, 3: 0.6}
 
 
 def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""Caps: how large a subnetwork each client's device computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from fedpart.federated.assignment import ChunkAssignment
+from fedpart.parameters.proportions import largest_remainders
+from fedpart.randomness.streams import generator
+
+Deal = Literal["chunk", "free"]
+Kinds = dict[tuple[int, int], tuple[int, int]]
+"""By chunk and cap, ascending: the first client of that kind, and how many there are."""
+
+
+class CapAssignment:
+    """Cap (1..C) of every client number: its device computes the subnetworks 1..cap; fixed for the run.
+
+    The N clients follow the shares by largest remainders. A client that joins later with a number of N or
+    more gets, of the caps with which it can train in its chunk, the one that is furthest below its share.
+
+    Args:
+        shares: of the clients, by cap, ascending; None: all have the cap C.
+        deal: ``chunk``: the smallest caps go to the first chunks, and within a chunk the seed decides;
+            ``free``: the seed decides, whatever the chunk.
+        chunks: of the same clients.
+        clients: N.
+        seed: of the order.
+
+    Attributes:
+        kinds: of the N clients, see :data:`Kinds`.
+    """
+
+    def __init__(
+        self, shares: Mapping[int, float] | None, deal: Deal, chunks: ChunkAssignment, clients: int, seed: int
+    ) -> None:
+        self._chunks = chunks
+        self._shares = {len(chunks.proportions): 1.0} if shares is None else dict(shares)
+        counts = largest_remainders(clients, self._shares.values())
+        self._counts = dict(zip(self._shares, counts, strict=True))
+        ascending, of_chunk = np.repeat(np.array([*self._shares], np.uint8), counts), chunks.first(clients)
+        order = np.arange(clients) if shares is None else generator(seed, "caps").permutation(clients)
+        if deal == "chunk":
+            order = order[np.argsort(of_chunk[order], kind="stable")]
+        caps = np.empty_like(ascending)
+        caps[order] = ascending
+        self._caps = bytearray(caps.tobytes())  # a byte per client
+        pairs, first, number = np.unique(
+            of_chunk.astype(np.uint16) << 8 | caps, return_index=True, return_counts=True
+        )
+        self.kinds: Kinds = {
+            (pair >> 8, pair & 255): (client, count)
+            for pair, client, count in zip(pairs.tolist(), first.tolist(), number.tolist(), strict=True)
+        }
+
+    def __getitem__(self, client: int) -> int:
+        if client < 0:
+            raise IndexError(f"Client numbers start at 0, got {client}.")
+        while len(self._caps) <= client:
+            late = len(self._caps)
+            trains = [cap for cap in self._shares if cap >= self._chunks[late]]
+            cap = max(trains, key=lambda one: (late + 1) * self._shares[one] - self._counts[one])
+            self._counts[cap] += 1
+            self._caps.append(cap)
+        return self._caps[client]

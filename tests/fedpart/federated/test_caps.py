@@ -1,0 +1,149 @@
+"""Caps: dealt by shares, heeded by plans, refused where a client or a partition is left without work."""
+
+import math
+
+import pytest
+from problems import augmentation, chain_net, settings
+
+from fedpart import ClipSettings, PrivacySettings, Protocol, Task
+from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.caps import CapAssignment
+from fedpart.federated.privacy import Privacy
+from fedpart.methods.partitioned import Partitioned
+from fedpart.task.jobs import Job
+from fedpart.training.agreement import difference
+
+CHUNKS = (0.5, 0.3, 0.2)
+PSI_ONLY = {1: 0.7, 2: 0.1, 3: 0.2}  # of 20 clients, 4 in chunk 2 have the cap 1
+
+
+def protocol(clients=20, task=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()])
+    return Protocol(task, settings(clients, **{"chunks": CHUNKS, "cohort": 6, **changes}))
+
+
+def dealt(shares, deal, clients=20, seed=0, last=None):
+    """Chunk and cap of every client."""
+    chunks = ChunkAssignment(CHUNKS, clients, seed)
+    caps = CapAssignment(shares, deal, chunks, clients, seed)
+    return [(chunks[client], caps[client]) for client in range(last or clients)]
+
+
+def test_the_shares_are_those_of_the_clients_and_the_smallest_sit_in_the_first_chunks():
+    shares = {1: 0.35, 2: 0.25, 3: 0.4}
+    pairs = dealt(shares, "chunk")
+    assert [[cap for _, cap in pairs].count(c) for c in (1, 2, 3)] == [7, 5, 8]
+    assert [cap for _, cap in sorted(pairs)] == sorted(cap for _, cap in pairs)
+    assert pairs != dealt(shares, "chunk", seed=1)
+    order = [cap for chunk, cap in dealt(shares, "chunk", 200) if chunk == 1]
+    assert order != sorted(order), "within a chunk the seed decides, not the number"
+
+
+def test_free_caps_know_nothing_of_chunks():
+    clients, shares = 4000, {1: 0.35, 2: 0.25, 3: 0.4}
+    pairs = dealt(shares, "free", clients)
+    for k, u in enumerate(CHUNKS, start=1):
+        for c, share in shares.items():
+            expected = clients * u * share
+            assert abs(pairs.count((k, c)) - expected) < 4 * math.sqrt(expected), (k, c)
+
+
+@pytest.mark.parametrize("deal", ["chunk", "free"])
+def test_clients_that_join_late_can_train_and_the_order_does_not_matter(deal):
+    shares = {1: 0.35, 2: 0.25, 3: 0.4}
+    pairs = dealt(shares, deal, last=300)
+    assert pairs[:20] == dealt(shares, deal)
+    assert all(cap >= chunk for chunk, cap in pairs[20:])
+    counts = [[cap for _, cap in pairs].count(c) for c in (1, 2, 3)]
+    assert all(abs(n - 300 * share) <= 2 for n, share in zip(counts, shares.values(), strict=True)), counts
+    far_first, near_first = (CapAssignment(shares, deal, ChunkAssignment(CHUNKS, 20, 0), 20, 0) for _ in "ab")
+    assert [far_first[90], far_first[21]] == [near_first[21], near_first[90]][::-1]
+
+
+def test_kinds_count_the_clients():
+    p = protocol(caps=PSI_ONLY)
+    pairs = [(p.chunk(client), p.cap(client)) for client in range(20)]
+    assert p.caps.kinds == {pair: (pairs.index(pair), pairs.count(pair)) for pair in sorted(set(pairs))}
+    assert p.caps.kinds.keys() == {(1, 1), (2, 1), (2, 2), (3, 3)}
+
+
+def test_a_client_is_asked_for_nothing_beyond_its_cap():
+    p, whole = protocol(caps=PSI_ONLY), protocol()
+    assert [p.chunk(client) for client in range(20)] == [whole.chunk(client) for client in range(20)]
+    for client in range(20):
+        cap, asked = p.cap(client), p.plan(client, 1)
+        assert asked == [job for job in whole.plan(client, 1) if job.subnetwork <= cap]
+        assert p.upload_sizes(client, asked)[0].keys() <= set(range(1, cap + 1))
+    (alone,) = {tuple(p.plan(c, 1)) for c in range(20) if (p.chunk(c), p.cap(c)) == (2, 1)}
+    assert alone == (Job(1, psi=True),) and p.unseen(p.caps.kinds[2, 1][0], alone) == alone[0]
+
+
+@pytest.mark.parametrize("changes", [{"caps": PSI_ONLY}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {}])
+def test_the_expected_upload_is_that_of_all_clients(changes):
+    p = protocol(**changes)
+    sent = sum(sum(p.upload_sizes(c, p.plan(c, 1))[0].values()) for c in range(20))
+    assert p.expected_upload_ratio == pytest.approx(sent / (20 * p.partition.space.size), rel=1e-12)
+
+
+def test_privacy_divides_by_those_that_contribute():
+    p = protocol(
+        caps=PSI_ONLY,
+        weighting="uniform",
+        clip=ClipSettings(1.0, 1.0),
+        privacy=PrivacySettings(1.0, randomness="seed"),
+    )
+    found, q = Privacy(p).weights, 6 / 20
+    assert found == pytest.approx({0: q * 10, 1: q * 10, 2: q * 2, 3: q * 4})
+
+
+def test_server_and_clients_agree_on_them():
+    plain, capped = protocol(), protocol(caps=PSI_ONLY)
+    assert len({plain.fingerprint, capped.fingerprint, protocol(caps={3: 1.0}).fingerprint}) == 3
+    assert "caps was None, is {'1': 0.7" in difference(capped.agreement, plain.agreement)
+    assert difference(plain.agreement, capped.agreement).endswith("is None")
+    before = {key: value for key, value in plain.agreement.items() if key != "caps"}
+    assert not difference(plain.agreement, before), "checkpoints from before there were caps"
+
+
+class Heedless(Partitioned):
+    """A method of one's own that knows no caps."""
+
+    def plan(self, client):
+        return [Job(j, j) for j in range(client.chunk, client.chunks + 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"caps": [0.4, 0.6]}, r"caps are shares of the clients by cap, \{1: 0.4, 3: 0.6\} say, got \[0.4"),
+        ({"caps": {0: 0.4, 3: 0.6}}, "there are 3 as there are chunks, got 0; use caps from 1 to 3"),
+        ({"caps": {1: 0.4, 3: 0.5}}, r"shares of caps must sum to 1, but \[0.4, 0.5\] sums to 0.9"),
+        ({"caps_by": "free"}, "caps_by is free, but there are no caps to deal; set caps as well"),
+        ({"caps": {3: 1.0}, "caps_by": "size"}, "caps_by is one of chunk or free, got 'size'"),
+        ({"caps": {1: 1.0}, "method": "fedavg"}, "'fedavg' has one network for all here; leave caps out"),
+        ({"caps": {1: 1.0}, "method": "augerino"}, "'augerino' has one network for all here"),
+        ({"caps": {1: 1.0}, "chunks": (1.0,)}, "or use method: partitioned with several chunks"),
+        (
+            {"caps": {1: 0.9, 3: 0.1}},
+            "and 1 more of chunk 3 can compute nothing with a cap of 1: to train takes one of 3, and psi's "
+            "gradient one of 2; give more clients larger caps",
+        ),
+        ({"caps": {1: 0.5, 3: 0.5}, "caps_by": "free"}, "cap of 1: .*; set caps_by: chunk, give more"),
+        (
+            {"caps": PSI_ONLY, "task": Task(chain_net(dropout=False))},
+            "and 3 more of chunk 2 can compute nothing with a cap of 1: to train takes one of 2; give",
+        ),
+        (
+            {"caps": {1: 0.8, 3: 0.2}},
+            "No client trains partition 2, which takes a chunk up to 2 and a cap of",
+        ),
+        ({"caps": {2: 1.0}}, "No client trains partition 3"),
+        (
+            {"caps": {1: 0.5, 3: 0.5}, "method": "test_caps:Heedless"},
+            "Heedless' has clients compute more than",
+        ),
+    ],
+)
+def test_caps_are_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        protocol(**changes)
