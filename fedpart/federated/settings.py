@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from fedpart.codecs import CODECS
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings
@@ -67,6 +68,11 @@ class FederationSettings(RunSettings):
         gt=0,
         lt=0.5,
     )
+    upload: str | None = setting(
+        None,
+        "how clients send their changes of weights: fp16, bf16, int8, int4 or package.module:Class; null: as "
+        "they are",
+    )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -106,6 +112,8 @@ class FederationSettings(RunSettings):
             raise ValueError(
                 f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}."
             )
+        if self.upload is not None:
+            CODECS.resolve(self.upload)  # refuses
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
