@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
 }
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
-    *("clip", "trim", "privacy"),
+    *("clip", "trim", "privacy", "upload"),
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 

@@ -47,10 +47,10 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        if settings.clip is not None or settings.of_all is not None:  # privacy clips
-            raise ValueError(
-                "Fused clients have no updates of their own to clip, to trim or to make private; leave clip, "
-                "trim and privacy out, or use execution: loop."
+        if settings.clip is not None or settings.of_all is not None or settings.upload is not None:
+            raise ValueError(  # privacy clips
+                "Fused clients have no updates of their own to clip, to round, to trim or to make private; "
+                "leave clip, upload, trim and privacy out, or use execution: loop."
             )
         if local.epochs != 1:
             raise ValueError(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
+from fedpart.codecs import CODECS
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
 from fedpart.federated.settings import FederationSettings
@@ -35,6 +36,7 @@ class Protocol:
 
     Attributes:
         method, task, partition, assignment, caps: built from the arguments.
+        codec: in which clients' changes of weights travel; None: as they are.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
@@ -58,6 +60,7 @@ class Protocol:
         )
         self.partition = self.method.partition(self.task, self.chunks, settings)
         self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
+        self.codec = None if settings.upload is None else CODECS.resolve(settings.upload)()
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             self._check_caps()
@@ -111,7 +114,8 @@ class Protocol:
 
     def _expected_upload_ratio(self) -> float:
         """Of all clients to FedAvg's (App. J.1), those of each cap with its partitions alone."""
-        sizes = [size / self.partition.space.size for size in self.partition.sizes]
+        whole = self.partition.space.size * self.task.dtype.itemsize
+        sizes = [self.weight_bytes(size) / whole for size in self.partition.sizes]
         total, kinds, chunks = 0.0, self.caps.kinds, range(1, len(self.chunks) + 1)
         for cap in sorted({cap for _, cap in kinds}):
             clients = [kinds.get((k, cap), (0, 0))[1] / self.settings.clients for k in chunks]
@@ -156,8 +160,13 @@ class Protocol:
 
     def upload_bytes(self, client: int, jobs: Sequence[Job]) -> int:
         """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
-        numbers = self.upload_numbers(client, jobs)
-        return numbers * self.task_of(client).dtype.itemsize + _UPLOAD_HEADER
+        weights, psi = self.upload_sizes(client, jobs)
+        of_psi = (psi or 0) * self.task_of(client).dtype.itemsize
+        return sum(map(self.weight_bytes, weights.values())) + of_psi + _UPLOAD_HEADER
+
+    def weight_bytes(self, numbers: int) -> int:
+        """In how many bytes the change of a partition of so many numbers travels."""
+        return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each partition in the client's answer to ``jobs``, ascending; those of psi, or None."""
@@ -184,13 +193,21 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
-    def outgoing(self, update: Update, seconds: float = 0.0) -> Update:
-        """A client's update as it leaves the client: clipped, in place, and with what it has cost.
+    def outgoing(self, update: Update, client: int, round: int, seconds: float = 0.0) -> Update:
+        """A client's update as it leaves the client: clipped, encoded, in place, and with what it has cost.
+
+        With a codec its numbers are those that the server will read.
 
         Args:
+            client, round: whose update it is; the codec's randomness is a function of them.
             seconds: that it took; 0: not known. With privacy neither these nor ``visited`` are told.
         """
         self._clip(update)
+        if self.codec is not None:
+            for j, delta in update.deltas.items():
+                rng = generator(self.settings.seed, "upload", client, round, j)
+                update.encoded[j] = data = self.codec.encode(delta, rng)
+                update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
         update.seconds = seconds
         if self.settings.privacy is not None:
             update.visited, update.seconds = 0, 0.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from fedpart.codecs import CODECS
 from fedpart.federated.caps import Deal
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.parameters.proportions import check_proportions
@@ -78,6 +79,11 @@ class FederationSettings(RunSettings):
         gt=0,
         lt=0.5,
     )
+    upload: str | None = setting(
+        None,
+        "how clients send their changes of weights: fp16, bf16, int8, int4 or package.module:Class; null: as "
+        "they are",
+    )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -119,6 +125,8 @@ class FederationSettings(RunSettings):
             object.__setattr__(self, "caps", self._checked(self.caps))
         elif self.caps_by != "chunk":
             raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
+        if self.upload is not None:
+            CODECS.resolve(self.upload)  # refuses
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:

@@ -2,7 +2,8 @@
 
 Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
-gradient), each only if it was asked for; scalars ``examples``, ``loss`` and, where a job has one to tell
+gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
+scalars ``examples``, ``loss`` and, where a job has one to tell
 (:meth:`.Protocol.unseen`), ``unseen_loss``; without privacy what it has cost, ``visited`` and ``seconds``;
 the header, echoed.
 In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
@@ -16,7 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -113,7 +114,8 @@ def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tupl
     Raises:
         ValueError: lengths or dtypes do not fit the protocol.
     """
-    _check_arrays(arrays, {"w": protocol.partition.space.size, "psi": protocol.task.psi_space.size}, protocol)
+    sizes, dtype = {"w": protocol.partition.space.size, "psi": protocol.task.psi_space.size}, _dtype(protocol)
+    _check_arrays(arrays, {name: Form(size, dtype) for name, size in sizes.items()})
     return torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
 
 
@@ -121,7 +123,9 @@ def encode_update(update: Update) -> dict[str, NDArray[Any]]:
     """The arrays of a client's reply; its scalars are those of :func:`update_scalars`."""
     arrays = {}
     if update.deltas:
-        arrays["w"] = update.flat().cpu().numpy()
+        held = update.encoded or update.deltas
+        parts = [held[j] for j in sorted(held)]
+        arrays["w"] = (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu().numpy()
     if update.psi is not None:
         arrays["psi"] = update.psi.cpu().numpy()
     return arrays
@@ -160,7 +164,7 @@ def decode_update(
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
     """
-    _check_arrays(arrays, upload_sizes(protocol, client, jobs), protocol)
+    _check_arrays(arrays, upload_forms(protocol, client, jobs))
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
         reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
@@ -175,9 +179,8 @@ def decode_update(
         reason = f"its visited and seconds are {visited!r} and {seconds!r}, no integer and number"
         raise Refusal("malformed", reason)
     weights, _ = protocol.upload_sizes(client, jobs)
-    parts = torch.split(torch.from_numpy(arrays["w"]), list(weights.values())) if weights else ()
     update = Update(
-        deltas=dict(zip(weights, parts, strict=True)),
+        deltas=_decoded(torch.from_numpy(arrays["w"]), weights, protocol) if weights else {},
         psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
         examples=examples,
         loss=loss,
@@ -211,15 +214,39 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
     return score
 
 
-def upload_sizes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, int]:
-    """Names and lengths of the arrays in the client's answer to ``jobs``."""
+class Form(NamedTuple):
+    """Length and dtype of an array of a message."""
+
+    size: int
+    dtype: np.dtype[Any]
+
+
+def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, Form]:
+    """Names and forms of the arrays in the client's answer to ``jobs``."""
     weights, psi = protocol.upload_sizes(client, jobs)
-    sizes = {"w": sum(weights.values())} if weights else {}
-    return sizes if psi is None else {**sizes, "psi": psi}
+    of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
+    size = sum(map(protocol.weight_bytes, weights.values())) // of_weights.itemsize
+    forms = {"w": Form(size, of_weights)} if weights else {}
+    return forms if psi is None else {**forms, "psi": Form(psi, _dtype(protocol))}
 
 
-def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[Any]:
-    """An array ``[size]`` of the task's dtype in the form of :func:`npy_bytes`, copied.
+def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) -> dict[int, torch.Tensor]:
+    """The changes of the partitions, by number, from the array ``w`` that holds them."""
+    if protocol.codec is None:
+        return dict(zip(weights, torch.split(w, list(weights.values())), strict=True))
+    parts = torch.split(w, [protocol.weight_bytes(size) for size in weights.values()])
+    try:
+        found = {
+            j: protocol.codec.decode(data, size, protocol.task.dtype)
+            for data, (j, size) in zip(parts, weights.items(), strict=True)
+        }
+    except Exception as error:  # whatever a codec makes of foreign bytes
+        raise Refusal("malformed", f"its array w cannot be decoded ({error})") from error
+    return found
+
+
+def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
+    """An array of that form as :func:`npy_bytes` leaves it, copied.
 
     What the data declare is compared with what is expected and with their length before memory is asked for.
     Python objects, which would have to be unpickled, are refused as any other dtype.
@@ -234,30 +261,30 @@ def read_npy(name: str, data: bytes, size: int, protocol: Protocol) -> NDArray[A
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
     except Exception as error:  # whatever numpy makes of foreign bytes
         raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
-    check_form(name, shape, dtype, size, _dtype(protocol))
-    there, wanted = len(data) - stream.tell(), size * dtype.itemsize
+    check_form(name, shape, dtype, *form)
+    there, wanted = len(data) - stream.tell(), form.size * dtype.itemsize
     if there != wanted:
         raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
-    return np.frombuffer(data, dtype, size, stream.tell()).copy()
+    return np.frombuffer(data, dtype, form.size, stream.tell()).copy()
 
 
-def _check_arrays(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], protocol: Protocol) -> None:
-    check_names(arrays, sizes)
-    for name, size in sizes.items():
-        check_form(name, arrays[name].shape, arrays[name].dtype, size, _dtype(protocol))
+def _check_arrays(arrays: Mapping[str, NDArray[Any]], forms: Mapping[str, Form]) -> None:
+    check_names(arrays, forms)
+    for name, form in forms.items():
+        check_form(name, arrays[name].shape, arrays[name].dtype, *form)
 
 
 def _dtype(protocol: Protocol) -> np.dtype[Any]:
     return np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
 
 
-def check_names(arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Refuse arrays by other names than those of ``sizes``.
+def check_names(arrays: Mapping[str, Any], forms: Mapping[str, Form]) -> None:
+    """Refuse arrays by other names than those of ``forms``.
 
     Raises:
         Refusal: names what is there.
     """
-    if set(arrays) != set(sizes):
+    if set(arrays) != set(forms):
         few = sorted(name[:40] for name in arrays)[:5]
-        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(sizes)} are expected"
+        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(forms)} are expected"
         raise Refusal("partitions", reason)

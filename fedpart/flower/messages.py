@@ -17,7 +17,7 @@ from fedpart.federated.wire import (
     encode_jobs,
     encode_state,
     read_npy,
-    upload_sizes,
+    upload_forms,
 )
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import Refusal, brief
@@ -85,12 +85,12 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> U
     if not isinstance(received, ArrayRecord):
         raise Refusal("malformed", "it has no ArrayRecord 'arrays'")
     jobs = protocol.plan(client, round)
-    sizes = upload_sizes(protocol, client, jobs)
-    check_names(received, sizes)
+    forms = upload_forms(protocol, client, jobs)
+    check_names(received, forms)
     for name, array in received.items():
         if array.stype != "numpy.ndarray":  # the only form that is read
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
-    arrays = {name: read_npy(name, array.data, sizes[name], protocol) for name, array in received.items()}
+    arrays = {name: read_npy(name, array.data, forms[name]) for name, array in received.items()}
     return decode_update(arrays, metrics, protocol, client, jobs)
 
 

@@ -28,6 +28,7 @@ class Update:
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
+        encoded: per partition the bytes whose numbers ``deltas`` are, with an upload codec; not of a sum.
     """
 
     deltas: dict[int, Tensor] = field(default_factory=dict)
@@ -42,11 +43,7 @@ class Update:
     visited: int = 0
     seconds: float = 0.0
     clients: int = 1
-
-    def flat(self) -> Tensor:
-        """The trained partitions as one flat vector, ascending: w_k..w_C of the upload; a copy if several."""
-        parts = [self.deltas[j] for j in sorted(self.deltas)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    encoded: dict[int, Tensor] = field(default_factory=dict)
 
     def clip(self, norms: Sequence[float], psi: float | None) -> None:
         """Scale down whatever is longer than its L2 norm, in place: w_j's change and the psi gradient.
@@ -70,6 +67,7 @@ class Update:
             weight: of its deltas.
             psi_weight: of its psi gradient; None: its examples.
         """
+        self.encoded.clear()
         for j, delta in self.deltas.items():
             delta.mul_(weight)
             self.weights[j] = weight

@@ -200,7 +200,7 @@ class VectorisedRunner:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
-        return {client: self.protocol.outgoing(update) for client, update in finite.items()}
+        return {c: self.protocol.outgoing(update, c, round.number) for c, update in finite.items()}
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""

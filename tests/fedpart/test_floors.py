@@ -8,6 +8,7 @@ FLOORS = [
     "fedpart.trees",
     "fedpart.kernels",
     "fedpart.randomness",
+    "fedpart.codecs",
     "fedpart.layers",
     "fedpart.hyperparameters",
     "fedpart.likelihoods",

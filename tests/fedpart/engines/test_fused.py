@@ -175,10 +175,12 @@ def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
         assert len(most) > clients and max(most) <= kinds * 10 + 1
 
 
-@pytest.mark.parametrize("changes", [{"clip": ClipSettings(1.0)}, {"trim": 0.2, "weighting": "uniform"}])
+@pytest.mark.parametrize(
+    "changes", [{"clip": ClipSettings(1.0)}, {"upload": "int8"}, {"trim": 0.2, "weighting": "uniform"}]
+)
 def test_whatever_looks_at_a_clients_own_update_is_refused(changes):
     with pytest.raises(
-        ValueError, match=r"to clip, to trim or to make private; leave clip, trim and privacy"
+        ValueError, match=r"to clip, to round, to trim or to make private; leave clip, upload, trim and"
     ):
         trained("fused", **changes)
 

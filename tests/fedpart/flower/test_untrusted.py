@@ -17,7 +17,11 @@ from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
-WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "flower").rglob("*.py")]
+WIRE = [
+    ROOT / "fedpart" / "federated" / "wire.py",
+    *(ROOT / "fedpart" / "codecs").glob("*.py"),
+    *(ROOT / "fedpart" / "flower").rglob("*.py"),
+]
 UNPICKLES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 

@@ -276,7 +276,7 @@ def test_an_upload_is_fedavgs_and_the_scores():
     jobs = run.plan(0, 1)
     update = executor.run(0, data[0], jobs)
     assert (
-        len(update.flat()) + len(update.psi)
+        sum(map(len, encode_update(update).values()))
         == run.upload_numbers(0, jobs)
         == len(federation.w) + len(federation.psi)
     )

@@ -1,0 +1,83 @@
+"""Codec: the bytes in which the change of a partition travels from a client to the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpart.registry import Registry
+
+
+class Codec:
+    """Subclass it in a file of its own and register it: ``@CODECS.register("name")``.
+
+    It is made without arguments and keeps nothing from one call to the next. Each partition is encoded by
+    itself. Engines in one process take what :meth:`decode` makes of the bytes, as a server does of a message.
+    """
+
+    def size(self, numbers: int) -> int:
+        """In how many bytes so many numbers travel; what arrives in more or fewer is refused unread."""
+        raise NotImplementedError
+
+    def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
+        """The bytes of ``values [n]``.
+
+        Args:
+            values: on any device, which stay as they are; where some are not finite, so is a number of what
+                :meth:`decode` makes of the bytes.
+            rng: the randomness of this client, round and partition.
+
+        Returns:
+            uint8, ``[size(n)]``, on their device.
+        """
+        raise NotImplementedError
+
+    def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
+        """The numbers behind bytes that anybody may have sent.
+
+        Args:
+            data: uint8, ``[size(numbers)]``.
+            numbers: n, at least 1.
+            dtype: of the result.
+
+        Returns:
+            ``[n]``, memory of its own; they need not be finite, for numbers are checked after this.
+
+        Raises:
+            ValueError: bytes that :meth:`encode` does not make; a clause that says why.
+        """
+        raise NotImplementedError
+
+
+CODECS: Registry[Callable[[], Codec]] = Registry("upload codec")
+
+
+class Narrow(Codec):
+    """Every number rounded to the nearest one of a narrower type, ties to even.
+
+    Args:
+        dtype: the type; what is beyond its largest number becomes infinite, and is refused as such.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def size(self, numbers: int) -> int:
+        """See :meth:`.Codec.size`."""
+        return numbers * self.dtype.itemsize
+
+    def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
+        """See :meth:`.Codec.encode`."""
+        return values.to(self.dtype).view(torch.uint8)
+
+    def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
+        """See :meth:`.Codec.decode`."""
+        return read(data, self.dtype).to(dtype)
+
+
+def read(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as numbers of a type; a copy, for they may lie anywhere in a message."""
+    return data.clone().view(dtype)
