@@ -46,8 +46,7 @@ def run(
 ) -> None:
     """Run one experiment of a kind, or continue one."""
     if resume is not None:
-        if out is not None and out.resolve() != resume.resolve():
-            raise ConfigError(f"--resume {resume} continues in its own folder; leave --out {out} away.")
+        _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
         before = read_summary(resume, config)
         if before is not None:
@@ -129,7 +128,8 @@ def select(
 def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
     """Try other values of some keys, a run for each."""
     if resume is not None:
-        file, out = str(resume / CONFIG), resume
+        _refuse_another(out, resume)
+        file, out = file or str(resume / CONFIG), resume
     file = _named(file, "search")
     folder = out or Path("runs") / f"search-{Path(file).stem}"
     config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
@@ -145,6 +145,8 @@ def costs(named: list[str], accuracy: float | None, out: Path) -> None:
     for text in named:
         label, given, several = text.partition("=")
         own = [Path(part) for part in (several if given else text).split(",") if part]
+        if Path(text).exists():  # whatever its name has in it
+            given, own = "", [Path(text)]
         label = label if given else own[0].resolve().name if own else ""
         if not label or not own:
             raise ConfigError(f"{text!r} names no folder; write FOLDER, or LABEL=FOLDER,FOLDER.")
@@ -176,6 +178,11 @@ def _show(config: Config, folder: Path, file: str | None = None, resume: bool = 
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
         plot_run(folder)
     console.print(panel(summary, folder, file))
+
+
+def _refuse_another(out: Path | None, resume: Path) -> None:
+    if out is not None and out.resolve() != resume.resolve():
+        raise ConfigError(f"--resume {resume} continues in its own folder; leave --out {out} away.")
 
 
 def _named(file: str | None, command: str) -> str:

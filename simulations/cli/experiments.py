@@ -160,7 +160,7 @@ def costs(
     ],
     accuracy: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="To be reached; the lowest that any has at its end if not given."),
+        typer.Option(min=0, max=1, help="A fraction to be reached; the lowest at the end if not given."),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for costs.csv, costs.md and costs.png.")] = Path(
         "runs/costs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 from pydantic import field_validator
@@ -79,7 +80,7 @@ def domain_of(key: str, given: Any) -> Domain:
 
 def _is_range(given: Any) -> bool:
     numbers = isinstance(given, list) and len(given) == 2 and {type(end) for end in given} <= {int, float}
-    return numbers and given[0] < given[1]
+    return numbers and -inf < given[0] < given[1] < inf
 
 
 class SearchSection(Section):

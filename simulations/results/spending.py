@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulations.config.load import ConfigError
-from simulations.folders.run_directory import holds_run, read_metrics, read_summary
+from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
 
 SEARCH = "search.json"  # what a search's folder has once it has ended
 
@@ -120,8 +120,11 @@ def points(folder: Path) -> list[Point]:
     if (folder / SEARCH).is_file():
         lines = json.loads((folder / SEARCH).read_text())["trials"]
         found = [Point(_spent_by(line), line["best_test_accuracy"]) for line in lines]
+        if found and not found[-1].spent.bytes:
+            raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")
     else:
-        summary, found, cost = summary_of(folder), [], Cost()
+        config = saved_config(folder) if holds_run(folder) else None
+        summary, found, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
         if "rounds" not in summary:
             raise ConfigError(
                 f"{folder} holds no finished search and no finished federated run; continue what is there "

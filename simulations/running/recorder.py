@@ -55,18 +55,18 @@ class Recorder:
         Raises:
             Interrupted: one did.
         """
-        count = self.state.completed
+        count, seen = self.state.completed, False
         if count % self.config.checkpoint_every == 0 or last:
             self.save()
         self.progress.completed(count)
         if self._unseen is not None:
             self.progress.report(self._unseen)
-            self._unseen = None
-            if self._watch is not None:
-                self._watch(self.lines[-1])
+            self._unseen, seen = None, True
         if self.stopped and not last:
             self.save()
             raise Interrupted(self.stopped[0], f"{self.config.clock.name} {count}")
+        if seen and self._watch is not None:
+            self._watch(self.lines[-1])
 
     def save(self) -> None:
         """Save what has not been saved."""

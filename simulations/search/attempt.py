@@ -25,19 +25,30 @@ class Attempt:
 
     Attributes:
         trial: Optuna's; config: of its run; folder: of its run; objective: key of a line of metrics.
+        misfit: why there is no such run; None: there is.
     """
 
     def __init__(
-        self, trial: Trial, study: Study, config: Config, section: SearchSection, folder: Path
+        self,
+        trial: Trial,
+        study: Study,
+        config: Config,
+        section: SearchSection,
+        folder: Path,
+        misfit: RunError | None = None,
     ) -> None:
+        self.misfit = misfit
         self.trial, self.config, self.folder, self.objective = trial, config, folder, section.objective
         self._study, self._section = study, section
         self._told = set(study.trials[trial.number].intermediate_values)
 
-    def caught_up(self) -> Pruned | None:
-        """Tell the study what the run's folder has and it has not heard; whether that stops the run."""
+    def caught_up(self) -> RunError | None:
+        """Tell the study what it has not heard of the run's folder; what ends the run before it goes on."""
         lines = read_metrics(self.folder) if holds_run(self.folder) else []
-        return Pruned("The pruner has stopped the run.") if any(map(self.stops, lines)) else None
+        stops = any(map(self.stops, lines))
+        if not stops and self._told and max(self._told) < self.config.length:
+            stops = self._study.stops(self.trial.number)  # it may have been killed before the answer was kept
+        return Pruned("The pruner has stopped the run.") if stops else self.misfit
 
     def stops(self, line: dict[str, Any]) -> bool:
         """Tell the study of a line of the run's metrics; whether its pruner stops the run after it."""
@@ -57,11 +68,14 @@ class Attempt:
         """
         tell = self._study.study.tell
         if error is None:
-            values = self._study.trials[self.trial.number].intermediate_values
-            if values:
+            if read_metrics(self.folder)[-1].get(self.objective) is not None:
+                values = self._study.trials[self.trial.number].intermediate_values
                 tell(self.trial, values[max(values)])
                 return
-            error = RunError(f"It has no {self.objective}; choose another search.objective.")
+            error = RunError(
+                f"Its last evaluation has no finite {self.objective}; if no trial's has, choose another "
+                f"search.objective."
+            )
         if isinstance(error, Pruned):
             tell(self.trial, state=TrialState.PRUNED)
             return

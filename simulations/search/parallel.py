@@ -48,8 +48,8 @@ def run_in_processes(
         try:
             while True:
                 while len(running) < jobs and not stopped and (attempt := next(attempts, None)) is not None:
-                    if (pruned := attempt.caught_up()) is not None:
-                        ended(attempt, pruned)
+                    if (before := attempt.caught_up()) is not None:
+                        ended(attempt, before)
                         continue
                     mine, its = context.Pipe()
                     work = (attempt.config, attempt.folder, attempt.objective, its)

@@ -12,18 +12,19 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from fedpart import ClientError, TrainingError
+from fedpart.training.files import replace
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, RunError
-from simulations.folders.run_directory import CONFIG, holds_run
+from simulations.folders.run_directory import CONFIG, METRICS, holds_run, saved_config
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
 from simulations.running.run import run_experiment
 from simulations.search.attempt import Attempt, Pruned
 from simulations.search.parallel import run_in_processes
-from simulations.search.study import Study
+from simulations.search.study import JOURNAL, Study
 from simulations.sweeps.cell_runner import CellRunner
 
 BEST = "best.yaml"
@@ -118,21 +119,21 @@ def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
 
 
 def _claim(out: Path, config: Config) -> None:
-    """Write the search's configuration, or see that the folder's is this one."""
-    file = out / CONFIG
-    if not file.exists():
-        if holds_run(out):
-            raise ConfigError(f"{out} holds a run; choose another folder with --out.")
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(config.resolved(), sort_keys=False))
-        return
-    before, now = yaml.safe_load(file.read_text()), config.resolved()
-    more = dict(now["search"], trials=before["search"]["trials"]) if before.get("search") else now["search"]
-    if before != now | {"search": more}:
-        raise ConfigError(
-            f"{out} holds a search with another configuration; choose another folder with --out, or go on "
-            f"with fedpart search --resume {out}."
-        )
+    """Write the search's configuration, after a look that the folder's is this one but for its trials."""
+    file, now = out / CONFIG, config.resolved()
+    if holds_run(out) and (not file.exists() or ((out / METRICS).exists() and not (out / JOURNAL).exists())):
+        raise ConfigError(f"{out} holds a run; choose another folder with --out.")
+    if file.exists():
+        before = saved_config(out).resolved()
+        if before["search"] is not None:
+            before["search"]["trials"] = now["search"]["trials"]  # they may change
+        if before != now:
+            raise ConfigError(
+                f"{out} holds a search with another configuration; choose another folder with --out, or go "
+                f"on with fedpart search --resume {out}."
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    replace(file, lambda opened: opened.write(yaml.safe_dump(now, sort_keys=False).encode()))
 
 
 def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -> Iterator[Attempt]:
@@ -140,8 +141,12 @@ def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -
     todo = study.unfinished()
     while todo or len(study.trials) < section.trials:
         trial = todo.pop(0) if todo else study.ask()
-        own = _with(config, study.values(trial.params))
-        yield Attempt(trial, study, own, section, _folder(out, trial.number))
+        own, misfit = config, None
+        try:
+            own = _with(config, study.values(trial.params))
+        except ConfigError as error:  # each value fits by itself, and not with the others
+            misfit = RunError(str(error))
+        yield Attempt(trial, study, own, section, _folder(out, trial.number), misfit)
 
 
 def _run(attempt: Attempt, runner: CellRunner) -> Exception | None:
@@ -151,8 +156,8 @@ def _run(attempt: Attempt, runner: CellRunner) -> Exception | None:
         if attempt.stops(line):
             raise Pruned("The pruner has stopped the run.")
 
-    if (pruned := attempt.caught_up()) is not None:
-        return pruned
+    if (end := attempt.caught_up()) is not None:
+        return end
     config, folder = attempt.config, attempt.folder
     progress = runner.progress if runner.console.is_terminal else None
     try:

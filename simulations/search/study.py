@@ -20,7 +20,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from simulations.config.search import OBJECTIVES, Choice, Domain, SearchSection
 
@@ -49,7 +49,7 @@ class Study:
         self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
         self.study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
-            sampler=RandomSampler(seed),  # each trial gets its own
+            sampler=RandomSampler(seed),  # never asked: each trial gets its own
             pruner=_pruner(section, section.min_rounds or every, rounds),
             study_name=_NAME,
             direction="maximize" if OBJECTIVES[section.objective] else "minimize",
@@ -62,12 +62,41 @@ class Study:
         return self.study.get_trials(deepcopy=False)
 
     def ask(self) -> Trial:
-        """The next trial, with its values."""
+        """The next trial; it is written with all its values at once, so after a kill none lacks some."""
         digest = hashlib.sha256(json.dumps([self._seed, len(self.trials)]).encode()).digest()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            self.study.sampler = _sampler(self._section.sampler, int.from_bytes(digest[:4]))
-        return self.study.ask(self._distributions)
+            twin = self._before(len(self.trials), _sampler(self._section.sampler, int.from_bytes(digest[:4])))
+            twin.ask(self._distributions)
+        self.study.add_trial(twin.get_trials(deepcopy=False)[-1])
+        return Trial(self.study, self.trials[-1]._trial_id)
+
+    def stops(self, number: int) -> bool:
+        """Whether the pruner stops a trial after the last value that the study has of it.
+
+        Successive halving notes that a trial has come to a rung, and then answers; asked again it lets the
+        trial pass. So who may have missed the answer asks here, where the trial's values are told anew.
+        """
+        twin, known, stops = self._before(number), self.trials[number], False
+        twin.add_trial(
+            create_trial(state=TrialState.RUNNING, params=known.params, distributions=known.distributions)
+        )
+        trial = Trial(twin, twin.trials[-1]._trial_id)
+        for step, value in sorted(known.intermediate_values.items()):
+            trial.report(value, step)
+            stops = trial.should_prune()
+        return stops
+
+    def _before(self, number: int, sampler: BaseSampler | None = None) -> optuna.Study:
+        """A copy in memory, of the trials before one of them."""
+        twin = optuna.create_study(
+            sampler=sampler or self.study.sampler,
+            pruner=self.study.pruner,
+            study_name=_NAME,
+            direction=self.study.direction,
+        )
+        twin.add_trials(self.trials[:number])
+        return twin
 
     def unfinished(self) -> list[Trial]:
         """Trials that were under way when their process ended."""

@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+import yaml
 from command_line import fedpart, refused
 from fake_runs import small_config, write_run
 
@@ -18,11 +19,11 @@ def run(folder, test, **changes):
     return folder
 
 
-def search(folder, accuracies):
+def search(folder, accuracies, kilobyte=1000):
     """Of trials that take 6 rounds, 10,000 bytes, 50 examples and 4 seconds of clients each."""
     lines = []
     for n, accuracy in enumerate(accuracies, start=1):
-        spent = Cost(6 * n, 4000 * n, 5000 * n, 1000 * n, 50 * n, 4.0 * n, 9.0 * n)
+        spent = Cost(6 * n, *(kilobyte * n * part for part in (4, 5, 1)), 50 * n, 4.0 * n, 9.0 * n)
         lines.append({f"spent_{name}": value for name, value in vars(spent).items()})
         lines[-1]["best_test_accuracy"] = accuracy
     folder.mkdir()
@@ -71,10 +72,10 @@ def test_the_curve_is_the_mean_of_what_the_seeds_deploy(folders):
 
 def test_the_command_writes_table_and_picture(folders, tmp_path):
     named = [f"{label}={','.join(map(str, own))}" for label, own in folders.items()]
-    result = fedpart("costs", *named, run(tmp_path / "alone", 0.5), "--out", tmp_path / "out")
+    result = fedpart("costs", *named, run(tmp_path / "a=b,c", 0.5), "--out", tmp_path / "out")
     assert result.exit_code == 0 and "costs.csv, costs.md, costs.png" in result.output
     rows = list(csv.DictReader((tmp_path / "out" / "costs.csv").open()))
-    assert [(row["method"], row["seeds"]) for row in rows] == [("run", "2"), ("search", "2"), ("alone", "1")]
+    assert [(row["method"], row["seeds"]) for row in rows] == [("run", "2"), ("search", "2"), ("a=b,c", "1")]
     assert float(rows[1]["at_equal_bytes"]) == pytest.approx(0.8)
     assert (
         "| search (2) | 65.0 ± 1.0 | 30 kB | 18 | 12 | 150 |" in (tmp_path / "out" / "costs.md").read_text()
@@ -85,8 +86,14 @@ def test_the_command_writes_table_and_picture(folders, tmp_path):
 def test_what_cannot_be_compared_is_refused(folders, tmp_path):
     one = folders["run"][0]
     unfinished = run(tmp_path / "unfinished", 0.5, finished=False)
+    longer = run(tmp_path / "longer", 0.5)
+    config = yaml.safe_load((longer / "config.yaml").read_text())
+    (longer / "config.yaml").write_text(yaml.safe_dump(config | {"rounds": 100}))
+    silent = search(tmp_path / "silent", [0.5], kilobyte=0)  # without federation
     for named, says in (
         ([unfinished], "holds no finished search and no finished federated run"),
+        ([longer], "holds no finished search and no finished federated run"),
+        ([silent], "has sent nothing"),
         ([run(tmp_path / "untested", None)], "has no accuracy on test data"),
         ([f"a={one},{one}"], "is named twice"),
         ([f"a={one}", "a=b"], "Two arguments are called a"),

@@ -153,6 +153,7 @@ def test_a_trial_that_fails_costs_what_it_has_used_and_the_search_goes_on(tmp_pa
         ({"space": {}}, "search.space"),
         ({"space": {"cohort": [5, 2]}}, r"space.cohort cannot be \[5, 2\]; write \[low, high\]"),
         ({"space": {"cohort": {"log": [0, 2]}}}, "with low above 0"),
+        ({"space": {"samples": [1.0, float("inf")]}}, r"write \[low, high\]"),
         ({"space": {"cohort": {"choice": [2, 2]}}}, "offers a value twice"),
     ],
 )
@@ -177,10 +178,22 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_run(changes, says
     assert not (tmp_path / "out" / "trials").exists()
 
 
-def test_another_search_in_the_folder_is_refused(found):
+def test_another_search_in_the_folder_is_refused_and_so_is_a_run(found):
     out, _ = found
     with pytest.raises(ConfigError, match="holds a search with another configuration"):
         run(searched(pruner="asha", trials=6, seed=1), out)
+    with pytest.raises(ConfigError, match="holds a run; choose another folder"):
+        run(searched(pruner="asha", trials=6), out / "trials" / "000")
+
+
+def test_values_that_fit_alone_and_not_together_are_a_failed_trial_and_more_trials_are_kept(tmp_path):
+    space = {"clients": {"choice": [10, 20]}, "cohort": {"choice": [10, 20]}}
+    config = {"space": space, "sampler": "random", "rounds": 1, "clients": 20, "cohort": 10}
+    run(searched(**config, trials=1), tmp_path / "out")
+    found = run(searched(**config, trials=6), tmp_path / "out")
+    misfits = [row.values["clients"] < row.values["cohort"] for row in found.rows]
+    assert [row.state == "failed" for row in found.rows] == misfits and any(misfits)
+    assert load_config(tmp_path / "out" / "config.yaml").search.trials == 6
 
 
 def test_without_a_result_it_says_so(tmp_path):
