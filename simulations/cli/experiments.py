@@ -143,8 +143,8 @@ def search(
     config: Configs = None,
     settings: Sets = None,
     jobs: _Jobs = 1,
-    out: Out = None,
-    resume: Resume = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder; a search that is in it goes on.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Folder of a search to go on with.")] = None,
 ) -> None:
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
     guarded(lambda: _commands().search(*arguments(config, settings), jobs, out, resume), out or resume)

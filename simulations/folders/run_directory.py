@@ -234,6 +234,21 @@ def _replace(path: Path, content: bytes) -> None:
     replace(path, lambda file: file.write(content))
 
 
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, until the end or until this process dies.
+
+    Raises:
+        FileExistsError: another one is in it.
+    """
+    descriptor = _lock(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def _lock(path: Path) -> int | None:
     """Keep other processes out of the folder until closed, or until this process dies."""
     descriptor = os.open(path, os.O_RDONLY)

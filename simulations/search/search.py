@@ -17,7 +17,7 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, RunError
-from simulations.folders.run_directory import CONFIG, METRICS, holds_run, saved_config
+from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
@@ -46,11 +46,17 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     Raises:
         ConfigError: no section, keys or values that do not fit, or another search in the folder.
         RunError: no trial has an objective.
+        FileExistsError: another process is searching in the folder.
         Interrupted, OSError: it stopped; the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
     _claim(out, config)
+    with held(out):
+        return _search(config, section, out, runner)
+
+
+def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
     study = Study(out, section, config.seed, config.length, config.evaluate_every)
     attempts = _attempts(study, config, section, out)
 
@@ -105,8 +111,9 @@ def _section(config: Config) -> SearchSection:
             f"it out with {section.objective}."
         )
     for key, domain in section.domains().items():
-        for value in domain.ends:
-            _with(config, {key: value})
+        runs = {_with(config, {key: value}).hash() for value in domain.ends}
+        if len(runs) < min(2, len(domain.ends)):
+            raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
     return section
 
 

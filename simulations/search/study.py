@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Study:
     """The trials of a search, finished or not.
 
     With one run at a time a search that is continued has the trials of an undisturbed one: a trial's
-    values follow from those before it, the seed and its number alone.
+    values follow from those before it, the seed and its number alone. One process at a time may open it.
 
     Args:
         folder: of the search.
@@ -44,11 +45,15 @@ class Study:
 
     def __init__(self, folder: Path, section: SearchSection, seed: int, rounds: int, every: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        file = (folder / JOURNAL).absolute()
+        file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a kill; Optuna would wait for it
+        if file.exists():
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)  # without a line torn by a full disk
         self._section, self._seed = section, seed
         self._domains = section.domains()
         self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
         self.study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
+            storage=JournalStorage(JournalFileBackend(str(file))),
             sampler=RandomSampler(seed),  # never asked: each trial gets its own
             pruner=_pruner(section, section.min_rounds or every, rounds),
             study_name=_NAME,

@@ -166,6 +166,7 @@ def test_a_section_that_does_not_fit_is_refused(section, says):
     ("changes", "says"),
     [
         ({"space": {"cohrt": [1, 3]}}, "unknown key 'cohrt'"),
+        ({"space": {"checkpoint_every": [1, 3]}}, "space.checkpoint_every decides nothing in a run"),
         ({"space": {"cohort": [1, 300]}}, "cohort must be between 1 and the number of clients"),
         ({"objective": "client_nll"}, "set evaluation: clients"),
         ({"evaluation": "none"}, "set evaluation: central"),

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
-from test_search import searched
+from test_search import run, searched
 
+from simulations.folders.run_directory import held
 from simulations.search.attempt import Attempt, Pruned
 from simulations.search.study import JOURNAL, Study
 
@@ -78,3 +80,23 @@ def test_a_run_whose_last_evaluation_is_not_finite_has_failed_whatever_it_had_be
     asked.ended(None)
     (trial,) = study.trials
     assert trial.state.name == "FAIL" and "no finite val_nll" in trial.user_attrs["error"]
+
+
+def test_what_a_kill_or_a_full_disk_leaves_of_the_journal_is_put_right(tmp_path, monkeypatch):
+    config, folder = searched(), tmp_path / "out"
+    params = opened(folder, config).ask().params
+    with (folder / JOURNAL).open("ab") as journal:
+        journal.write(b'{"op_code":')
+    monkeypatch.chdir(tmp_path)
+    (folder / f"{JOURNAL}.lock").symlink_to(f"out/{JOURNAL}")  # as Optuna makes it in a relative folder
+    for count in (1, 2):  # the second reads what the first has written
+        study = opened(Path("out"), config)
+        assert len(study.trials) == count and study.trials[0].params == params
+        study.ask()
+
+
+def test_one_process_searches_in_a_folder(tmp_path):
+    config, out = searched(trials=1), tmp_path / "out"
+    out.mkdir()
+    with held(out), pytest.raises(FileExistsError, match="Another process is running"):
+        run(config, out)
