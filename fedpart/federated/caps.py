@@ -37,24 +37,24 @@ class CapAssignment:
     def __init__(
         self, shares: Mapping[int, float] | None, deal: Deal, chunks: ChunkAssignment, clients: int, seed: int
     ) -> None:
-        self._chunks = chunks
-        self._shares = {len(chunks.proportions): 1.0} if shares is None else dict(shares)
+        self._chunks, highest = chunks, len(chunks.proportions)
+        self._shares = {highest: 1.0} if shares is None else dict(shares)
         counts = largest_remainders(clients, self._shares.values())
         self._counts = dict(zip(self._shares, counts, strict=True))
-        ascending, of_chunk = np.repeat(np.array([*self._shares], np.uint8), counts), chunks.first(clients)
-        order = np.arange(clients) if shares is None else generator(seed, "caps").permutation(clients)
-        if deal == "chunk":
-            order = order[np.argsort(of_chunk[order], kind="stable")]
-        caps = np.empty_like(ascending)
-        caps[order] = ascending
+        caps, of_chunk = np.repeat(np.array([*self._shares], np.uint8), counts), chunks.first(clients)
+        if shares is not None:
+            order = generator(seed, "caps").permutation(clients)
+            if deal == "chunk":
+                order = order[np.argsort(of_chunk[order], kind="stable")]
+            ascending, caps = caps, np.empty_like(caps)
+            caps[order] = ascending
         self._caps = bytearray(caps.tobytes())  # a byte per client
-        pairs, first, number = np.unique(
-            of_chunk.astype(np.uint16) << 8 | caps, return_index=True, return_counts=True
-        )
-        self.kinds: Kinds = {
-            (pair >> 8, pair & 255): (client, count)
-            for pair, client, count in zip(pairs.tolist(), first.tolist(), number.tolist(), strict=True)
-        }
+        self.kinds: Kinds = {}
+        for chunk in range(1, highest + 1):
+            for cap in sorted(self._shares):
+                theirs = (of_chunk == chunk) & (caps == cap)
+                if theirs.any():
+                    self.kinds[chunk, cap] = int(theirs.argmax()), int(theirs.sum())
 
     def __getitem__(self, client: int) -> int:
         if client < 0:

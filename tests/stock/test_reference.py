@@ -62,6 +62,7 @@ def reference(stock, federation, shards):
         protocol.partition.assignment,
         [map_leaves(double, shard) for shard in shards],
         [protocol.chunk(client) for client in range(len(SIZES))],
+        [protocol.cap(client) for client in range(len(SIZES))],
         [protocol.cohort(round) for round in range(1, ROUNDS + 1)],
         lr=protocol.settings.local.learning_rate,
         server_lr=protocol.settings.server.learning_rate,
