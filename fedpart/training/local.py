@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from fedpart.training.optimisers import DecaySettings, SGDSettings, weight_decays
@@ -33,7 +34,7 @@ class LocalSettings(DecaySettings):
         if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
             raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
 
-    @property
+    @cached_property
     def sgd(self) -> SGDSettings:
         """The optimiser of a client's steps."""
         return SGDSettings(self.learning_rate, self.momentum)
