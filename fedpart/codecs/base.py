@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -11,17 +12,18 @@ from torch import Tensor
 from fedpart.registry import Registry
 
 
-class Codec:
+class Codec(ABC):
     """Subclass it in a file of its own and register it: ``@CODECS.register("name")``.
 
     It is made without arguments and keeps nothing from one call to the next. Each partition is encoded by
     itself. Engines in one process take what :meth:`decode` makes of the bytes, as a server does of a message.
     """
 
+    @abstractmethod
     def size(self, numbers: int) -> int:
         """In how many bytes so many numbers travel; what arrives in more or fewer is refused unread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
         """The bytes of ``values [n]``.
 
@@ -33,8 +35,8 @@ class Codec:
         Returns:
             uint8, ``[size(n)]``, on their device.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
         """The numbers behind bytes that anybody may have sent.
 
@@ -49,7 +51,6 @@ class Codec:
         Raises:
             ValueError: bytes that :meth:`encode` does not make; a clause that says why.
         """
-        raise NotImplementedError
 
 
 CODECS: Registry[Callable[[], Codec]] = Registry("upload codec")

@@ -126,10 +126,8 @@ class VectorisedRunner:
 
     def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
         try:
-            shard, view = (
-                self._executor.checked(client, self.shards[client]),
-                self._executor.view(round, client),
-            )
+            shard = self._executor.checked(client, self.shards[client])
+            view = self._executor.view(round, client)
             local = self.protocol.method.local_settings(view)
             steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
         except Exception as error:

@@ -11,6 +11,16 @@ from fedpart.centralised.fit import TrainingReport
 
 Report = RoundReport | TrainingReport
 
+# beginnings of keys that a line has only where they have a value
+_OPTIONAL = (
+    "epsilon",
+    "server_rates",
+    "examples",
+    "client_seconds",
+    "client_accuracy_caps",
+    "client_nll_caps",
+)
+
 
 def metrics_line(report: Report) -> dict[str, Any]:
     """A report as a line of ``metrics.jsonl``; the same run gives the same line, seconds apart.
@@ -37,16 +47,14 @@ def metrics_line(report: Report) -> dict[str, Any]:
     line.pop("stage", None)  # its end has scores of its own, which the runner adds
     if report.val_nll is None:
         del line["val_accuracy"], line["val_nll"]
-    if getattr(report, "evaluation_bytes", None) is None:
-        kept = {key: value for key, value in line.items() if not key.startswith(("client_", "evaluation_"))}
-        line = kept | {key: line[key] for key in ("client_seconds",) if key in line}
     if line.get("client_seconds") is not None:
         line["client_seconds"] = round(line["client_seconds"], 4)
-    optional = ("epsilon", "server_rates", "examples", "client_seconds")
-    for key in (*optional, "client_accuracy_caps", "client_nll_caps"):
-        if line.get(key, 0.0) is None:
-            del line[key]
-    plain: dict[str, Any] = finite(line)
+    optional = (
+        _OPTIONAL if line.get("evaluation_bytes") is not None else (*_OPTIONAL, "client_", "evaluation_")
+    )
+    plain: dict[str, Any] = finite(
+        {key: value for key, value in line.items() if value is not None or not key.startswith(optional)}
+    )
     return plain
 
 

@@ -97,22 +97,28 @@ def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     assert len({str(params) for _, _, params, _, _ in trials_of(tmp_path / "whole")}) == 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pruner", ["asha", "hyperband"])
-def test_after_a_kill_it_ends_with_the_trials_of_an_undisturbed_one(pruner, tmp_path):
-    config = searched(pruner=pruner, trials=7)
-    expected = run(config, tmp_path / "undisturbed")
-    assert pruner != "asha" or {row.state for row in expected.rows} == {"complete", "pruned"}
-    file, out = tmp_path / "search.yaml", tmp_path / "killed"
+def begun(config, out, *options):
+    """The command in a process of its own, with what it prints."""
+    file = out.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(config.resolved()))
-    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", "search"]
-    process = subprocess.Popen(
+    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", "search", *options]
+    return subprocess.Popen(
         [*command, str(file), "--out", str(out)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", ["asha", "hyperband"])
+def test_after_a_kill_it_ends_with_the_trials_of_an_undisturbed_one(pruner, tmp_path):
+    config = searched(pruner=pruner, trials=7)
+    expected = run(config, tmp_path / "undisturbed")
+    assert pruner != "asha" or {row.state for row in expected.rows} == {"complete", "pruned"}
+    out = tmp_path / "killed"
+    process = begun(config, out)
     for line in process.stdout:
         if line.startswith("Trial 2 of 7"):
             break

@@ -3,14 +3,10 @@
 import io
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
-import yaml
-from places import ROOT
 from rich.console import Console
-from test_search import run, searched, trials_of
+from test_search import begun, run, searched, trials_of
 
 from simulations.folders.run_directory import read_metrics
 from simulations.running.signals import Interrupted
@@ -37,16 +33,7 @@ def in_two(config, out, stream):
 def test_killed_stopped_and_continued_in_two_processes(tmp_path):
     """Values drawn at random follow from the number of a trial, and its run from them, whatever others do."""
     config, out = searched(sampler="random", pruner="asha", trials=TRIALS), tmp_path / "out"
-    file = tmp_path / "search.yaml"
-    file.write_text(yaml.safe_dump(config.resolved()))
-    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", "search", "--jobs", "2"]
-    process = subprocess.Popen(
-        [*command, str(file), "--out", str(out)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = begun(config, out, "--jobs", "2")
     while not all((out / "trials" / name / "metrics.jsonl").exists() for name in ("000", "001")):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
