@@ -36,6 +36,10 @@ class Numbers:
         """Values that show whether the key can take such."""
         return (self.low, self.high)
 
+    def __contains__(self, value: object) -> bool:
+        kinds = (int,) if self.whole else (int, float)
+        return type(value) in kinds and self.low <= value <= self.high  # type: ignore[operator]
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -47,6 +51,9 @@ class Choice:
     def ends(self) -> tuple[Any, ...]:
         """All of them."""
         return self.values
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
 
 
 Domain = Numbers | Choice
@@ -93,6 +100,10 @@ class SearchSection(Section):
         min_length=1,
     )
     trials: int = entry(20, "runs, each with values of its own", ge=1)
+    own_values_first: bool = entry(
+        False,
+        "the first run has the configuration's own values of these keys: for those that are known to work",
+    )
     sampler: Literal["random", "tpe", "gp"] = entry(
         "tpe",
         "how values are chosen: random; tpe, by densities of good and bad ones; gp, by a Gaussian process",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
 
 
 def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
-    study = Study(out, section, config.seed, config.length, config.evaluate_every)
+    first = _own_values(config, section) if section.own_values_first else None
+    study = Study(out, section, config.seed, config.length, config.evaluate_every, first)
     attempts = _attempts(study, config, section, out)
 
     def ended(attempt: Attempt, error: Exception | None) -> None:
@@ -114,7 +116,22 @@ def _section(config: Config) -> SearchSection:
         runs = {_with(config, {key: value}).hash() for value in domain.ends}
         if len(runs) < min(2, len(domain.ends)):
             raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
+    if section.own_values_first:
+        _own_values(config, section)
     return section
+
+
+def _own_values(config: AnyConfig, section: SearchSection) -> dict[str, Any]:
+    """The configuration's own values of the keys that are searched."""
+    values, resolved = {}, config.resolved()
+    for key, domain in section.domains().items():
+        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
+        if values[key] not in domain:
+            raise ConfigError(
+                f"The configuration's own {key} is {values[key]!r}, which search.space.{key} does not offer; "
+                f"widen it, or leave search.own_values_first out."
+            )
+    return values
 
 
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:

@@ -41,15 +41,24 @@ class Study:
         seed: of the search.
         rounds: of a whole run.
         every: rounds between evaluations.
+        first: values of the first trial by key; None: they are drawn as those of all others.
     """
 
-    def __init__(self, folder: Path, section: SearchSection, seed: int, rounds: int, every: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        section: SearchSection,
+        seed: int,
+        rounds: int,
+        every: int,
+        first: dict[str, Any] | None = None,
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         file = (folder / JOURNAL).absolute()
         file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a kill; Optuna would wait for it
         if file.exists():
             os.truncate(file, file.read_bytes().rfind(b"\n") + 1)  # without a line torn by a full disk
-        self._section, self._seed = section, seed
+        self._section, self._seed, self._first = section, seed, first
         self._domains = section.domains()
         self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
         self.study = optuna.create_study(
@@ -72,6 +81,8 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             twin = self._before(len(self.trials), _sampler(self._section.sampler, int.from_bytes(digest[:4])))
+            if self._first is not None and not self.trials:
+                twin.enqueue_trial(self._params(self._first))
             twin.ask(self._distributions)
         self.study.add_trial(twin.get_trials(deepcopy=False)[-1])
         return Trial(self.study, self.trials[-1]._trial_id)
@@ -114,6 +125,13 @@ class Study:
         return {
             key: json.loads(value) if isinstance(self._domains[key], Choice) else value
             for key, value in params.items()
+        }
+
+    def _params(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The other way round: as Optuna has them."""
+        return {
+            key: json.dumps(value) if isinstance(self._domains[key], Choice) else value
+            for key, value in values.items()
         }
 
 

@@ -32,8 +32,8 @@ SHORT = {"rounds": 6, "evaluate_every": 1, "samples": 1, "checkpoint_every": 1}
 
 def searched(space=SPACE, trials=5, **changes):
     section = {"space": space, "trials": trials, "min_rounds": 1, "reduction": 2, "objective": "val_nll"}
-    section |= {key: changes.pop(key) for key in list(changes) if key in ("sampler", "pruner", "objective")}
-    section |= {"epsilon": changes.pop("epsilon")} if "epsilon" in changes else {}
+    for key in ("sampler", "pruner", "objective", "epsilon", "own_values_first"):
+        section |= {key: changes.pop(key)} if key in changes else {}
     return tiny(**{**SHORT, **changes, "search": section})
 
 
@@ -95,6 +95,17 @@ def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     run(searched(sampler=sampler, trials=5, rounds=1), tmp_path / "whole")
     assert trials_of(tmp_path / "part") == trials_of(tmp_path / "whole")
     assert len({str(params) for _, _, params, _, _ in trials_of(tmp_path / "whole")}) == 5
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "gp"])
+def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_path):
+    own = {"local.learning_rate": 0.25, "server.learning_rate": 0.02, "local.epochs": 2, "chunks": [0.5, 0.5]}
+    settings = {"local": {"learning_rate": 0.25, "epochs": 2}, "chunks": [0.5, 0.5]}
+    settings |= {"sampler": sampler, "rounds": 1, "server": {"learning_rate": 0.02}}
+    found = run(searched(trials=3, own_values_first=True, **settings), tmp_path / "out")
+    assert found.rows[0].values == own and all(row.values != own for row in found.rows[1:])
+    drawn = run(searched(trials=1, **settings), tmp_path / "drawn")
+    assert drawn.rows[0].values != own
 
 
 def begun(config, out, *options):
@@ -177,6 +188,10 @@ def test_a_section_that_does_not_fit_is_refused(section, says):
         ({"objective": "client_nll"}, "set evaluation: clients"),
         ({"evaluation": "none"}, "set evaluation: central"),
         ({"epsilon": 1.0}, "set search.objective: client_accuracy"),
+        (
+            {"space": {"local.learning_rate": [1e-9, 1e-8]}, "own_values_first": True},
+            "own local.learning_rate is .* which search.space.local.learning_rate does not offer",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_run(changes, says, tmp_path):
