@@ -24,7 +24,7 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
             file.flush()
             os.fsync(file.fileno())
         if previous is not None and path.exists():
-            os.replace(path, previous)
+            _keep(path, previous)
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -36,6 +36,15 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    """Keep a file as ``previous`` too, so that ``path`` is there at every moment."""
+    previous.unlink(missing_ok=True)
+    try:
+        os.link(path, previous)
+    except OSError:  # a file system without links: between the two renames only the previous one is there
+        os.replace(path, previous)
 
 
 def previous_of(path: Path) -> Path:
