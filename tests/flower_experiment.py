@@ -108,6 +108,8 @@ class Shards:
         return Dataset(inputs[:n], given.get(str(self.config.get("likelihood")), targets)[:n])
 
 
+SIZES = [{"share": share, "model_options": {"share": share}} for share in (0.5, 0.25)]
+SIZES.append({"share": 0.25, "model_options": {}})
 ARMS = {
     "learning_rate": [0.05, 0.1, 0.3],
     "momentum": [0.0, 0.9],
@@ -127,13 +129,16 @@ def build(config: Mapping[str, Any]) -> Experiment:
         layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), ConcreteDropout(0.2), nn.Flatten()]
         likelihood = str(config.get("likelihood", "classification"))
         outputs = 1 if likelihood in ("ordinal", "gaussian") else 3
-        module: nn.Module = nn.Sequential(
-            *layers, nn.Linear(144, width), nn.ReLU(), nn.Linear(width, outputs)
-        )
+
+        def sized(share: float = 1.0) -> nn.Sequential:
+            units = int(share * width)
+            return nn.Sequential(*layers, nn.Linear(144, units), nn.ReLU(), nn.Linear(units, outputs))
+
+        module: nn.Module = sized()
         if likelihood == "from_model":
             module = WithLoss(module)
         given = LIKELIHOODS[likelihood]()
-        task = Task(module, transforms=[AffineAugmentation()], likelihood=given, samples=2)
+        task = Task(module, transforms=[AffineAugmentation()], likelihood=given, samples=2, sizes=sized)
     settings = FederationSettings(
         clients=CLIENTS,
         cohort=5,
@@ -143,6 +148,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],
         caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
+        architectures=SIZES if config.get("sizes") else None,
         **{name: config[name] for name in SAFEGUARDS if name in config},
     )
     return Experiment(Protocol(task, settings), Shards(config))

@@ -53,8 +53,8 @@ class ClientEvaluation:
         scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
         scores.gather(partial(self._score, round))
         scores.write(report)
-        state = (len(round.w) + len(round.psi)) * round.w.element_size()
-        report.evaluation_bytes = len(scores.cohort) * (state + HEADERS)
+        numbers = sum(map(self._protocol.download_numbers, scores.cohort))
+        report.evaluation_bytes = numbers * round.w.element_size() + len(scores.cohort) * HEADERS
         report.seconds += time.perf_counter() - start
 
     def _score(self, round: Round, client: int) -> HeldOutScore:
@@ -91,7 +91,7 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
         partition = protocol.partition_of(client)
         _, point = executor.subnetwork(round, partition, view.cap)
         noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
-        found = score(protocol.scoring_task, point.tensors, view.server_psi(), noisy)
+        found = score(protocol.scoring_task(client), point.tensors, view.server_psi(), noisy)
         check_score(found, has_hits(protocol.task), protocol.settings.max_examples)
     except Refusal as refusal:
         raise ClientError.refused(client, round.number, refusal) from refusal

@@ -174,7 +174,7 @@ class Executor:
             after = start if sgd is None or j is None else partition.put(start, j, k, sgd.values)
             update.psi = self.feedback(round, view, shard, job, after)
         if sgd is not None and j is not None:
-            update.deltas[j] = sgd.change()
+            update.deltas |= partition.in_cells(j, sgd.change())
         return loss_sum / seen
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:

@@ -62,6 +62,11 @@ class FusedRunner:
                 f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; "
                 f"set it to examples, or use execution: loop."
             )
+        if len(protocol.partitions) > 1:
+            raise ValueError(
+                "Fused clients have one network, but there are several architectures; leave architectures "
+                "out, or use execution: loop."
+            )
         if protocol.method.tells_clients_apart:
             raise ValueError(
                 f"Fused clients have no psi, settings or network of their own, which the method "

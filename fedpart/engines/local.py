@@ -101,8 +101,8 @@ class LocalEngine:
         cohort = federation.cohort(round.number)
         found = self._clients.sum(round, cohort)
         federation.step(found.total)
-        numbers = len(round.w) + len(round.psi)
-        download = len(cohort) * (numbers * round.w.element_size() + DOWNLOAD_HEADER)
+        numbers = sum(map(federation.protocol.download_numbers, cohort))
+        download = numbers * round.w.element_size() + len(cohort) * DOWNLOAD_HEADER
         seconds = time.perf_counter() - start
         return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
 

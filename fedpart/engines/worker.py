@@ -90,7 +90,7 @@ def work(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)  # more do not survive a fork
     protocol, shards = pickle.loads(load) if isinstance(load, bytes) else load
-    executor, bounds, epoch = Executor(protocol), protocol.partition.bounds, 0
+    executor, bounds, epoch = Executor(protocol), protocol.partition.cells, 0
     round = Round(0, *torch.tensor_split(shared.row(0), bounds[-1:]))
     answer: CohortSum | ClientError | None = None
     found = CohortSum()
@@ -129,7 +129,7 @@ def _moved(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
 
 
 def in_memory(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
-    """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of w_1..w_C."""
+    """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of the cells."""
     deltas = {j: row[bounds[j - 1] : bounds[j]] for j in total.weights}
     return replace(total, deltas=deltas, psi=row[bounds[-1] :] if total.psi_weight else None)
 

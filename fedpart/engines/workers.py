@@ -70,7 +70,7 @@ class WorkerPool:
         self.workers = min(workers, len(blocks(range(protocol.settings.cohort))))
         self._places = in_flight(self.workers)
         self._context: Any = multiprocessing.get_context(_start_method())
-        task, bounds = protocol.task, protocol.partition.bounds
+        task, bounds = protocol.task, protocol.partition.cells
         numbers = bounds[-1] + task.psi_space.size
         self._shared = Shared(self._context, 1 + self._places, numbers, task.dtype, self.workers)
         self._idle: list[_Worker] = []
@@ -106,7 +106,7 @@ class WorkerPool:
             raise
 
     def _sum(self, waiting: deque[Block], of_all: OfAll | None) -> CohortSum:
-        bounds, found, total = self.protocol.partition.bounds, CohortSum(), None
+        bounds, found, total = self.protocol.partition.cells, CohortSum(), None
         done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
         kept: list[Update] = []

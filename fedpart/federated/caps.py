@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 
 Deal = Literal["chunk", "free"]
-Kinds = dict[tuple[int, int], tuple[int, int]]
-"""By chunk and cap, ascending: the first client of that kind, and how many there are."""
 
 
 class CapAssignment:
@@ -29,9 +28,6 @@ class CapAssignment:
         chunks: of the same clients.
         clients: N.
         seed: of the order.
-
-    Attributes:
-        kinds: of the N clients, see :data:`Kinds`.
     """
 
     def __init__(
@@ -49,12 +45,10 @@ class CapAssignment:
             ascending, caps = caps, np.empty_like(caps)
             caps[order] = ascending
         self._caps = bytearray(caps.tobytes())  # a byte per client
-        self.kinds: Kinds = {}
-        for chunk in range(1, highest + 1):
-            for cap in sorted(self._shares):
-                theirs = (of_chunk == chunk) & (caps == cap)
-                if theirs.any():
-                    self.kinds[chunk, cap] = int(theirs.argmax()), int(theirs.sum())
+
+    def first(self, clients: int) -> NDArray[np.uint8]:
+        """Caps of the clients 0..clients-1 of those assigned so far, ``[clients]``."""
+        return np.frombuffer(bytes(self._caps[:clients]), np.uint8)
 
     def __getitem__(self, client: int) -> int:
         if client < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,8 @@ class RoundReport:
         client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
             clients compute, where there are ``caps``.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
-        server_rates: the server's learning rates of w_1..w_C and psi, where a ``hypergradient`` steps one.
+        server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
+            steps one.
     """
 
     round: int
@@ -104,6 +106,16 @@ class Federation(ModelState):
         """Completed rounds."""
         return self.completed
 
+    def of_architecture(self, index: int) -> Federation:
+        """The state as clients of one architecture have it: its network, with the same w and psi.
+
+        Args:
+            index: among ``settings.architectures``.
+        """
+        found = copy.copy(self)
+        found.task, found.partition = self.protocol.tasks[index], self.protocol.partitions[index]
+        return found
+
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
         return (self.privacy or self.protocol).cohort(round, available)
@@ -158,7 +170,7 @@ class Federation(ModelState):
 
     def _rates(self) -> list[float] | None:
         settings = self.protocol.settings
-        if not (settings.server.hypergradient or settings.server_psi.hypergradient):
+        if not any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):
             return None
-        rates = [self.optimiser.rate(j) for j in range(self.partition.chunks)]
+        rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
         return [*rates, self.optimiser_psi.rate(0)]

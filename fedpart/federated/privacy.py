@@ -16,21 +16,23 @@ from fedpart.federated.protocol import Protocol
 from fedpart.randomness.streams import generator
 from fedpart.updates.update import Update
 
-_PSI = 0  # stands for psi among the partitions 1..C
+_PSI = 0  # stands for psi among the cells 1..
 
 
 class Privacy:
     """The Gaussian mechanism of a round, on everything that the round's clients have uploaded.
 
     A client is in a round with probability ``q = cohort / clients``, on its own, and uploads parts, those of
-    w_1..w_C and psi that its chunk and cap have, of L2 norms up to S_g. Every part's sum gets noise of
-    standard deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a client has:
-    the sum of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all parts together
-    are one Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected number of
-    contributors, which no client's answer changes, and released whether somebody contributed or not.
+    cells and psi that its chunk, cap and architecture have, of L2 norms up to S_g. Every part's sum gets
+    noise of standard deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a
+    client has: the sum of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all
+    parts together are one Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected
+    number of contributors, which no client's answer changes, and released whether somebody contributed or
+    not.
 
     Args:
-        protocol: of the run, with ``privacy``; its method's plans depend on a client's chunk and cap alone.
+        protocol: of the run, with ``privacy``; its method's plans depend on a client's :class:`.Kind`
+            alone.
 
     Raises:
         ValueError: psi is learned, and no norm is set for it.
@@ -38,13 +40,13 @@ class Privacy:
 
     def __init__(self, protocol: Protocol) -> None:
         settings = protocol.settings
-        if settings.privacy is None or settings.clip is None:
+        if settings.privacy is None or settings.clip is None or protocol.norms is None:
             raise ValueError("There are no privacy settings in this run.")
         self._settings, self._protocol = settings.privacy, protocol
         self.rate = settings.cohort / settings.clients
         contributors: dict[int, int] = {}
         most = 0
-        for client, count in protocol.caps.kinds.values():
+        for client, count in protocol.kinds.values():
             weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
             parts = [*weights] if psi is None else [*weights, _PSI]
             most = max(most, len(parts))
@@ -52,7 +54,7 @@ class Privacy:
                 contributors[part] = contributors.get(part, 0) + count
         if _PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
-        norms = (settings.clip.psi or 0.0, *settings.clip.norms(len(protocol.chunks)))
+        norms = (settings.clip.psi or 0.0, *protocol.norms)
         multiplier = self._settings.noise_multiplier * math.sqrt(most)
         self.deviations = {part: multiplier * norms[part] for part in sorted(contributors)}
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
@@ -74,7 +76,8 @@ class Privacy:
                 total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))
                 total.psi_weight = self.weights[part]
             else:
-                noise = self._noise(self._protocol.partition.sizes[part - 1], f"w_{part}", round, deviation)
+                start, end = self._protocol.partition.cells[part - 1 : part + 1]
+                noise = self._noise(end - start, f"w_{part}", round, deviation)
                 held = total.deltas.get(part)
                 total.deltas[part] = noise if held is None else held.add_(noise.to(held.device))
                 total.weights[part] = self.weights[part]

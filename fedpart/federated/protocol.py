@@ -12,16 +12,18 @@ from torch import Tensor
 from fedpart.codecs import CODECS
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
+from fedpart.federated.devices import ArchitectureAssignment, kinds_of
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
+from fedpart.parameters.nested import nested
 from fedpart.parameters.partition import Partition
-from fedpart.parameters.proportions import expected_upload_ratio
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
+from fedpart.task.sizes import of_size
 from fedpart.task.task import Task
-from fedpart.training.agreement import agreement
+from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.checks import validate
 from fedpart.updates.update import Update
 
@@ -35,7 +37,11 @@ class Protocol:
         identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
 
     Attributes:
-        method, task, partition, assignment, caps: built from the arguments.
+        method, task, partition, assignment, caps, architectures: built from the arguments.
+        tasks, partitions: of each of ``settings.architectures``, whose networks are parts of the task's;
+            without them ``task`` and ``partition``.
+        kinds: of clients there are, see :data:`.Kinds`.
+        norms: to which each cell is clipped; None: it is not.
         codec: in which clients' changes of weights travel; None: as they are.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
@@ -51,6 +57,7 @@ class Protocol:
         self.method = build_method(settings.method, settings.method_options)
         settings.check_feedback(self.method.held_out)
         self.task = self.method.prepare(task)
+        self.tasks = self._tasks(task)
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
         settings.check_caps(len(self.chunks))
@@ -58,13 +65,23 @@ class Protocol:
         self.caps = CapAssignment(
             settings.caps, settings.caps_by, self.assignment, settings.clients, settings.seed
         )
+        shares = [1.0] if settings.architectures is None else [one["share"] for one in settings.architectures]
+        self.architectures = ArchitectureAssignment(shares, self.assignment, settings.clients, settings.seed)
+        columns = (self.assignment, self.caps, self.architectures)
+        self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self.partition = self.method.partition(self.task, self.chunks, settings)
-        self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
+        self.partitions: Sequence[Partition] = [self.partition]
+        if settings.architectures is not None:
+            spaces = [one.parameter_space(len(self.chunks)) for one in self.tasks]
+            self.partition, *self.partitions = nested(self.partition, [self.partition.space, *spaces])
+        self.norms = self._norms_of_cells()
         self.codec = None if settings.upload is None else CODECS.resolve(settings.upload)()
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             self._check_caps()
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
+        if settings.architectures is not None:
+            self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
         ]
@@ -89,18 +106,21 @@ class Protocol:
         pool = np.array(sorted(set(available)))
         return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
 
-    @property
-    def scoring_task(self) -> Task:
-        """The task as clients evaluate it, with ``evaluation_samples``."""
-        return self.task.with_samples(self.settings.evaluation_samples)
+    def scoring_task(self, client: int) -> Task:
+        """The task as ``client`` evaluates it, with ``evaluation_samples``."""
+        return self.task_of(client).with_samples(self.settings.evaluation_samples)
 
     def task_of(self, client: int) -> Task:
-        """What ``client`` learns: the same for all, today."""
-        return self.task
+        """What ``client`` learns: that of its architecture."""
+        return self.tasks[self.architectures[client]]
 
     def partition_of(self, client: int) -> Partition:
-        """How the parameters of ``client`` are divided: the same for all, today."""
-        return self.partition
+        """How the parameters of ``client`` are divided."""
+        return self.partitions[self.architectures[client]]
+
+    def download_numbers(self, client: int) -> int:
+        """How many numbers the client needs of w, and those of psi."""
+        return self.partition_of(client).needed + self.task.psi_space.size
 
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
@@ -113,14 +133,38 @@ class Protocol:
         return self.method.plan(self.view(client, round))
 
     def _expected_upload_ratio(self) -> float:
-        """Of all clients to FedAvg's (App. J.1), those of each cap with its partitions alone."""
+        """Of all clients to FedAvg's (App. J.1) of the largest network, those of each kind with its cells."""
         whole = self.partition.space.size * self.task.dtype.itemsize
-        sizes = [self.weight_bytes(size) / whole for size in self.partition.sizes]
-        total, kinds, chunks = 0.0, self.caps.kinds, range(1, len(self.chunks) + 1)
-        for cap in sorted({cap for _, cap in kinds}):
-            clients = [kinds.get((k, cap), (0, 0))[1] / self.settings.clients for k in chunks]
-            total += expected_upload_ratio(clients, sizes[:cap])
+        total = 0.0
+        for (chunk, cap, architecture), (_, count) in self.kinds.items():
+            partition = self.partitions[architecture]
+            sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
+            total += count / self.settings.clients * sum(map(self.weight_bytes, sizes)) / whole
         return total
+
+    def _tasks(self, task: Task) -> list[Task]:
+        """What the clients of each architecture learn."""
+        if self.settings.architectures is None:
+            return [self.task]
+        found = []
+        for architecture in self.settings.architectures:
+            options = architecture["model_options"]
+            found.append(self.method.prepare(of_size(task, options)))
+            if shapes(found[-1].psi_space) != shapes(self.task.psi_space):
+                raise ValueError(
+                    f"The network of the architecture {options} has other hyperparameters than the task's; "
+                    f"give all the same, by name and shape."
+                )
+        return found
+
+    def _norms_of_cells(self) -> list[float] | None:
+        """To which each cell is clipped: as the partition that it is a part of."""
+        if self.settings.clip is None:
+            return None
+        norms, found = self.settings.clip.norms(len(self.chunks)), dict[int, float]()
+        for j, norm in enumerate(norms, start=1):
+            found |= dict.fromkeys(self.partition.cell_sizes(j), norm)
+        return list(found.values())
 
     def _check_caps(self) -> None:
         """Refuse caps with which a client has nothing to do, or a partition nobody who trains it."""
@@ -128,7 +172,7 @@ class Protocol:
         if self.settings.caps_by != "chunk":
             remedy = f"set caps_by: chunk, {remedy}"
         trained: set[int | None] = set()
-        for (chunk, cap), (client, count) in self.caps.kinds.items():
+        for (chunk, cap, _), (client, count) in self.kinds.items():
             jobs = self.plan(client, 1)
             if not jobs:
                 others = f" and {count - 1} more" if count > 1 else ""
@@ -165,13 +209,14 @@ class Protocol:
         return sum(map(self.weight_bytes, weights.values())) + of_psi + _UPLOAD_HEADER
 
     def weight_bytes(self, numbers: int) -> int:
-        """In how many bytes the change of a partition of so many numbers travels."""
+        """In how many bytes the change of a cell of so many numbers travels."""
         return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
-        """Numbers of each partition in the client's answer to ``jobs``, ascending; those of psi, or None."""
-        trained, sizes = (job.partition for job in jobs), self.partition_of(client).sizes
-        weights = {j: sizes[j - 1] for j in sorted(j for j in trained if j is not None)}
+        """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
+        partition, weights = self.partition_of(client), dict[int, int]()
+        for j in sorted(job.partition for job in jobs if job.partition is not None):
+            weights |= partition.cell_sizes(j)
         psi = self.task_of(client).psi_space.size if any(job.psi for job in jobs) else None
         return weights, psi
 
@@ -215,8 +260,8 @@ class Protocol:
 
     def _clip(self, update: Update) -> None:
         """Scale down what is longer than the settings' norms, in place."""
-        if self._norms is not None and self.settings.clip is not None:
-            update.clip(self._norms, self.settings.clip.psi)
+        if self.norms is not None and self.settings.clip is not None:
+            update.clip(self.norms, self.settings.clip.psi)
 
     def accept(self, client: int, update: Update, jobs: Sequence[Job]) -> Update:
         """The update of ``client``, checked, as a term of the cohort's sum; see :meth:`term`.

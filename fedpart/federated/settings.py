@@ -12,7 +12,7 @@ from fedpart.federated.caps import Deal
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.parameters.proportions import check_proportions
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import AdamSettings
+from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import RunSettings, documented, setting
 from fedpart.updates.cohort import OfAll
 from fedpart.updates.trimmed import trimmed_mean
@@ -41,9 +41,19 @@ class FederationSettings(RunSettings):
     caps_by: Deal = setting(
         "chunk", "who has which cap: chunk, the smallest in the first chunks; free, in any chunk"
     )
+    architectures: tuple[Mapping[str, Any], ...] | None = setting(
+        None,
+        "sizes of the clients' networks: for each its share of the clients, and model_options with which it "
+        "is built, [{share: 0.4, model_options: {width: 1.0}}, ...]; shares sum to 1, and the task's network "
+        "contains them all; null: all have that one",
+    )
     local: LocalSettings = setting(LocalSettings(), "clients' training")
-    server: AdamSettings = setting(AdamSettings(), "the server's Adam on averaged changes of the weights")
-    server_psi: AdamSettings = setting(AdamSettings(3e-3), "the server's Adam on averaged psi gradients")
+    server: AdamSettings | SGDSettings = setting(
+        AdamSettings(), "the server's optimiser on averaged changes of the weights: Adam, or SGD"
+    )
+    server_psi: AdamSettings | SGDSettings = setting(
+        AdamSettings(3e-3), "the server's optimiser on averaged psi gradients: Adam, or SGD"
+    )
     weighting: Literal["examples", "uniform"] = setting(
         "examples",
         "weights of clients in averages of the weights; psi gradients are sums over examples",
@@ -111,8 +121,11 @@ class FederationSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in ("server", "server_psi"):
-            if type(given := getattr(self, key)) is not AdamSettings:
-                raise ValueError(f"The server steps by Adam, but {key} is {given!r}; give it AdamSettings.")
+            if type(given := getattr(self, key)) not in (AdamSettings, SGDSettings):
+                raise ValueError(
+                    f"The server steps by Adam or SGD, but {key} is {given!r}; give it AdamSettings or "
+                    f"SGDSettings."
+                )
         if self.cohort > self.clients:
             raise ValueError(
                 f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."
@@ -125,6 +138,8 @@ class FederationSettings(RunSettings):
             object.__setattr__(self, "caps", self._checked(self.caps))
         elif self.caps_by != "chunk":
             raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
+        if self.architectures is not None:
+            object.__setattr__(self, "architectures", _checked_architectures(self.architectures))
         if self.upload is not None:
             CODECS.resolve(self.upload)  # refuses
         if self.trim is not None:
@@ -152,6 +167,8 @@ class FederationSettings(RunSettings):
         found = super().deciding()
         if self.caps is None:
             del found["caps_by"]
+        if self.architectures is None:
+            del found["architectures"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}
@@ -228,3 +245,20 @@ class FederationSettings(RunSettings):
                 f"{what} is over the clients of a partition; leave non_contributors at ignore, not "
                 f"{self.non_contributors}."
             )
+
+
+def _checked_architectures(given: Any) -> tuple[Mapping[str, Any], ...]:
+    """Each with ``share`` and ``model_options``."""
+    known = {"share", "model_options"}
+    if not given or not all(
+        isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given
+    ):
+        raise ValueError(
+            f"architectures are a list of {{share: 0.4, model_options: {{width: 0.5}}}}, one for each size "
+            f"of the network, got {given!r}."
+        )
+    shares = check_proportions([one["share"] for one in given], "shares of architectures")
+    options = [dict(one.get("model_options") or {}) for one in given]
+    if twice := [one for one in options if options.count(one) > 1]:
+        raise ValueError(f"Two architectures have the model_options {twice[0]}; give each size once.")
+    return tuple({"share": share, "model_options": own} for share, own in zip(shares, options, strict=True))

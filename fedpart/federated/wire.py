@@ -1,6 +1,7 @@
 """Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
 
-Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
+Instruction: arrays ``w`` (what the client's network has of it, in partition order) and ``psi``; the header;
+``jobs`` as JSON.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell
@@ -104,19 +105,24 @@ def decode_jobs(text: Any) -> list[Job]:
 
 
 def encode_state(w: torch.Tensor, psi: torch.Tensor) -> dict[str, NDArray[Any]]:
-    """The server's values for an instruction: ``w [size]``, ``psi [P]``."""
+    """The server's values for an instruction: ``w [needed]``, ``psi [P]``."""
     return {"w": w.detach().cpu().numpy(), "psi": psi.detach().cpu().numpy()}
 
 
-def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inverse of :func:`encode_state`; the arrays are not copied.
+def decode_state(
+    arrays: Mapping[str, NDArray[Any]], protocol: Protocol, client: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inverse of :func:`encode_state` for a client's architecture: ``w`` in the server's order, and ``psi``.
+
+    The arrays are not copied where the client has the only architecture.
 
     Raises:
         ValueError: lengths or dtypes do not fit the protocol.
     """
-    sizes, dtype = {"w": protocol.partition.space.size, "psi": protocol.task.psi_space.size}, _dtype(protocol)
+    partition, dtype = protocol.partition_of(client), _dtype(protocol)
+    sizes = {"w": partition.needed, "psi": protocol.task.psi_space.size}
     _check_arrays(arrays, {name: Form(size, dtype) for name, size in sizes.items()})
-    return torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
+    return partition.for_client(torch.from_numpy(arrays["w"])), torch.from_numpy(arrays["psi"])
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:

@@ -49,14 +49,15 @@ class _Clients:
     def __init__(self, experiment: ClientSide) -> None:
         self.protocol, self.shards = experiment.protocol, experiment.shards
         self.executor = Executor(self.protocol)
-        self._last: tuple[tuple[int, bytes, bytes], Round] | None = None
+        self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
 
-    def round(self, number: int, record: ArrayRecord) -> Round:
-        """The server's values; the same object for every client of a round, which begins with it."""
-        values = (number, record["w"].data, record["psi"].data)
+    def round(self, number: int, client: int, record: ArrayRecord) -> Round:
+        """The server's values; the same object for the clients of a round, if their networks are the same."""
+        architecture = self.protocol.architectures[client]
+        values = (number, architecture, record["w"].data, record["psi"].data)
         if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
-            self._last = values, Round(number, *decode_state(arrays, self.protocol))
+            self._last = values, Round(number, *decode_state(arrays, self.protocol, client))
         return self._last[1]
 
 
@@ -94,7 +95,8 @@ def make_client_app(build: Build) -> ClientApp:
                 f"The server's message does not fit this client: {error}; start both with the same "
                 f"configuration and the same version of fedpart."
             ) from error
-        return clients, header, clients.round(header.round, cast(ArrayRecord, message.content["arrays"]))
+        record = cast(ArrayRecord, message.content["arrays"])
+        return clients, header, clients.round(header.round, header.client, record)
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:

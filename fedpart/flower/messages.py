@@ -19,6 +19,7 @@ from fedpart.federated.wire import (
     read_npy,
     upload_forms,
 )
+from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.update import Update
@@ -34,9 +35,10 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
 
-def state_record(federation: Federation) -> ArrayRecord:
-    """w and psi; one record is shared by all messages of a round."""
-    return ArrayRecord({k: Array(v) for k, v in encode_state(federation.w, federation.psi).items()})
+def state_record(federation: Federation, partition: Partition) -> ArrayRecord:
+    """w, as far as a network needs it, and psi; messages of a round to clients with that network share it."""
+    arrays = encode_state(partition.of_server(federation.w), federation.psi)
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
 def instruction(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:

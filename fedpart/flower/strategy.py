@@ -20,6 +20,7 @@ from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.errors import ClientError, Refusal, skipped
@@ -66,7 +67,7 @@ class FedPart(Strategy):
         late = late and self._skip
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
-        self._state: ArrayRecord | None = None
+        self._states: dict[Partition, ArrayRecord] = {}
         self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
         self._started = 0.0
         self._evaluate_every, self._last = evaluate_every, 0
@@ -98,9 +99,15 @@ class FedPart(Strategy):
 
     def initial_arrays(self) -> ArrayRecord:
         """w and psi of the federation, for :meth:`start`."""
-        if self._state is None:
-            self._state = state_record(self.federation)
-        return self._state
+        return self._state(self.federation.partition)
+
+    def _state_of(self, client: int) -> ArrayRecord:
+        return self._state(self.federation.protocol.partition_of(client))
+
+    def _state(self, partition: Partition) -> ArrayRecord:
+        if partition not in self._states:
+            self._states[partition] = state_record(self.federation, partition)
+        return self._states[partition]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -123,8 +130,10 @@ class FedPart(Strategy):
         if not nodes:
             nodes = self._nodes.wait_for(grid, cohort)
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
-        state = self.initial_arrays()
-        self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
+        self._sent = {
+            client: instruction(protocol, round, client, nodes[client], self._state_of(client))
+            for client in cohort
+        }
         return list(self._sent.values())
 
     def aggregate_train(
@@ -150,7 +159,7 @@ class FedPart(Strategy):
         )  # first answers are in the sum, not used yet
         download = sum(message_bytes(message) for message in self._sent.values())
         federation.step(total)
-        self._state = None
+        self._states.clear()
         for one in left_out:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
         seconds = time.perf_counter() - self._started
@@ -186,9 +195,12 @@ class FedPart(Strategy):
         protocol, round = self.federation.protocol, self.federation.round
         cohort = evaluation_cohort(protocol.settings, round)
         nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
-        self._started, state = time.perf_counter(), self.initial_arrays()
-        there = (client for client in cohort if client in nodes)
-        self._sent = {client: question(protocol, round, client, nodes[client], state) for client in there}
+        self._started = time.perf_counter()
+        self._sent = {
+            client: question(protocol, round, client, nodes[client], self._state_of(client))
+            for client in cohort
+            if client in nodes
+        }
         return list(self._sent.values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -45,6 +45,35 @@ class Partition(ABC):
         """Where w_k lies in partition order."""
         return builtins.slice(self.bounds[k - 1], self.bounds[k])
 
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Offsets in w of what is averaged and stepped by itself: w_1..w_C, or parts of them, in their order.
+
+        Cells are numbered 1.. as partitions are; where clients have one network, they are the same.
+        """
+        return self.bounds
+
+    def in_cells(self, j: int, w_j: Tensor) -> dict[int, Tensor]:
+        """w_j of this network by the numbers of its cells, ascending; views."""
+        return {j: w_j}
+
+    def cell_sizes(self, j: int) -> dict[int, int]:
+        """Numbers of elements of the cells of w_j, ascending."""
+        return {j: self.sizes[j - 1]}
+
+    @property
+    def needed(self) -> int:
+        """How many of the server's numbers a client with this network needs."""
+        return self.bounds[-1]
+
+    def of_server(self, w: Tensor) -> Tensor:
+        """Those of ``w [bounds[C]]``, ``[needed]``, in their order."""
+        return w
+
+    def for_client(self, part: Tensor) -> Tensor:
+        """Inverse of :meth:`of_server`; the others are 0."""
+        return part
+
     def space_of(self, k: int) -> ParameterSpace:
         """The numbers of subnetwork ``k``: :attr:`space`, or those of a network of fewer units."""
         return self.space

@@ -52,6 +52,8 @@ class Task:
             :class:`.ParameterSpace`.
         learn_dropout: whether the rates of the network's nn.Dropout layers are psi, as those of
             :class:`.ConcreteDropout`, and not fixed.
+        sizes: builds the network in other sizes, for ``architectures``, a setting, whose ``model_options``
+            are its arguments.
 
     Attributes:
         psi_space: the hyperparameters as a flat vector.
@@ -78,7 +80,9 @@ class Task:
         channels_last: bool = False,
         stacked: Mapping[str, Fold] | None = None,
         learn_dropout: bool = False,
+        sizes: Callable[..., nn.Module] | None = None,
     ) -> None:
+        self._given = {name: given for name, given in locals().items() if name not in ("self", "module")}
         if samples < 1:
             raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
         self.dtype = dtype_of(precision)
@@ -118,26 +122,24 @@ class Task:
         """The task without augmentation: the identity transform and S = 1; layers keep their (frozen) psi."""
         return self.replace(transforms={}, samples=1)
 
-    def replace(
-        self, transforms: Mapping[str, HyperModule] | None = None, samples: int | None = None
-    ) -> Task:
+    def replace(self, transforms: Any = None, samples: int | None = None) -> Task:
         """A copy with other input transforms, or another S."""
         self._model.switch(True)
-        task = Task(
-            self.module,
-            transforms=self.transforms if transforms is None else transforms,
-            hyperparameters=list(map(short_name, self._paths_of("module"))),
-            likelihood=ends.function if isinstance(ends := self._model.likelihood, OwnLikelihood) else ends,
-            samples=self.samples if samples is None else samples,
-            average=self.average,
-            share_dropout_mask=self.share_dropout_mask,
-            precision=self.precision,
-            channels_last=self.channels_last,
-            stacked=self.stacked,
-        )
+        given: dict[str, Any] = {"transforms": transforms, "samples": samples, "learn_dropout": False}
+        given["hyperparameters"] = [*map(short_name, self._paths_of("module"))]
+        given = {name: value for name, value in given.items() if value is not None}
+        task = Task(self.module, **{**self.arguments, **given})
         share_frozen(task._model, self._model)
         task.notes = self.notes
+        task._given |= {key: self._given[key] for key in ("hyperparameters", "learn_dropout")}
         return task
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """With which another task like this one is made, for a network as it was given."""
+        ends = self._model.likelihood
+        likelihood = ends.function if isinstance(ends, OwnLikelihood) else ends
+        return {**self._given, "transforms": self.transforms, "likelihood": likelihood}
 
     def with_samples(self, samples: int | None) -> Task:
         """The task with so many samples, or its own; made once, for its first pass looks for random draws.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.space import ParameterSpace
 from fedpart.task.task import Task
 
 _LONG = ("network", "transforms", "shapes", "hash")
@@ -32,8 +33,8 @@ def agreement(
     parts = {name: transform.part for name, transform in task.transforms.items()}
     if any(part is not None for part in parts.values()):
         agreed["transformed parts of inputs"] = parts
-    agreed["hyperparameters"] = [(entry.name, list(entry.shape)) for entry in task.psi_space.entries]
-    agreed["parameters' shapes"] = [(entry.name, list(entry.shape)) for entry in partition.space.entries]
+    agreed["hyperparameters"] = shapes(task.psi_space)
+    agreed["parameters' shapes"] = shapes(partition.space)
     buffers = [
         *task.module.buffers(),
         *(b for t in task.transforms.values() for b in t.buffers()),
@@ -47,6 +48,11 @@ def agreement(
     agreed["data"] = identity
     plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
     return plain
+
+
+def shapes(space: ParameterSpace) -> list[list[Any]]:
+    """Names and shapes of a space's parameters, as plain data."""
+    return [[entry.name, list(entry.shape)] for entry in space.entries]
 
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:

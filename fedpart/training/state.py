@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +28,7 @@ class ModelState:
 
     Args:
         task, partition: what is learned.
-        optimiser: of the weights, one state per partition.
+        optimiser: of the weights, one state per cell, see :attr:`.Partition.cells`.
         optimiser_psi: of the hyperparameters.
         seed: of the noise in evaluations.
         device: where the model is computed.
@@ -59,7 +60,7 @@ class ModelState:
         self.completed = 0
         self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
-        slices = [partition.slice(k) for k in range(1, partition.chunks + 1)]
+        slices = [slice(*ends) for ends in pairwise(partition.cells)]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays)
         self.optimiser_psi = SlicedOptimiser(self.psi, [slice(0, len(self.psi))], optimiser_psi)
 

@@ -20,7 +20,7 @@ def validate(
 
     Args:
         update: as received, not yet weighted.
-        weights: numbers of each partition that the client was asked to train, ascending.
+        weights: numbers of each cell that the client was asked to train, ascending.
         psi_size: P if a psi gradient was asked for, else None.
         dtype: of all numbers.
         max_examples: that a client may claim.

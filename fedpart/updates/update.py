@@ -16,9 +16,10 @@ class Update:
     """One client's upload, or a weighted sum of several.
 
     Attributes:
-        deltas: per partition j the change of w_j, ``[size_j]``; only partitions that were trained.
+        deltas: per cell (:attr:`.Partition.cells`; w_j where clients have one network) its change,
+            ``[size]``; only of partitions that were trained.
         psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
-        weights: weight of each partition's delta.
+        weights: weight of each cell's delta.
         psi_weight: weight of the psi gradient: its examples, since L_ML is a sum over them (Eq. 26); 1 where
             clients weigh the same, for privacy or a trimmed mean.
         total_weight: weight of the client whether it contributed to a partition or not.
@@ -28,7 +29,7 @@ class Update:
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
-        encoded: per partition the bytes whose numbers ``deltas`` are, with an upload codec; not of a sum.
+        encoded: per cell the bytes whose numbers ``deltas`` are, with an upload codec; not of a sum.
     """
 
     deltas: dict[int, Tensor] = field(default_factory=dict)
@@ -46,10 +47,10 @@ class Update:
     encoded: dict[int, Tensor] = field(default_factory=dict)
 
     def clip(self, norms: Sequence[float], psi: float | None) -> None:
-        """Scale down whatever is longer than its L2 norm, in place: w_j's change and the psi gradient.
+        """Scale down whatever is longer than its L2 norm, in place: a cell's change and the psi gradient.
 
         Args:
-            norms: of w_1..w_C.
+            norms: of the cells.
             psi: of the psi gradient; None: it is left as it is.
         """
         bounds = [(delta, norms[j - 1]) for j, delta in self.deltas.items()]
@@ -102,9 +103,10 @@ class Update:
 
 
 def descend(state: ModelState, total: Update) -> None:
-    """Step the server's Adam on whatever has a contributor: w_j, and psi; the sum's deltas are used up.
+    """Step the server on whatever has a contributor: a cell, and psi; the sum's deltas are used up.
 
-    Each w_j moves along its mean change, which stands for minus a gradient, psi against its mean gradient.
+    Each cell, which is w_j where clients have one network, moves along its mean change, which stands for
+    minus a gradient, psi against its mean gradient.
     """
     for j in sorted(total.deltas):
         state.optimiser.step(j - 1, total.deltas.pop(j).div_(-total.weights[j]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
     seed = int(generator(config.seed, "model.initial").integers(2**63))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = _build_model(config, outputs, input_shape)
+        module = _build_model(config, outputs, input_shape, {})
         transforms = _build_transforms(config.hyperparameters, input_shape)
     task = Task(
         module,
@@ -48,8 +49,16 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
         precision=config.precision,
         channels_last=config.channels_last,
         learn_dropout=config.hyperparameters.learn_dropout,
+        sizes=partial(_sized, config, outputs, input_shape),
     )
     return task if config.psi_from is None else task.with_psi(saved_psi(config.psi_from, task))
+
+
+def _sized(config: Config, outputs: int, input_shape: tuple[int, ...], **options: Any) -> nn.Module:
+    """The model in another size; where it starts from is decided by the largest one."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return _build_model(config, outputs, input_shape, options)
 
 
 def _build_likelihood(config: Config) -> Any:
@@ -61,8 +70,11 @@ def _build_likelihood(config: Config) -> Any:
     return built(found, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
 
 
-def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    builder = MODELS.resolve(config.model)
+def _build_model(
+    config: Config, num_classes: int, input_shape: tuple[int, ...], options: Mapping[str, Any]
+) -> nn.Module:
+    """``options`` are laid over the configuration's ``model_options``."""
+    builder, options = MODELS.resolve(config.model), {**config.model_options, **options}
     given = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
     wanted = {"dropout": None}
@@ -76,13 +88,13 @@ def _build_model(config: Config, num_classes: int, input_shape: tuple[int, ...])
             f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
             f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."
         )
-    clash = sorted(taken.keys() & config.model_options.keys())
+    clash = sorted(taken.keys() & options.keys())
     if clash:
         raise ValueError(f"model_options.{clash[0]} is set by hyperparameters.dropout; set it there.")
     what = f"the model {config.model!r}"
     if config.model in MODELS:
         check_shape(builder, input_shape, what)
-    module = built(builder, config.model_options, what, "model_options", **given, **taken)
+    module = built(builder, options, what, "model_options", **given, **taken)
     if not isinstance(module, nn.Module):
         raise TypeError(
             f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."

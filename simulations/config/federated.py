@@ -12,7 +12,7 @@ from fedpart.federated.assignment import check_clients
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published
-from simulations.config.sections import SplitSection
+from simulations.config.sections import PsiServerSection, ServerSection, SplitSection
 from simulations.config.shared import Clock, Config
 
 _Keys = section_of(
@@ -29,6 +29,12 @@ class ExperimentConfig(_Keys, Config):
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
     rounds: int = entry(100, "rounds of federated training", ge=1)
+    server: ServerSection = entry(
+        ServerSection(), "the server's optimiser on averaged changes of the weights"
+    )
+    server_psi: PsiServerSection = entry(
+        PsiServerSection(), "the server's optimiser on averaged psi gradients"
+    )
     split: SplitSection = entry(SplitSection(), "how clients share the training points")
 
     engine: Literal["local", "ray", "flower"] = entry(
@@ -107,4 +113,9 @@ class ExperimentConfig(_Keys, Config):
     def settings(self) -> FederationSettings:
         """The part that server and clients share, in the library's terms."""
         skips = self.on_client_error is None and self.engine == "flower"
-        return self.settings_as(FederationSettings, on_client_error="skip" if skips else self.on_client_error)
+        return self.settings_as(
+            FederationSettings,
+            server=self.server.settings(),
+            server_psi=self.server_psi.settings(),
+            on_client_error="skip" if skips else self.on_client_error,
+        )

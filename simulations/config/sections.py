@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -141,6 +142,29 @@ class OptimiserSection(
             return SGDSettings(self.learning_rate, self.momentum)
         kind = AdamWSettings if self.name == "adamw" else AdamSettings
         return kind(self.learning_rate, self.eps, self.betas)
+
+
+class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), OptimiserSection):
+    """The server's optimiser."""
+
+    name: Literal["adam", "sgd"] = entry(
+        "adam", "adam, or sgd: with learning_rate 1 the plain mean of FedAvg"
+    )
+
+    def settings(self) -> AdamSettings | SGDSettings:
+        """The optimiser in the library's terms."""
+        found = super().settings()
+        if isinstance(found, AdamSettings):
+            return replace(found, hypergradient=self.hypergradient)
+        if self.hypergradient:
+            raise ValueError("sgd has no hypergradient; leave it out, or choose adam")
+        return found
+
+
+class PsiServerSection(ServerSection):
+    """The server's optimiser of psi."""
+
+    learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
 
 
 class WeightOptimiserSection(section_of(DecaySettings), OptimiserSection):

@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from simulations.config.search import OBJECTIVES, Choice, Domain, SearchSection
 
 JOURNAL = "study.log"
+_ATTEMPTS = 20  # at values that were not tried yet
 _NAME = "search"  # Hyperband deals trials to its brackets by this name
 
 
@@ -76,16 +77,31 @@ class Study:
         return self.study.get_trials(deepcopy=False)
 
     def ask(self) -> Trial:
-        """The next trial; it is written with all its values at once, so after a kill none lacks some."""
-        digest = hashlib.sha256(json.dumps([self._seed, len(self.trials)]).encode()).digest()
+        """The next trial; it is written with all its values at once, so after a kill none lacks some.
+
+        Values that were tried already are drawn anew, as long as there seem to be others: a run with them
+        would be the same one.
+        """
+        tried = [trial.params for trial in self.trials]
+        drawn = self._drawn(0)
+        for attempt in range(1, _ATTEMPTS):
+            if drawn.params not in tried:
+                break
+            drawn = self._drawn(attempt)
+        self.study.add_trial(drawn)
+        return Trial(self.study, self.trials[-1]._trial_id)
+
+    def _drawn(self, attempt: int) -> FrozenTrial:
+        number = len(self.trials)
+        key = [self._seed, number, attempt] if attempt else [self._seed, number]
+        seed = int.from_bytes(hashlib.sha256(json.dumps(key).encode()).digest()[:4])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            twin = self._before(len(self.trials), _sampler(self._section.sampler, int.from_bytes(digest[:4])))
-            if self._first is not None and not self.trials:
+            twin = self._before(number, _sampler(self._section.sampler, seed))
+            if self._first is not None and not number:
                 twin.enqueue_trial(self._params(self._first))
             twin.ask(self._distributions)
-        self.study.add_trial(twin.get_trials(deepcopy=False)[-1])
-        return Trial(self.study, self.trials[-1]._trial_id)
+        return twin.get_trials(deepcopy=False)[-1]
 
     def stops(self, number: int) -> bool:
         """Whether the pruner stops a trial after the last value that the study has of it.

@@ -8,6 +8,7 @@ from problems import augmentation, chain_net, settings
 from fedpart import ClipSettings, PrivacySettings, Protocol, Task
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
+from fedpart.federated.devices import Kind
 from fedpart.federated.privacy import Privacy
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.jobs import Job
@@ -62,9 +63,9 @@ def test_clients_that_join_late_can_train_and_the_order_does_not_matter(deal):
 
 def test_kinds_count_the_clients():
     p = protocol(caps=PSI_ONLY)
-    pairs = [(p.chunk(client), p.cap(client)) for client in range(20)]
-    assert p.caps.kinds == {pair: (pairs.index(pair), pairs.count(pair)) for pair in sorted(set(pairs))}
-    assert p.caps.kinds.keys() == {(1, 1), (2, 1), (2, 2), (3, 3)}
+    pairs = [(p.chunk(client), p.cap(client), 0) for client in range(20)]
+    assert p.kinds == {pair: (pairs.index(pair), pairs.count(pair)) for pair in sorted(set(pairs))}
+    assert p.kinds.keys() == {(1, 1, 0), (2, 1, 0), (2, 2, 0), (3, 3, 0)}
 
 
 def test_a_client_is_asked_for_nothing_beyond_its_cap():
@@ -75,7 +76,7 @@ def test_a_client_is_asked_for_nothing_beyond_its_cap():
         assert asked == [job for job in whole.plan(client, 1) if job.subnetwork <= cap]
         assert p.upload_sizes(client, asked)[0].keys() <= set(range(1, cap + 1))
     (alone,) = {tuple(p.plan(c, 1)) for c in range(20) if (p.chunk(c), p.cap(c)) == (2, 1)}
-    assert alone == (Job(1, psi=True),) and p.unseen(p.caps.kinds[2, 1][0], alone) == alone[0]
+    assert alone == (Job(1, psi=True),) and p.unseen(p.kinds[Kind(2, 1, 0)][0], alone) == alone[0]
 
 
 @pytest.mark.parametrize("changes", [{"caps": PSI_ONLY}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {}])

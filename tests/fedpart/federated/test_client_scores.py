@@ -166,5 +166,5 @@ def test_what_is_held_out_is_agreed_upon_and_what_is_not_is_no_part_of_it():
 
 def test_fewer_samples_are_those_of_the_task_that_evaluates():
     task = Task(smooth_net(), samples=4)
-    assert protocol(task, evaluation_samples=2).scoring_task.samples == 2
-    assert protocol(task, evaluation_samples=9).scoring_task.samples == 4  # more would be the same ones
+    assert protocol(task, evaluation_samples=2).scoring_task(0).samples == 2
+    assert protocol(task, evaluation_samples=9).scoring_task(0).samples == 4  # more would be the same ones

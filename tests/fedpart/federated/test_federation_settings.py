@@ -21,8 +21,8 @@ from fedpart import AdamWSettings, FederationSettings, LocalSettings, Protocol, 
         ({"weighting": "size"}, "weighting is one of examples or uniform, got 'size'"),
         ({"non_contributors": "drop"}, "non_contributors is one of ignore or zero, got 'drop'"),
         ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
-        ({"server": AdamWSettings()}, r"steps by Adam, but server is AdamWSettings\(.*AdamSettings"),
-        ({"server_psi": SGDSettings(1.0)}, r"steps by Adam, but server_psi is SGDSettings\("),
+        ({"server": AdamWSettings()}, r"by Adam or SGD, but server is AdamWSettings\(.*AdamSettings or SGD"),
+        ({"server_psi": "sgd"}, r"by Adam or SGD, but server_psi is 'sgd'"),
     ],
 )
 def test_a_federation_is_refused(changes, says):

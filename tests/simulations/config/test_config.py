@@ -274,6 +274,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
 def test_a_setting_is_the_same_in_yaml_and_python(config: type[Config], settings: type) -> None:
     """Default, range, meaning and what it decides; apart from what YAML groups in another way."""
     grouped = {"method_options", "optimiser", "optimiser_psi", "schedule", "max_examples", "on_client_error"}
+    grouped |= {"server", "server_psi"}
     fields = keys_of(settings)
     shared = fields.keys() & config.model_fields.keys() - grouped
     assert len(shared) >= 12

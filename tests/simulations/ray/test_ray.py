@@ -138,7 +138,7 @@ def test_timeout_gives_up_and_the_grid_goes_on(grid):
 
 def instructions(federation, clients=CLIENTS):
     """What a strategy sends to the clients, all of them with the same arrays."""
-    state = state_record(federation)
+    state = state_record(federation, federation.partition)
     return [
         instruction(federation.protocol, 1, client, FIRST_NODE + client, state) for client in range(clients)
     ]

@@ -108,6 +108,13 @@ def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_pat
     assert drawn.rows[0].values != own
 
 
+def test_no_values_are_tried_twice_while_there_are_others(tmp_path):
+    space = {"local.learning_rate": {"choice": [0.05, 0.1]}, "server.learning_rate": {"choice": [0.01, 0.02]}}
+    found = run(searched(space=space, trials=5, sampler="random", rounds=1), tmp_path / "out")
+    tried = [tuple(row.values.items()) for row in found.rows]
+    assert len(set(tried[:4])) == 4 and tried[4] in tried[:4]
+
+
 def begun(config, out, *options):
     """The command in a process of its own, with what it prints."""
     file = out.with_suffix(".yaml")

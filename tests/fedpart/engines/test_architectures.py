@@ -1,0 +1,233 @@
+"""Clients with networks of different sizes train one set of numbers, each uploading its part."""
+
+import pytest
+import torch
+from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import (
+    AdamSettings,
+    ClipSettings,
+    ConcreteDropout,
+    LocalSettings,
+    PrivacySettings,
+    Protocol,
+    SGDSettings,
+    Task,
+    federate,
+)
+from fedpart.engines import LocalEngine
+
+WIDTHS = (1.0, 0.6, 0.3)
+SHARES = (0.3, 0.3, 0.4)
+ARCHITECTURES = [
+    {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
+]
+EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
+CHUNKS = (0.5, 0.3, 0.2)
+
+
+def net(width=1.0, dropout=True):
+    torch.manual_seed(0)
+    units = round(10 * width)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(SIZE**2, units),
+        nn.LayerNorm(units),
+        nn.Tanh(),
+        *([ConcreteDropout(0.2)] if dropout else []),
+        nn.Linear(units, CLASSES),
+    )
+
+
+def task(**changes):
+    return Task(net(), transforms=[augmentation()], **{"samples": 2, "sizes": net, **changes})
+
+
+def run(rounds=3, the_task=None, data=None, workers=1, **changes):
+    common = {"chunks": CHUNKS, "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
+    common |= {"architectures": ARCHITECTURES} | changes
+    chosen = the_task or task()
+    return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
+
+
+def assert_same(one, other):
+    assert torch.equal(one.state.w, other.state.w) and torch.equal(one.state.psi, other.state.psi)
+
+
+def test_a_mean_over_the_clients_that_have_a_number_as_a_loop_over_indices_finds_it():
+    """FedAvg with the server's plain mean, two rounds in float64: HeteroFL's rule, written out."""
+    data = [one.to("cpu") for one in shards(EXAMPLES)]
+    plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
+    found = run(
+        2, plain, data, method="fedavg", server=SGDSettings(1.0), local=LocalSettings(0.3, batch_size=99)
+    )
+    protocol, module = found.state.protocol, net(dropout=False).double()
+    for round in (1, 2):
+        values = {name: value.detach().clone() for name, value in module.named_parameters()}
+        sums = {name: torch.zeros_like(value) for name, value in values.items()}
+        weights = {name: torch.zeros_like(value) for name, value in values.items()}
+        for client in protocol.cohort(round):
+            small = net(WIDTHS[protocol.architectures[client]], False).double()
+            with torch.no_grad():
+                for name, parameter in small.named_parameters():
+                    parameter.copy_(values[name][tuple(map(slice, parameter.shape))])
+            inputs, targets = data[client].inputs.double(), data[client].targets
+            F.cross_entropy(small(inputs), targets).backward()
+            for name, parameter in small.named_parameters():
+                for index in torch.cartesian_prod(*map(torch.arange, parameter.shape)).view(
+                    -1, parameter.ndim
+                ):
+                    at = tuple(index.tolist())
+                    sums[name][at] -= 0.3 * parameter.grad[at] * len(targets)
+                    weights[name][at] += len(targets)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.add_(torch.where(weights[name] > 0, sums[name] / weights[name].clamp(min=1), 0.0))
+    for name, value in found.state.tensors().items():
+        torch.testing.assert_close(value, dict(module.named_parameters())[name].detach(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "partitioned"])
+def test_one_architecture_is_none_to_the_bit(method):
+    only = [{"share": 1.0, "model_options": {}}]
+    assert_same(run(method=method, architectures=only), run(method=method, architectures=None))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "fedavg"},
+        {"upload": "int8"},
+        {"weighting": "uniform", "trim": 0.2},
+        {"clip": ClipSettings(0.05, psi=0.1)},
+    ],
+    ids=["partitioned", "fedavg", "codec", "trim", "clip"],
+)
+def test_workers_have_the_bits_of_one_process(changes):
+    one, two = run(**changes), run(workers=2, **changes)
+    assert_same(one, two)
+    assert [r.upload_bytes for r in one.metrics] == [r.upload_bytes for r in two.metrics]
+
+
+def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
+    run(2, checkpoint=tmp_path / "run.pt")
+    assert_same(run(4, checkpoint=tmp_path / "run.pt", resume=True), run(4))
+    with pytest.raises(ValueError, match="belongs to another configuration: architectures was"):
+        run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=ARCHITECTURES[::-1])
+
+
+def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network():
+    def train(data):
+        fixed = settings(
+            len(data), chunks=CHUNKS, cohort=8, local=LocalSettings(0.3, batch_size=4),
+            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES,
+        )  # fmt: skip
+        federation = Recorder(Protocol(task(), fixed))
+        LocalEngine(federation, data).run(3)
+        return federation
+
+    data = shards(EXAMPLES)
+    whole = train(data)
+    protocol, partition = whole.protocol, whole.partition
+    assert len({protocol.architectures[client] for client in range(len(data))}) == 3
+    for client in range(len(data)):
+        k = protocol.chunk(client)
+        changed = [shard(len(s), 77 + i) if i == client else s for i, s in enumerate(data)]
+        other = train(changed)
+        own = protocol.partition_of(client)
+        for j in (1, 2, 3):
+            w_j = partition.slice(j)
+            if j < k:
+                assert torch.equal(whole.w[w_j], other.w[w_j]), f"client {client} of chunk {k}, w_{j}"
+            elif own.cell_sizes(j):
+                assert not torch.equal(whole.w[w_j], other.w[w_j])
+
+
+def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
+    found = run(2)
+    protocol = found.state.protocol
+    header_up, header_down = 569, 710
+    for report in found.metrics:
+        up = down = 0
+        for client in report.cohort:
+            own = Protocol(Task(net(WIDTHS[protocol.architectures[client]])), settings(10, chunks=CHUNKS))
+            space = own.partition.space.size
+            psi = protocol.task.psi_space.size
+            held = protocol.upload_sizes(client, protocol.plan(client, report.round))
+            assert sum(protocol.partition_of(client).cell_sizes(1).values()) <= space
+            up += 4 * (sum(held[0].values()) + (held[1] or 0)) + header_up
+            down += 4 * (space + psi) + header_down
+        assert (report.upload_bytes, report.download_bytes) == (up, down)
+    mean = sum(
+        sum(protocol.upload_sizes(client, [j for j in protocol.plan(client, 1) if j.partition])[0].values())
+        for client in range(10)
+    )
+    whole = protocol.partition.space.size
+    assert protocol.expected_upload_ratio == pytest.approx(mean / 10 / whole, rel=1e-12)
+
+
+def test_each_chunk_has_the_architectures_in_their_shares():
+    protocol = Protocol(task(), settings(100, chunks=(0.7, 0.2, 0.1), cohort=10, architectures=ARCHITECTURES))
+    counts = {}
+    for client in range(100):
+        kind = protocol.chunk(client), protocol.architectures[client]
+        counts[kind] = counts.get(kind, 0) + 1
+    assert counts == {(k, a): round(n * SHARES[a]) for k, n in ((1, 70), (2, 20), (3, 10)) for a in range(3)}
+    late = [protocol.architectures[100 + client] for client in range(10)]
+    assert sorted(late) == [0] * 3 + [1] * 3 + [2] * 4
+
+
+def test_what_one_network_has_alone_stays_where_nobody_trains_it():
+    """Without a large client in the cohort what only it has is as it was, with its optimiser's state."""
+    found = run(1, cohort=10).state
+    large = [client for client in range(10) if found.protocol.architectures[client] == 0]
+    alone = set(found.partition.cell_sizes(1)) - {
+        number for other in found.protocol.partitions[1:] for number in other.cell_sizes(1)
+    }
+    quiet = run(1, cohort=1, seed=3).state
+    (client,) = quiet.protocol.cohort(1)
+    assert (client in large) == all(quiet.optimiser.state_dict()[number - 1] for number in alone)
+
+
+def test_every_size_can_be_taken_out_and_scored():
+    found = run(2)
+    for index, width in enumerate(WIDTHS):
+        state = found.state.of_architecture(index)
+        module = state.module()
+        shapes = {name: p.shape for name, p in module.named_parameters()}
+        assert shapes == {name: p.shape for name, p in net(width).named_parameters()}
+        scores = state.evaluate(shard(20, 5))
+        outputs = torch.cat(list(state.predict(shard(20, 5).inputs)))
+        right = (outputs.argmax(1) == shard(20, 5).targets).float().mean().item()
+        assert scores["accuracy"] == pytest.approx(right)
+    assert torch.equal(found.module()[1].weight[:3], found.state.of_architecture(2).module()[1].weight)
+
+
+def test_privacy_counts_a_clients_cells():
+    private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
+    alone, several = (run(1, architectures=one, **private).state.privacy for one in (None, ARCHITECTURES))
+    # the largest network has three cells in each of w_1..w_3; a client of chunk 1 sends them all
+    assert several.deviations[1] / alone.deviations[1] == pytest.approx((9 / 3) ** 0.5)
+    assert several.epsilon(5) == alone.epsilon(5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"architectures": []}, "architectures are a list of"),
+        ({"architectures": [{"share": 1.0, "width": 1}]}, "architectures are a list of"),
+        ({"architectures": [{"share": 0.5}, {"share": 0.5}]}, "give each size once"),
+        ({"architectures": [{"share": 0.5, "model_options": {"width": 0.5}}]}, "shares of architectures"),
+        ({"architectures": [{"share": 1.0, "model_options": {"depth": 3}}]}, "cannot be built with"),
+        ({"the_task": Task(net(), transforms=[augmentation()])}, r"give Task\(..., sizes=build\)"),
+        ({"the_task": task(sizes=lambda width: net(width, width == 1))}, "has other hyperparameters than"),
+        ({"execution": "vectorised"}, "several architectures; leave architectures out, or use"),
+        ({"execution": "fused", "local": LocalSettings(0.3, batch_size=99)}, "several architectures; leave"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):
+    with pytest.raises(ValueError, match=says):
+        run(1, **changes)
