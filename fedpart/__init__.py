@@ -44,7 +44,7 @@ from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.training.state import Result
+from fedpart.training.result import Result
 from fedpart.updates.errors import ClientError
 
 __version__ = "0.1.0"

@@ -18,7 +18,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import FederationSettings
 from fedpart.registry import nearest
 from fedpart.task.task import Task
-from fedpart.training.state import Result
+from fedpart.training.result import Result
 
 
 def federate(
@@ -87,8 +87,8 @@ def federate(
             and chosen.evaluation != "none"
             and (report.round % evaluate_every == 0 or last)
         ):
-            scores = federation.evaluate(held_out, samples=chosen.evaluation_samples)
-            report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
+            for name, value in federation.validated(held_out, chosen.evaluation_samples).items():
+                setattr(report, name, value)
         if path is not None and (report.round % checkpoint_every == 0 or last):
             federation.save(path)
         metrics.append(report)

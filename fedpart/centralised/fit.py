@@ -15,7 +15,7 @@ from fedpart.data.splitting.chunks import given_chunks
 from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest
 from fedpart.task.task import Task
-from fedpart.training.state import Result
+from fedpart.training.result import Result
 
 __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]
 

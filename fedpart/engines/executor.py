@@ -26,7 +26,7 @@ from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import MISFIT, Point, gradients
+from fedpart.task.gradients import MISFIT, Gradients, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
@@ -151,16 +151,21 @@ class Executor:
         partition, method = protocol.partition_of(view.number), protocol.method
         start, point = self.subnetwork(round, partition, k)
         psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
-        local = method.local_settings(view)
+        local, theta, sizes = method.local_settings(view), start, list[int]()
         if j is not None:
             w_j, steps = partition.take(start, j, k), count_batches(protocol, local, len(shard), job)
+            sizes = [*method.architectures(view, steps)]
             decay = local.decays(protocol.chunks)[j - 1]
             sgd = LocalSGD(w_j, local.sgd, decay, steps, final=asked != job)
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for step, (batch, noise) in enumerate(self.batches(view, local, shard, job)):
             if sgd is not None and j is not None and step > 0:
-                point = self._own(partition, k, partition.put(start, j, k, sgd.values))
-            found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
+                theta = partition.put(start, j, k, sgd.values)
+                point = self._own(partition, k, theta)
+            if sgd is not None and (size := sizes[step]) != view.parts[0]:
+                found = self._through(size, partition, asked, theta, psi, batch, noise)
+            else:
+                found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * batch.examples
             if sgd is not None and j is not None and found.theta is not None:
@@ -176,6 +181,18 @@ class Executor:
         if sgd is not None and j is not None:
             update.deltas |= partition.in_cells(j, sgd.change())
         return loss_sum / seen
+
+    def _through(
+        self, size: int, whole: Partition, job: Job, theta: Tensor, psi: Tensor, batch: Batch, noise: Noise
+    ) -> Gradients:
+        """Gradients through the network of an architecture that is a part of the client's, at its weights."""
+        protocol = self.protocol
+        part, places = protocol.partitions[size], whole.places(protocol.partitions[size]).to(theta.device)
+        point = self._own(part, job.subnetwork, theta[places])
+        found = gradients(protocol.tasks[size], protocol.method.loss, job, point, psi, batch, noise)
+        if found.theta is None:
+            return found
+        return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
         """What takes the place of psi's gradient where examples are held out: see :meth:`.Method.feedback`.

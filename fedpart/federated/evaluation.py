@@ -102,22 +102,23 @@ class ClientScores:
         }
         report.client_nll = _mean(list(losses.values()))
         report.client_nll_worst_decile = _worst(losses, largest=True)
-        report.client_nll_chunks, report.client_nll_caps = self._by_kind(losses)
+        self._by_kind(report, "client_nll", losses)
         if right:
             report.client_accuracy = _mean(list(right.values()))
             report.client_accuracy_worst_decile = _worst(right, largest=False)
-            report.client_accuracy_chunks, report.client_accuracy_caps = self._by_kind(right)
+            self._by_kind(report, "client_accuracy", right)
 
-    def _by_kind(self, sums: Sums) -> tuple[list[float | None], list[float | None] | None]:
-        """The means over the examples of each chunk's clients, and of each cap's, where there are caps."""
-        by_chunk, by_cap = (
-            [
-                _mean([pair for client, pair in sums.items() if number(client) == k])
-                for k in range(1, len(self.protocol.chunks) + 1)
-            ]
-            for number in (self.protocol.chunk, self.protocol.cap)
-        )
-        return by_chunk, None if self.protocol.settings.caps is None else by_cap
+    def _by_kind(self, report: RoundReport, name: str, sums: Sums) -> None:
+        """The means over the examples of each chunk's clients, each cap's and each architecture's."""
+        protocol, numbers = self.protocol, range(1, len(self.protocol.chunks) + 1)
+        kinds: dict[str, tuple[Callable[[int], int], range]] = {"chunks": (protocol.chunk, numbers)}
+        if protocol.settings.caps is not None:
+            kinds["caps"] = protocol.cap, numbers
+        if protocol.settings.architectures is not None:
+            kinds["architectures"] = protocol.architectures.__getitem__, range(len(protocol.partitions))
+        for kind, (number, all_numbers) in kinds.items():
+            theirs = ([pair for client, pair in sums.items() if number(client) == k] for k in all_numbers)
+            setattr(report, f"{name}_{kind}", [*map(_mean, theirs)])
 
 
 def _worst(sums: Sums, largest: bool) -> float:

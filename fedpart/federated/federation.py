@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedpart.data.dataset import Dataset
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
 from fedpart.training.state import ModelState
@@ -43,6 +44,9 @@ class RoundReport:
             None: there are none.
         client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
             clients compute, where there are ``caps``.
+        val_accuracy_architectures, val_nll_architectures, client_accuracy_architectures,
+            client_nll_architectures: by architecture, where there are ``architectures``; the others are of
+            the whole network, and of all clients.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
         server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
             steps one.
@@ -66,14 +70,18 @@ class RoundReport:
     client_seconds: float | None = None
     val_accuracy: float | None = None
     val_nll: float | None = None
+    val_accuracy_architectures: list[float | None] | None = None
+    val_nll_architectures: list[float] | None = None
     client_accuracy: float | None = None
     client_nll: float | None = None
     client_accuracy_worst_decile: float | None = None
     client_accuracy_chunks: list[float | None] | None = None
     client_accuracy_caps: list[float | None] | None = None
+    client_accuracy_architectures: list[float | None] | None = None
     client_nll_worst_decile: float | None = None
     client_nll_chunks: list[float | None] | None = None
     client_nll_caps: list[float | None] | None = None
+    client_nll_architectures: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
 
@@ -115,6 +123,15 @@ class Federation(ModelState):
         found = copy.copy(self)
         found.task, found.partition = self.protocol.tasks[index], self.protocol.partitions[index]
         return found
+
+    def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
+        """See :meth:`.ModelState.validated`; with several architectures also the scores of each."""
+        found = super().validated(dataset, samples)
+        if self.protocol.settings.architectures is None:
+            return found
+        sizes = (self.of_architecture(index) for index in range(len(self.protocol.partitions)))
+        each = [ModelState.validated(one, dataset, samples) for one in sizes]
+        return found | {f"{name}_architectures": [one[name] for one in each] for name in found}
 
     def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""

@@ -74,6 +74,7 @@ class Protocol:
         if settings.architectures is not None:
             spaces = [one.parameter_space(len(self.chunks)) for one in self.tasks]
             self.partition, *self.partitions = nested(self.partition, [self.partition.space, *spaces])
+        self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.norms = self._norms_of_cells()
         self.codec = None if settings.upload is None else CODECS.resolve(settings.upload)()
         self.expected_upload_ratio = self._expected_upload_ratio()
@@ -125,7 +126,7 @@ class Protocol:
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         task, chunk = self.task_of(client), self.chunk(client)
-        of_run = round, self.settings.seed, task, self.settings.local
+        of_run = round, self.settings.seed, task, self.settings.local, self._parts[self.architectures[client]]
         return ClientView(client, chunk, len(self.chunks), self.cap(client), *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
@@ -156,6 +157,12 @@ class Protocol:
                     f"give all the same, by name and shape."
                 )
         return found
+
+    def _parts_of(self, index: int) -> tuple[int, ...]:
+        """The architectures whose networks are parts of that of ``index``, itself first."""
+        own, others = self.partitions[index], list(enumerate(self.partitions))
+        inside = (i for i, one in others if i != index and own.has(one))
+        return index, *inside
 
     def _norms_of_cells(self) -> list[float] | None:
         """To which each cell is clipped: as the partition that it is a part of."""

@@ -88,6 +88,15 @@ class Method:
         """Federated: how a client trains in a round: its rates, batches and epochs."""
         return client.local
 
+    def architectures(self, client: ClientView, steps: int) -> Sequence[int]:
+        """Federated, with several: through whose network each local step of a job goes: the client's own.
+
+        Args:
+            client: in its round; others than ``client.parts`` have numbers that it lacks.
+            steps: how many.
+        """
+        return [client.parts[0]] * steps
+
     def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
         """Federated, with ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
 

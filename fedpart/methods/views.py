@@ -21,6 +21,7 @@ class ClientView:
         seed: of the run.
         task: as the client computes it.
         local: how the run's clients train.
+        parts: the architectures whose networks are parts of the client's, its own first.
         psi: the server's in this round, ``[P]``; None where only a plan is asked for.
     """
 
@@ -32,6 +33,7 @@ class ClientView:
     seed: int
     task: Task
     local: LocalSettings
+    parts: tuple[int, ...] = (0,)
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:

@@ -6,6 +6,7 @@ from torch import nn
 
 from fedpart.models.cnn import digits_cnn, mnist_cnn
 from fedpart.models.frozen import frozen_resnet
+from fedpart.models.heterofl_cnn import heterofl_cnn
 from fedpart.models.lora_text import lora_text
 from fedpart.models.mlp import mlp
 from fedpart.models.resnet9 import resnet9
@@ -13,7 +14,7 @@ from fedpart.registry import Registry
 
 ModelBuilder = Callable[..., nn.Module]
 MODELS: Registry[ModelBuilder] = Registry("model")
-for _build in (mnist_cnn, digits_cnn, mlp, resnet9, frozen_resnet, lora_text):
+for _build in (mnist_cnn, digits_cnn, heterofl_cnn, mlp, resnet9, frozen_resnet, lora_text):
     MODELS.register(_build.__name__)(_build)
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ModelBuilder",
     "digits_cnn",
     "frozen_resnet",
+    "heterofl_cnn",
     "lora_text",
     "mlp",
     "mnist_cnn",

@@ -59,6 +59,7 @@ class NestedPartition(Partition):
             j = int(torch.searchsorted(torch.tensor(order.bounds), order.cells[number - 1], right=True))
             self._sizes[j][number] = size
         self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._parts: dict[NestedPartition, Tensor] = {}
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -81,6 +82,19 @@ class NestedPartition(Partition):
     def for_client(self, part: Tensor) -> Tensor:
         w = torch.zeros(self.bounds[-1], dtype=part.dtype, device=part.device)
         return w.index_copy_(0, self._on(part.device)[1], part)
+
+    def has(self, other: Partition) -> bool:
+        inside = isinstance(other, NestedPartition) and torch.isin(other._there, self._there).all()
+        return bool(inside)
+
+    def places(self, other: Partition) -> Tensor:
+        if not isinstance(other, NestedPartition):
+            raise TypeError("A network of one of several sizes has parts that are such networks, too.")
+        if other not in self._parts:
+            place = torch.empty(self.bounds[-1], dtype=torch.int64).index_copy_(0, self._there, self._own)
+            found = torch.empty_like(other._own).index_copy_(0, other._own, place[other._there])
+            self._parts[other] = found
+        return self._parts[other]
 
     def initial(self) -> Tensor:
         return self._whole.space.initial()[self._order.own]

@@ -78,7 +78,7 @@ def unit_assignments(
     Raises:
         ValueError: the order of layers is not known, or a layer's inputs do not fit the previous outputs.
     """
-    layers = _sequence(module) if chain is None else _declared(module, chain)
+    layers = chain_of(module, chain)
     for name, layer in layers:
         if getattr(layer, "groups", 1) != 1:
             raise ValueError(f"The grouped convolution {name!r} has no dense units; use scheme='random'.")
@@ -93,7 +93,7 @@ def unit_assignments(
         flattens = index > 0 and isinstance(layers[index - 1][1], _CONVS) and isinstance(layer, nn.Linear)
         inputs = torch.ones(n_in, dtype=torch.uint8)
         if previous is not None:
-            inputs = _spread(previous, n_in, name, flattens)
+            inputs = spread(previous, n_in, name, flattens)
         if index == len(layers) - 1:
             outputs = torch.ones(n_out, dtype=torch.uint8)
         else:
@@ -147,6 +147,15 @@ def narrower_spaces(
     return {k: of for k, of in narrowed.items() if all(entry.size for entry in of.entries)}
 
 
+def chain_of(module: nn.Module, chain: Sequence[str] | None = None) -> list[tuple[str, nn.Linear]]:
+    """Names and layers of a chain of Linear and Conv layers, in the order in which data flows through them.
+
+    Raises:
+        ValueError: that order is not known, or a name is no such layer's.
+    """
+    return _sequence(module) if chain is None else _declared(module, chain)
+
+
 def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
     """Linear and Conv layers of an nn.Sequential in order; what lies between them must not mix units."""
     if not isinstance(module, nn.Sequential):
@@ -195,8 +204,8 @@ def _declared(module: nn.Module, chain: Sequence[str]) -> list[tuple[str, nn.Lin
     return layers
 
 
-def _spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
-    """Partitions of ``n_in`` inputs fed by ``units``: a flattened channel feeds a block of inputs."""
+def spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
+    """What ``n_in`` inputs have that are fed by ``units``: a flattened channel feeds a block of inputs."""
     if n_in % len(units) or (n_in != len(units) and not flattens):
         raise ValueError(
             f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot feed "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
 from fedpart.parameters.space import ParameterSpace
@@ -73,6 +74,14 @@ class Partition(ABC):
     def for_client(self, part: Tensor) -> Tensor:
         """Inverse of :meth:`of_server`; the others are 0."""
         return part
+
+    def has(self, other: Partition) -> bool:
+        """Whether the network of ``other`` is a part of this one."""
+        return other is self
+
+    def places(self, other: Partition) -> Tensor:
+        """``[other.space.size]``: where the other's numbers are among this network's, in their own orders."""
+        return torch.arange(self.space.size)
 
     def space_of(self, k: int) -> ParameterSpace:
         """The numbers of subnetwork ``k``: :attr:`space`, or those of a network of fewer units."""

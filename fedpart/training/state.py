@@ -1,4 +1,4 @@
-"""ModelState: w and psi with their optimisers, evaluated and checkpointed; Result: what came out."""
+"""ModelState: w and psi with their optimisers, evaluated and checkpointed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -176,6 +176,15 @@ class ModelState:
                     f"({reason}); leave measures out."
                 ) from error
 
+    def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
+        """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``.
+
+        Raises:
+            ValueError: see :meth:`evaluate`.
+        """
+        found = self.evaluate(dataset, samples=samples)
+        return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
+
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
         """Look at the targets of a data set before anything is computed with it.
 
@@ -268,31 +277,3 @@ class ModelState:
 def rows_at_once(device: torch.device, samples: int) -> int:
     """Examples that are evaluated together: on a CPU so few that their activations stay in its cache."""
     return max(1, (256 if device.type == "cpu" else 8192) // samples)
-
-
-Report = TypeVar("Report")
-
-
-class Result(Generic[Report]):
-    """What a run has learned.
-
-    Attributes:
-        state: the final state: a :class:`.Federation` or :class:`.Training`.
-        metrics: one report per round, or per evaluation of centralised training, of this call.
-    """
-
-    def __init__(self, state: ModelState, metrics: list[Report]) -> None:
-        self.state, self.metrics = state, metrics
-
-    @property
-    def psi(self) -> dict[str, float]:
-        """The hyperparameters found, in units that a person reads."""
-        return self.state.task.physical(self.state.psi)
-
-    def module(self) -> nn.Module:
-        """The trained network alone; see :meth:`ModelState.module`."""
-        return self.state.module()
-
-    def predict(self, x: Tree) -> Tensor:
-        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
-        return torch.cat(list(self.state.predict(x)))

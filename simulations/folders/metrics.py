@@ -19,6 +19,7 @@ _OPTIONAL = (
     "client_seconds",
     "client_accuracy_caps",
     "client_nll_caps",
+    *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
 )
 
 
@@ -39,7 +40,8 @@ def metrics_line(report: Report) -> dict[str, Any]:
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have
     evaluated, ``client_accuracy`` and ``client_nll``, of both ``_worst_decile``, ``_chunks`` ([of chunk 1,
-    ..]) and, with ``caps``, ``_caps``, and ``evaluation_bytes``, see :class:`.RoundReport`.
+    ..]) and, with ``caps``, ``_caps``, and ``evaluation_bytes``. With ``architectures`` all four scores have
+    ``_architectures`` too, see :class:`.RoundReport`.
     """
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)

@@ -40,8 +40,9 @@ class Recorder:
             return
         start = time.perf_counter()
         with one_sentence(RunError, (ValueError,)):
-            scores = self.state.evaluate(validation, samples=samples)
-        report.val_accuracy, report.val_nll = scores.get("accuracy"), scores["nll"]
+            scores = self.state.validated(validation, samples)
+        for name, value in scores.items():
+            setattr(report, name, value)
         report.seconds += time.perf_counter() - start
 
     def record(self, report: Report, **more: Any) -> None:

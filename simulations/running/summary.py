@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
+from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
+from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
@@ -45,7 +47,10 @@ def summarise(
         on because the method or the clients' evaluation scores by them; of the last such evaluation
         ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile``, ``_chunks`` and ``_caps``
         (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
-        there are any. ``parameters``: how many numbers are ``trained``, ``frozen`` (never sent) and ``psi``;
+        there are any. ``by_architecture``, where there are several: of each what :func:`.by_architecture`
+        finds on test data, and its clients' ``upload_bytes`` and ``download_bytes`` as predicted;
+        ``ensemble``: scores of them all together, for labels. ``parameters``: how many numbers are
+        ``trained``, ``frozen`` (never sent) and ``psi``;
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
         With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
@@ -118,6 +123,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     found["parameters"] = counts
     if config.caps is not None:
         found["caps"] = {str(cap): share for cap, share in config.caps.items()}
+    if config.architectures is not None:
+        found |= _by_architecture(federation, experiment.test if tested else None, lines, samples)
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
@@ -131,6 +138,26 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta
+    return found
+
+
+def _by_architecture(
+    federation: Federation, test: Dataset | None, lines: Lines, samples: int | None
+) -> dict[str, Any]:
+    protocol, itemsize = federation.protocol, federation.w.element_size()
+    rows = by_architecture(federation, test, samples)
+    for row in rows:
+        row |= {"upload_bytes": 0, "download_bytes": 0}
+    for line in lines:
+        absent = {skip["client"] for skip in line["skipped"]}
+        for client in line["cohort"]:
+            row = rows[protocol.architectures[client]]
+            row["download_bytes"] += itemsize * protocol.download_numbers(client)
+            if client not in absent:
+                row["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, line["round"]))
+    found: dict[str, Any] = {"by_architecture": rows}
+    if test is not None and has_labels(test) and rows[0]["accuracy"] is not None:
+        found["ensemble"] = ensemble(federation, test, samples)
     return found
 
 

@@ -106,10 +106,27 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
     return [
         *_several("accuracy" if classes else "loss", accuracy),
+        *_several("sizes", _by_architecture(summary)),
         *([("L_ML", unseen)] if lml is not None else []),
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
+
+
+def _by_architecture(summary: Mapping[str, Any]) -> list[str]:
+    """Of each size of the network, and of all together: scores on test data, and what its clients sent."""
+    found = []
+    for row in summary.get("by_architecture", ()):
+        name = ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
+        key = next((key for key in SCORES if row.get(key) is not None), None)
+        score = f"{SCORES[key].format(row[key])} on test data, " if key else ""
+        sent = byte_text(row["upload_bytes"])
+        found.append(
+            f"{name}: {score}{row['parameters']:,} parameters, {row['clients']} clients, {sent} sent"
+        )
+    if (together := summary.get("ensemble")) is not None:
+        found.append(f"their ensemble: {SCORES['accuracy'].format(together['accuracy'])}")
+    return found
 
 
 def _by_clients(summary: Mapping[str, Any]) -> list[str]:
@@ -121,7 +138,7 @@ def _by_clients(summary: Mapping[str, Any]) -> list[str]:
     parts = [f"{show(summary[name])} on examples that clients hold out"]
     if (worst := summary.get(f"{name}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
-        for key, words in (("chunks", "in chunk"), ("caps", "with cap")):
+        for key, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
             found = enumerate(summary.get(f"{name}_{key}") or [], start=1)
             if texts := [f"{show(value)} {words} {k}" for k, value in found if value is not None]:
                 parts.append(", ".join(texts))

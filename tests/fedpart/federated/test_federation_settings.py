@@ -3,7 +3,7 @@
 import pytest
 from problems import chain_net, settings
 
-from fedpart import AdamWSettings, FederationSettings, LocalSettings, Protocol, SGDSettings, Task
+from fedpart import AdamWSettings, FederationSettings, LocalSettings, Protocol, Task
 
 
 @pytest.mark.parametrize(

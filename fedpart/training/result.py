@@ -1,0 +1,38 @@
+"""Result: what came out of a run."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.training.state import ModelState
+from fedpart.trees import Tree
+
+Report = TypeVar("Report")
+
+
+class Result(Generic[Report]):
+    """What a run has learned.
+
+    Attributes:
+        state: the final state: a :class:`.Federation` or :class:`.Training`.
+        metrics: one report per round, or per evaluation of centralised training, of this call.
+    """
+
+    def __init__(self, state: ModelState, metrics: list[Report]) -> None:
+        self.state, self.metrics = state, metrics
+
+    @property
+    def psi(self) -> dict[str, float]:
+        """The hyperparameters found, in units that a person reads."""
+        return self.state.task.physical(self.state.psi)
+
+    def module(self) -> nn.Module:
+        """The trained network alone; see :meth:`ModelState.module`."""
+        return self.state.module()
+
+    def predict(self, x: Tree) -> Tensor:
+        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
+        return torch.cat(list(self.state.predict(x)))

@@ -1,0 +1,154 @@
+"""FedRolex and FjORD: baselines over clients with networks of nested widths."""
+
+import pytest
+import torch
+from problems import augmentation, shards
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import AdamSettings, LocalSettings, SGDSettings, Task, federate
+from fedpart.parameters.rolling import rolled
+from fedpart.parameters.space import ParameterSpace
+
+EXAMPLES = [5, 9, 6, 8, 7, 4]
+WIDTHS = (1.0, 0.5)
+ARCHITECTURES = [{"share": 0.5, "model_options": {"width": width}} for width in WIDTHS]
+
+
+def conv(width=1.0):
+    torch.manual_seed(0)
+    a, b = round(4 * width), round(6 * width)
+    return nn.Sequential(
+        nn.Conv2d(1, a, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(9 * a, b), nn.Tanh(), nn.Linear(b, 3),
+    )  # fmt: skip
+
+
+def dense(width=1.0):
+    torch.manual_seed(0)
+    units = round(4 * width)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
+
+
+def run(method, rounds=3, build=conv, workers=1, **changes):
+    task = Task(build(), transforms=[augmentation()], samples=1, precision="fp64", sizes=build)
+    common = {"cohort": 6, "seed": 3, "local": LocalSettings(0.3, batch_size=99), "server": SGDSettings(1.0)}
+    common |= {"architectures": ARCHITECTURES} | changes
+    return federate(task, shards(EXAMPLES), rounds=rounds, method=method, workers=workers, **common)
+
+
+def test_rolled_units_are_the_same_network():
+    module = conv().double()
+    space = ParameterSpace(module)
+    own = torch.randn(space.size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(5, 1, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    moved, before = own[rolled(space, module)], torch.func.functional_call(module, space.tensors(own), x)
+    torch.testing.assert_close(torch.func.functional_call(module, space.tensors(moved), x), before)
+    assert torch.equal(space.tensors(moved)["0.weight"], space.tensors(own)["0.weight"].roll(-1, 0))
+    again = own
+    for _ in range(12):  # 4 and 6 units are back
+        again = again[rolled(space, module)]
+    assert torch.equal(again, own)
+    with pytest.raises(ValueError, match=r"'1.weight' does not belong to the chain"):
+        norm = nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2))
+        rolled(ParameterSpace(norm), norm, ["0", "2"])
+
+
+def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
+    """Written out with the window: units t, t+1 of four in round t, an elementwise mean over who has them."""
+    rounds = 5
+    found = run("fedrolex", rounds, build=dense).state
+    protocol, module = found.protocol, dense().double()
+    data = shards(EXAMPLES)
+    for round in range(rounds):
+        window = [(round + unit) % 4 for unit in range(2)]
+        weight, bias, last, _ = values = [p.detach().clone() for p in module.parameters()]
+        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        for client in protocol.cohort(round + 1):
+            units = window if protocol.architectures[client] == 1 else [(round + i) % 4 for i in range(4)]
+            part = [weight[units], bias[units], last[:, units], values[3]]
+            part = [p.clone().requires_grad_() for p in part]
+            x, y = data[client].inputs.double().flatten(1), data[client].targets
+            loss = F.cross_entropy(F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3]), y)
+            gradients = torch.autograd.grad(loss, part)
+            places = [(units,), (units,), (slice(None), units), (slice(None),)]
+            for total, count, gradient, place in zip(sums, counts, gradients, places, strict=True):
+                total[place] -= 0.3 * len(y) * gradient
+                count[place] += len(y)
+        with torch.no_grad():
+            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
+                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+    named = found.tensors()
+    moved = [named["1.weight"], named["1.bias"]]  # the server's units have moved by `rounds`
+    for value, parameter in zip(moved, list(module.parameters())[:2], strict=True):
+        torch.testing.assert_close(value, parameter.detach().roll(-rounds, 0), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        named["3.weight"], module[3].weight.detach().roll(-rounds, 1), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"server": AdamSettings()}, "Adam's state and momentum cannot follow"),
+        ({"server": SGDSettings(1.0, momentum=0.9)}, "Adam's state and momentum cannot follow"),
+        ({"build": lambda width=1.0: nn.Sequential(conv(width), nn.LayerNorm(3))}, "LayerNorm at '1'"),
+    ],
+)
+def test_fedrolex_refuses_what_cannot_move(changes, says):
+    with pytest.raises(ValueError, match=says):
+        run("fedrolex", 1, **changes)
+
+
+def test_fjord_draws_a_width_for_every_step_written_out():
+    local = LocalSettings(0.3, batch_size=99, epochs=4)  # four steps on all examples of a client
+    found = run("fjord", 2, build=dense, local=local).state
+    protocol, module, data, drawn = found.protocol, dense().double(), shards(EXAMPLES), []
+    for round in (1, 2):
+        values = [p.detach().clone() for p in module.parameters()]
+        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        for client in protocol.cohort(round):
+            own, n = protocol.architectures[client], len(data[client])
+            part = [values[0], values[1], values[2], values[3]]
+            if own == 1:
+                part = [values[0][:2], values[1][:2], values[2][:, :2], values[3]]
+            part = [p.clone().requires_grad_() for p in part]
+            before = [p.detach().clone() for p in part]
+            x, y = data[client].inputs.double().flatten(1), data[client].targets
+            view = protocol.view(client, round)
+            for size in protocol.method.architectures(view, 4):
+                drawn.append((own, size))
+                units = 4 if size == 0 else 2
+                hidden = F.linear(x, part[0][:units], part[1][:units]).tanh()
+                loss = F.cross_entropy(F.linear(hidden, part[2][:, :units], part[3]), y)
+                gradients = torch.autograd.grad(loss, part)
+                with torch.no_grad():
+                    for parameter, gradient in zip(part, gradients, strict=True):
+                        parameter -= 0.3 * gradient
+            for total, count, now, then in zip(sums, counts, part, before, strict=True):
+                place = tuple(map(slice, now.shape))
+                total[place] += n * (now.detach() - then)
+                count[place] += n
+        with torch.no_grad():
+            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
+                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+    assert set(drawn) == {(0, 0), (0, 1), (1, 1)}
+    for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
+        torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fjord", "fedrolex"])
+def test_at_full_width_it_is_fedavg_to_the_bit(method):
+    """FedRolex but for the places of the units."""
+    whole = {"architectures": [{"share": 1.0, "model_options": {"width": 1.0}}]}
+    local = LocalSettings(0.3, batch_size=3)
+    found, plain = (run(name, 12, local=local, **whole).state for name in (method, "fedavg"))
+    assert method == "fjord" or not torch.equal(run(method, 1, local=local, **whole).state.w, plain.w)
+    torch.testing.assert_close(found.w, plain.w, rtol=0, atol=0 if method == "fjord" else 1e-12)
+
+
+@pytest.mark.parametrize("method", ["fjord", "fedrolex"])
+def test_workers_have_the_bits_of_one_process(method):
+    local = LocalSettings(0.3, batch_size=3)
+    one, two = (run(method, workers=workers, local=local) for workers in (1, 2))
+    assert torch.equal(one.state.w, two.state.w)
