@@ -1,6 +1,7 @@
 """Engines: who computes a cohort's clients, and in which processes; they differ in nothing else."""
 
 import fedpart.engines.fused  # noqa: F401  registers its execution
-from fedpart.engines.local import EXECUTIONS, LocalEngine
+from fedpart.engines.execution import EXECUTIONS
+from fedpart.engines.local import LocalEngine
 
 __all__ = ["EXECUTIONS", "LocalEngine"]

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,10 +16,10 @@ from fedpart.engines.batches import (
     count_batches,
     count_learned,
     differentiated,
-    divided,
     local_batches,
     noisy_batches,
 )
+from fedpart.engines.feedback import feedback
 from fedpart.engines.targets import Checked
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
@@ -27,7 +28,6 @@ from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Gradients, Point, gradients
-from fedpart.task.held_out import score
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
@@ -140,7 +140,7 @@ class Executor:
             self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
         return self._subnetworks[partition, k]
 
-    def _own(self, partition: Partition, k: int, theta: Tensor) -> Point:
+    def own_point(self, partition: Partition, k: int, theta: Tensor) -> Point:
         """A point of one client's own; casts of those before are not kept, see :func:`.kept_casts`."""
         torch.clear_autocast_cache()
         return Point(partition.space_of(k), theta)
@@ -161,7 +161,7 @@ class Executor:
         for step, (batch, noise) in enumerate(self.batches(view, local, shard, job)):
             if sgd is not None and j is not None and step > 0:
                 theta = partition.put(start, j, k, sgd.values)
-                point = self._own(partition, k, theta)
+                point = self.own_point(partition, k, theta)
             if sgd is not None and (size := sizes[step]) != view.parts[0]:
                 found = self._through(size, partition, asked, theta, psi, batch, noise)
             else:
@@ -188,31 +188,19 @@ class Executor:
         """Gradients through the network of an architecture that is a part of the client's, at its weights."""
         protocol = self.protocol
         part, places = protocol.partitions[size], whole.places(protocol.partitions[size]).to(theta.device)
-        point = self._own(part, job.subnetwork, theta[places])
+        point = self.own_point(part, job.subnetwork, theta[places])
         found = gradients(protocol.tasks[size], protocol.method.loss, job, point, psi, batch, noise)
         if found.theta is None:
             return found
         return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
-        """What takes the place of psi's gradient where examples are held out: see :meth:`.Method.feedback`.
-
-        Args:
-            after: ``[n]`` in the module's own order, the job's subnetwork as the client has trained it.
-
-        Returns:
-            ``[P]``, per example learned from, for the sum will be weighted by these.
-        """
-        method, partition = self.protocol.method, self.protocol.partition_of(view.number)
-        _, point = self.subnetwork(round, partition, job.subnetwork)
-        learned, held, _ = divided(self.protocol, view.number, len(shard))
-        batches = torch.split(held, self.protocol.settings.local.batch_size) if len(held) else ()
-        trained, psi = self._own(partition, job.subnetwork, after), method.local_psi(view)
-        before, now = (
-            score(view.task, one.tensors, psi, self.noisy(view, shard, "held out", batches))
-            for one in (point, trained)
+        """See :func:`.feedback`; ``after [n]``: the job's subnetwork as the client has trained it."""
+        partition, k = self.protocol.partition_of(view.number), job.subnetwork
+        points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
+        return feedback(
+            self.protocol, view, len(shard), *points, partial(self.noisy, view, shard, "held out")
         )
-        return method.feedback(view, before, now) / len(learned)
 
     def batches(
         self, view: ClientView, local: LocalSettings, shard: Dataset, job: Job

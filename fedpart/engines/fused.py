@@ -11,8 +11,9 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike, NotAlike
 from fedpart.engines.batches import count_learned
 from fedpart.engines.draws import draws
+from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
-from fedpart.engines.local import EXECUTIONS, Loop
+from fedpart.engines.local import Loop
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise

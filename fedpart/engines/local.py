@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
+from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
 from fedpart.engines.workers import WorkerPool
-from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
-from fedpart.registry import Registry
 from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.update import Update
 
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
-
-
-class Execution(Protocol):
-    """How a cohort is computed; made of the run's protocol and its shards, by client."""
-
-    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """The sum of the cohort's updates at the server's values.
-
-        Raises:
-            ClientError: a client failed, or its update was refused, and the settings say ``fail``; or the
-                clients cannot be computed in this way.
-        """
-
-
-EXECUTIONS: Registry[Callable[[federated.Protocol, Sequence[Dataset]], Execution]] = Registry("execution")
 
 
 class LocalEngine:
@@ -119,7 +103,7 @@ class LocalEngine:
 class Loop:
     """Computes a cohort client by client, in this process."""
 
-    def __init__(self, protocol: federated.Protocol, shards: Sequence[Dataset]) -> None:
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         self.protocol, self.shards, self.executor = protocol, shards, Executor(protocol)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:

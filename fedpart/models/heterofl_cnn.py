@@ -34,8 +34,8 @@ def heterofl_cnn(
         here = ceil(width * full)
         if not 0 < width <= 1 or here % _GROUP:
             raise ValueError(
-                f"The width {width:g} leaves {here} of {full} channels; use a share of at most 1 that leaves a "
-                f"multiple of {_GROUP}, such as 0.5 or 0.0625."
+                f"The width {width:g} leaves {here} of {full} channels; use a share of at most 1 that leaves "
+                f"a multiple of {_GROUP}, such as 0.5 or 0.0625."
             )
         if index:
             layers.append(nn.MaxPool2d(2))

@@ -12,8 +12,8 @@ from torch import nn
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, differentiated, local_batches
+from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
-from fedpart.engines.local import EXECUTIONS
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.methods.base import Method
