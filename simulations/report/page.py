@@ -17,6 +17,7 @@ from simulations.report.sections import (
     images_section,
     lml_section,
     psi_section,
+    sizes_section,
 )
 from simulations.results.overview import Overview
 from simulations.results.tables import COLUMNS, COSTS, without
@@ -43,7 +44,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
-        unseen = (evaluation_section(found.shown), lml_section(found.shown))
+        shown = found.shown
+        optional = (sizes_section(shown), evaluation_section(shown), lml_section(shown))
         most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
@@ -51,9 +53,9 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
                 "about": about(found.config),
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
                 "sections": [
-                    curves_section(found.shown),
-                    *(section for section in unseen if section is not None),
-                    psi_section(found.shown),
+                    curves_section(shown),
+                    *(section for section in optional if section is not None),
+                    psi_section(shown),
                     images_section(found.runs, data),
                     clients_section(most, data),
                 ],

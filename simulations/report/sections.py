@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from simulations.pictures.comparison_figures import (
     with_lml,
 )
 from simulations.pictures.figures import MANY, Chart, svg
+from simulations.pictures.sizes_figure import SIZES, by_size, sizes_figure
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
@@ -94,6 +96,34 @@ def evaluation_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
     title = f"{METRICS[key][1].capitalize()} on the clients over rounds"
     chart = Chart(title, svg(clients_figure(asked, page=True)), note)
     return PageSection("Evaluation on the clients", [chart], text=" ".join(sentences), wide=True)
+
+
+def sizes_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """Accuracy and bytes of each size of the network, by method; None: no finished run has several."""
+    rows = [row for own in runs.values() for size in by_size(own).values() for row in size]
+    if not rows:
+        return None
+    text = (
+        "Clients have networks of different sizes, whose numbers are parts of the largest one's. "
+        + "; ".join(f"{name}: {own[0]['parameters']:,} parameters" for name, own in _sizes(runs).items())
+        + "."
+    )
+    shown = [key for key in SIZES if any(row.get(key) is not None for row in rows)]
+    if "accuracy" in shown:
+        shown.remove("nll")
+    charts = [
+        Chart(
+            f"{SIZES[key][1].capitalize()} by size",
+            svg(sizes_figure(runs, key, page=True)),
+            f"{spread(runs)}.",
+        )
+        for key in shown
+    ]
+    return PageSection("Sizes of the network", charts, text=text)
+
+
+def _sizes(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[dict[str, Any]]]:
+    return by_size([run for own in runs.values() for run in own])
 
 
 def lml_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
