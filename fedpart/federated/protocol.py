@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
-from fedpart.codecs import CODECS
+from fedpart.codecs import CODECS, Codec
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
 from fedpart.federated.settings import FederationSettings
@@ -60,7 +60,9 @@ class Protocol:
         )
         self.partition = self.method.partition(self.task, self.chunks, settings)
         self._norms = None if settings.clip is None else settings.clip.norms(len(self.chunks))
-        self.codec = None if settings.upload is None else CODECS.resolve(settings.upload)()
+        self.codec: Codec | None = None
+        if settings.upload is not None:
+            self.codec = CODECS.make(settings.upload, settings.upload_options)
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             self._check_caps()

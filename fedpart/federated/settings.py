@@ -81,9 +81,10 @@ class FederationSettings(RunSettings):
     )
     upload: str | None = setting(
         None,
-        "how clients send their changes of weights: fp16, bf16, int8, int4 or package.module:Class; null: as "
-        "they are",
+        "how clients send their changes of weights: fp16, bf16, int8, int4, topk or package.module:Class; "
+        "null: as they are",
     )
+    upload_options: Mapping[str, Any] = setting({}, "keyword arguments of the upload codec")
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -126,7 +127,12 @@ class FederationSettings(RunSettings):
         elif self.caps_by != "chunk":
             raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
         if self.upload is not None:
-            CODECS.resolve(self.upload)  # refuses
+            CODECS.make(self.upload, self.upload_options)  # refuses
+        elif self.upload_options:
+            raise ValueError(
+                f"upload_options are {dict(self.upload_options)}, but there is no upload codec to take them; "
+                f"set upload as well."
+            )
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
@@ -148,10 +154,12 @@ class FederationSettings(RunSettings):
             )
 
     def deciding(self) -> dict[str, Any]:
-        """See :meth:`.Settings.deciding`: those of evaluations only where they hold examples out."""
+        """See :meth:`.Settings.deciding`: without options of what there is none of."""
         found = super().deciding()
         if self.caps is None:
             del found["caps_by"]
+        if self.upload is None:
+            del found["upload_options"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}
