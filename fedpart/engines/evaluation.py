@@ -49,7 +49,7 @@ class ClientEvaluation:
         settings, start = self._protocol.settings, time.perf_counter()
         if not is_due(settings, report.round, self._every, last):
             return
-        round = Round(federation.round, federation.w, federation.psi)
+        round = federation.start(federation.round)
         scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
         scores.gather(partial(self._score, round))
         scores.write(report)

@@ -97,10 +97,10 @@ class LocalEngine:
             ClientError: see :meth:`.Execution.sum`.
         """
         start, federation = time.perf_counter(), self.federation
-        round = Round(federation.round + 1, federation.w, federation.psi)
+        round = federation.start(federation.round + 1)
         cohort = federation.cohort(round.number)
         found = self._clients.sum(round, cohort)
-        federation.step(found.total)
+        federation.step(found.total, found.taken(cohort))
         numbers = len(round.w) + len(round.psi)
         download = len(cohort) * (numbers * round.w.element_size() + DOWNLOAD_HEADER)
         seconds = time.perf_counter() - start

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedpart.codecs import CODECS, Codec
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
+from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
@@ -195,25 +196,53 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
-    def outgoing(self, update: Update, client: int, round: int, seconds: float = 0.0) -> Update:
+    def outgoing(
+        self,
+        update: Update,
+        client: int,
+        round: int,
+        seconds: float = 0.0,
+        residuals: Residuals | None = None,
+    ) -> Update:
         """A client's update as it leaves the client: clipped, encoded, in place, and with what it has cost.
 
-        With a codec its numbers are those that the server will read.
+        With a codec its numbers are those that the server will read. With error feedback (Seide et al. 2014;
+        Karimireddy et al. 2019) what earlier codes have lost is added first, and what these lose is kept.
 
         Args:
             client, round: whose update it is; the codec's randomness is a function of them.
             seconds: that it took; 0: not known. With privacy neither these nor ``visited`` are told.
+            residuals: where what codes have lost is kept; None: it is lost.
+
+        Raises:
+            ValueError, OSError: the residuals cannot be read or written.
         """
+        left = {} if residuals is None else self._residual(residuals, client)
+        for j in left.keys() & update.deltas.keys():
+            update.deltas[j] += left[j].to(update.deltas[j].device)
         self._clip(update)
         if self.codec is not None:
             for j, delta in update.deltas.items():
                 rng = generator(self.settings.seed, "upload", client, round, j)
                 update.encoded[j] = data = self.codec.encode(delta, rng)
                 update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
+                if residuals is not None:
+                    left[j] = (delta - update.deltas[j]).cpu()
+        if residuals is not None:
+            residuals.write(client, round, left)
         update.seconds = seconds
         if self.settings.privacy is not None:
             update.visited, update.seconds = 0, 0.0
         return update
+
+    def _residual(self, residuals: Residuals, client: int) -> dict[int, Tensor]:
+        """What codes have lost of the client; nothing if that is gone, and clients may come and go."""
+        try:
+            return residuals.read(client)
+        except ValueError:
+            if self.settings.on_client_error == "fail":
+                raise
+            return {}
 
     def _clip(self, update: Update) -> None:
         """Scale down what is longer than the settings' norms, in place."""

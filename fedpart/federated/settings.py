@@ -85,6 +85,10 @@ class FederationSettings(RunSettings):
         "null: as they are",
     )
     upload_options: Mapping[str, Any] = setting({}, "keyword arguments of the upload codec")
+    error_feedback: bool = setting(
+        False,
+        "whether clients keep what the upload codec loses of a change, and add it to their next one",
+    )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -133,12 +137,22 @@ class FederationSettings(RunSettings):
                 f"upload_options are {dict(self.upload_options)}, but there is no upload codec to take them; "
                 f"set upload as well."
             )
+        elif self.error_feedback:
+            raise ValueError(
+                "error_feedback keeps what an upload codec loses, but there is none; set upload as well, or "
+                "leave error_feedback out."
+            )
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
             self._check_average("Privacy", "has to bound the weight of a client")
             if self.clip is None:
                 raise ValueError("Privacy needs norms to clip to; set clip.weights, and clip.psi for psi.")
+            if self.error_feedback:
+                raise ValueError(
+                    "Privacy is spent round by round, but error_feedback carries what a client has computed "
+                    "from one round to the next; leave one of the two out."
+                )
             if self.trim is not None:
                 raise ValueError("Privacy adds noise to a sum, which a trimmed mean is not; leave trim out.")
             if self.min_replies != 1:
@@ -159,7 +173,7 @@ class FederationSettings(RunSettings):
         if self.caps is None:
             del found["caps_by"]
         if self.upload is None:
-            del found["upload_options"]
+            del found["upload_options"], found["error_feedback"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}

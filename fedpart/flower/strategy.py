@@ -123,8 +123,8 @@ class FedPart(Strategy):
         if not nodes:
             nodes = self._nodes.wait_for(grid, cohort)
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
-        state = self.initial_arrays()
-        self._sent = {client: instruction(protocol, round, client, nodes[client], state) for client in cohort}
+        more = self.initial_arrays(), self.federation.residuals
+        self._sent = {client: instruction(protocol, round, client, nodes[client], *more) for client in cohort}
         return list(self._sent.values())
 
     def aggregate_train(
@@ -149,7 +149,8 @@ class FedPart(Strategy):
             incoming, federation.round + 1
         )  # first answers are in the sum, not used yet
         download = sum(message_bytes(message) for message in self._sent.values())
-        federation.step(total)
+        skipped_ones = {one["client"] for one in left_out}
+        federation.step(total, [client for client in cohort if client not in skipped_ones])
         self._state = None
         for one in left_out:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
