@@ -62,8 +62,9 @@ class Residuals:
         try:
             found: dict[int, Tensor] = torch.load(file, weights_only=True)
         except Exception as error:  # a torn or foreign file raises anything
+            reason = " ".join(str(error).split())
             raise ValueError(
-                f"what error feedback has kept of round {round} cannot be read ({error}); put {file} back, "
+                f"what error feedback has kept of round {round} cannot be read ({reason}); put {file} back, "
                 f"or start the run anew"
             ) from error
         return found
