@@ -53,8 +53,7 @@ class ClientEvaluation:
         scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
         scores.gather(partial(self._score, round))
         scores.write(report)
-        state = (len(round.w) + len(round.psi)) * round.w.element_size()
-        report.evaluation_bytes = len(scores.cohort) * (state + HEADERS)
+        report.evaluation_bytes = len(scores.cohort) * (self._protocol.state_bytes + HEADERS)
         report.seconds += time.perf_counter() - start
 
     def _score(self, round: Round, client: int) -> HeldOutScore:

@@ -101,8 +101,7 @@ class LocalEngine:
         cohort = federation.cohort(round.number)
         found = self._clients.sum(round, cohort)
         federation.step(found.total, found.taken(cohort))
-        numbers = len(round.w) + len(round.psi)
-        download = len(cohort) * (numbers * round.w.element_size() + DOWNLOAD_HEADER)
+        download = len(cohort) * (federation.protocol.state_bytes + DOWNLOAD_HEADER)
         seconds = time.perf_counter() - start
         return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
 

@@ -129,8 +129,12 @@ class Federation(ModelState):
         return (self.privacy or self.protocol).cohort(round, available)
 
     def start(self, number: int) -> Round:
-        """What clients start from in round ``number``: of the next one, or of the last to evaluate it."""
-        return Round(number, self.w, self.psi, self.residuals)
+        """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
+
+        With ``download`` their weights are rounded, the server's own are not.
+        """
+        w, narrow = self.w, self.protocol.download
+        return Round(number, w if narrow is None else w.to(narrow).to(w.dtype), self.psi, self.residuals)
 
     def step(self, total: Update | None, taken: Sequence[int] = ()) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedpart.codecs import CODECS, Codec
@@ -38,6 +39,7 @@ class Protocol:
     Attributes:
         method, task, partition, assignment, caps: built from the arguments.
         codec: in which clients' changes of weights travel; None: as they are.
+        download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
@@ -64,6 +66,8 @@ class Protocol:
         self.codec: Codec | None = None
         if settings.upload is not None:
             self.codec = CODECS.make(settings.upload, settings.upload_options)
+        narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
+        self.download: torch.dtype | None = narrow[settings.download]
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             self._check_caps()
@@ -170,6 +174,13 @@ class Protocol:
     def weight_bytes(self, numbers: int) -> int:
         """In how many bytes the change of a partition of so many numbers travels."""
         return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
+
+    @property
+    def state_bytes(self) -> int:
+        """In how many bytes the server's values travel to a client."""
+        own = self.task.dtype.itemsize
+        of_w = own if self.download is None else self.download.itemsize
+        return self.partition.space.size * of_w + self.task.psi_space.size * own
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each partition in the client's answer to ``jobs``, ascending; those of psi, or None."""

@@ -89,6 +89,11 @@ class FederationSettings(RunSettings):
         False,
         "whether clients keep what the upload codec loses of a change, and add it to their next one",
     )
+    download: Literal["fp16", "bf16"] | None = setting(
+        None,
+        "the 16 bits to which weights are rounded on their way to clients, who start from these: fp16 or "
+        "bf16; null: as they are",
+    )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -142,6 +147,8 @@ class FederationSettings(RunSettings):
                 "error_feedback keeps what an upload codec loses, but there is none; set upload as well, or "
                 "leave error_feedback out."
             )
+        if self.download not in (None, "fp16", "bf16"):
+            raise ValueError(f"download is fp16 or bf16, or null, got {self.download!r}.")
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:

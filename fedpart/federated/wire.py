@@ -1,6 +1,8 @@
 """Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
 
-Instruction: arrays ``w`` (all of it, in partition order) and ``psi``; the header; ``jobs`` as JSON.
+Instruction: arrays ``w`` (all of it, in partition order; rounded to 16 bits, the bits as int16, with
+``download``) and ``psi``; the header; ``jobs`` as JSON; with error feedback ``residuals``, the rounds that
+:class:`.Residuals` lists for the client.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell
@@ -103,20 +105,24 @@ def decode_jobs(text: Any) -> list[Job]:
     return [Job.from_dict(item) for item in data]
 
 
-def encode_state(w: torch.Tensor, psi: torch.Tensor) -> dict[str, NDArray[Any]]:
+def encode_state(w: torch.Tensor, psi: torch.Tensor, protocol: Protocol) -> dict[str, NDArray[Any]]:
     """The server's values for an instruction: ``w [size]``, ``psi [P]``."""
-    return {"w": w.detach().cpu().numpy(), "psi": psi.detach().cpu().numpy()}
+    narrow = protocol.download
+    w = w.detach() if narrow is None else w.detach().to(narrow).view(torch.int16)
+    return {"w": w.cpu().numpy(), "psi": psi.detach().cpu().numpy()}
 
 
 def decode_state(arrays: Mapping[str, NDArray[Any]], protocol: Protocol) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inverse of :func:`encode_state`; the arrays are not copied.
+    """Inverse of :func:`encode_state`; the arrays are not copied where nothing is rounded.
 
     Raises:
         ValueError: lengths or dtypes do not fit the protocol.
     """
-    sizes, dtype = {"w": protocol.partition.space.size, "psi": protocol.task.psi_space.size}, _dtype(protocol)
-    _check_arrays(arrays, {name: Form(size, dtype) for name, size in sizes.items()})
-    return torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
+    narrow, own = protocol.download, _dtype(protocol)
+    of_w = Form(protocol.partition.space.size, own if narrow is None else np.dtype(np.int16))
+    _check_arrays(arrays, {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)})
+    w, psi = torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
+    return w if narrow is None else w.view(narrow).to(psi.dtype), psi
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:

@@ -37,7 +37,8 @@ GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept
 
 def state_record(federation: Federation) -> ArrayRecord:
     """w and psi; one record is shared by all messages of a round."""
-    return ArrayRecord({k: Array(v) for k, v in encode_state(federation.w, federation.psi).items()})
+    state = encode_state(federation.w, federation.psi, federation.protocol)
+    return ArrayRecord({name: Array(values) for name, values in state.items()})
 
 
 def instruction(

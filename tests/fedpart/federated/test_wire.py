@@ -65,7 +65,8 @@ def test_update_survives_the_wire(experiment, federation, chunk):
 
 
 def test_state_survives_the_wire(experiment, federation):
-    w, psi = decode_state(encode_state(federation.w, federation.psi), experiment.protocol)
+    protocol = experiment.protocol
+    w, psi = decode_state(encode_state(federation.w, federation.psi, protocol), protocol)
     assert torch.equal(w, federation.w)
     assert torch.equal(psi, federation.psi)
 
