@@ -16,6 +16,7 @@ from fedpart.federated.round import Round
 from fedpart.registry import Registry
 from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.errors import taken
 from fedpart.updates.update import Update
 
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
@@ -100,7 +101,7 @@ class LocalEngine:
         round = federation.start(federation.round + 1)
         cohort = federation.cohort(round.number)
         found = self._clients.sum(round, cohort)
-        federation.step(found.total, found.taken(cohort))
+        federation.step(found.total, taken(cohort, found.skipped))
         download = len(cohort) * (federation.protocol.state_bytes + DOWNLOAD_HEADER)
         seconds = time.perf_counter() - start
         return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)

@@ -22,7 +22,7 @@ from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.cohort import aggregate
-from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.errors import ClientError, Refusal, skipped, taken
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log
@@ -149,8 +149,7 @@ class FedPart(Strategy):
             incoming, federation.round + 1
         )  # first answers are in the sum, not used yet
         download = sum(message_bytes(message) for message in self._sent.values())
-        skipped_ones = {one["client"] for one in left_out}
-        federation.step(total, [client for client in cohort if client not in skipped_ones])
+        federation.step(total, taken(cohort, left_out))
         self._state = None
         for one in left_out:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])

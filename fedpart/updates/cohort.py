@@ -27,11 +27,6 @@ class CohortSum:
     upload_bytes: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
-    def taken(self, cohort: Sequence[int]) -> list[int]:
-        """The clients of the cohort whose updates are in the sum."""
-        left_out = {one["client"] for one in self.skipped}
-        return [client for client in cohort if client not in left_out]
-
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
     """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.

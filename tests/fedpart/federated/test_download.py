@@ -1,4 +1,4 @@
-"""Weights that are rounded on their way to clients: once, the same for all engines, and not the server's own."""
+"""Weights that are rounded on their way to clients: the same on all engines, and not the server's own."""
 
 import pytest
 import torch
