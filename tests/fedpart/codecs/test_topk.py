@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -101,6 +102,19 @@ def test_places_that_no_encoder_makes_are_refused(change, says):
     change(changed)
     with pytest.raises(ValueError, match=re.escape(says)):
         codec.decode(with_bits(good, 10, changed), 100, torch.float32)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+def test_whatever_it_is_sent_a_server_asks_for_no_more_memory_than_a_partition_takes(share):
+    codec, n = TopK(share), 100_000
+    size = codec.size(n)
+    sent = [codec.encode(numbers(n), rng()), torch.full((size,), 255, dtype=torch.uint8)]
+    sent += [torch.from_numpy(rng(i).integers(0, 256, size, dtype=np.uint8)) for i in range(3)]
+    for data in sent:
+        with torch.autograd.profiler.profile(profile_memory=True) as watched, suppress(ValueError):
+            codec.decode(data, n, torch.float32)
+        most = max(event.cpu_memory_usage for event in watched.function_events)
+        assert size <= most <= 4 * n
 
 
 def test_no_two_messages_say_the_same():
