@@ -47,7 +47,8 @@ def federate(
         validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds. With
             ``evaluation="clients"``, a setting, the clients score the network as often: ``client_accuracy``.
         on_round: called with the report of every round.
-        checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end.
+        checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
+            ``error_feedback`` a folder beside it, ``.residuals``, belongs to it.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
@@ -78,6 +79,8 @@ def federate(
     if held_out is not None:
         federation.check(held_out, "validation")
     path = federation.resume(checkpoint, resume)
+    if path is not None:
+        federation.keep_in(path.with_suffix(".residuals"))
     metrics: list[RoundReport] = []
 
     def finish(report: RoundReport) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -73,6 +74,27 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"module's folder is installed or on PYTHONPATH."
             ) from error
         return found  # type: ignore[no-any-return]
+
+    def make(self, name: str, options: Mapping[str, Any]) -> Any:
+        """What the class or function called ``name``, see :meth:`resolve`, makes of its options.
+
+        Raises:
+            ValueError: an unknown name, or options that it does not take.
+        """
+        build: Any = self.resolve(name)
+        try:
+            inspect.signature(build).bind(**options)
+        except TypeError as error:
+            raise ValueError(
+                f"The {self.kind} {name!r} does not take the options {dict(options)} "
+                f"({error}); its options are {inspect.signature(build)}."
+            ) from error
+        try:
+            return build(**options)
+        except TypeError as error:
+            raise ValueError(
+                f"The {self.kind} {name!r} cannot be made with the options {dict(options)}: {error}."
+            ) from error
 
     def names(self) -> list[str]:
         """Registered names, sorted."""

@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
 }
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
-    *("clip", "trim", "privacy", "upload"),
+    *("clip", "trim", "privacy", "upload", "error_feedback", "download"),
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 
@@ -147,6 +147,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],
+        upload_options={"share": config["share"]} if "share" in config else {},
         caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
         architectures=SIZES if config.get("sizes") else None,
         **{name: config[name] for name in SAFEGUARDS if name in config},
@@ -154,7 +155,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
     return Experiment(Protocol(task, settings), Shards(config))
 
 
-app = make_client_app(build)
+app = make_client_app(build, lambda config: Path(str(config.get("residuals"))))
 
 
 def load() -> Any:

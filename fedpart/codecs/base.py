@@ -15,8 +15,9 @@ from fedpart.registry import Registry
 class Codec(ABC):
     """Subclass it in a file of its own and register it: ``@CODECS.register("name")``.
 
-    It is made without arguments and keeps nothing from one call to the next. Each partition is encoded by
-    itself. Engines in one process take what :meth:`decode` makes of the bytes, as a server does of a message.
+    It is made with ``upload_options`` and keeps nothing from one call to the next. Each partition is encoded
+    by itself. Engines in one process take what :meth:`decode` makes of the bytes, as a server does of a
+    message.
     """
 
     @abstractmethod
@@ -53,7 +54,7 @@ class Codec(ABC):
         """
 
 
-CODECS: Registry[Callable[[], Codec]] = Registry("upload codec")
+CODECS: Registry[Callable[..., Codec]] = Registry("upload codec")
 
 
 class Narrow(Codec):

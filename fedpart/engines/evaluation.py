@@ -49,12 +49,12 @@ class ClientEvaluation:
         settings, start = self._protocol.settings, time.perf_counter()
         if not is_due(settings, report.round, self._every, last):
             return
-        round = Round(federation.round, federation.w, federation.psi)
+        round = federation.start(federation.round)
         scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
         scores.gather(partial(self._score, round))
         scores.write(report)
-        numbers = sum(map(self._protocol.download_numbers, scores.cohort))
-        report.evaluation_bytes = numbers * round.w.element_size() + len(scores.cohort) * HEADERS
+        state = sum(map(self._protocol.state_bytes, scores.cohort))
+        report.evaluation_bytes = state + len(scores.cohort) * HEADERS
         report.seconds += time.perf_counter() - start
 
     def _score(self, round: Round, client: int) -> HeldOutScore:

@@ -117,7 +117,8 @@ class Executor:
             update.loss = losses[reported(losses)]
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
-        return self.protocol.outgoing(update, client, round.number, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return self.protocol.outgoing(update, client, round.number, seconds, round.residuals)
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""

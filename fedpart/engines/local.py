@@ -15,6 +15,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.errors import taken
 from fedpart.updates.update import Update
 
 DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
@@ -81,12 +82,11 @@ class LocalEngine:
             ClientError: see :meth:`.Execution.sum`.
         """
         start, federation = time.perf_counter(), self.federation
-        round = Round(federation.round + 1, federation.w, federation.psi)
+        round = federation.start(federation.round + 1)
         cohort = federation.cohort(round.number)
         found = self._clients.sum(round, cohort)
-        federation.step(found.total)
-        numbers = sum(map(federation.protocol.download_numbers, cohort))
-        download = numbers * round.w.element_size() + len(cohort) * DOWNLOAD_HEADER
+        federation.step(found.total, taken(cohort, found.skipped))
+        download = sum(map(federation.protocol.state_bytes, cohort)) + len(cohort) * DOWNLOAD_HEADER
         seconds = time.perf_counter() - start
         return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
@@ -36,6 +37,7 @@ class Block:
         index: of the block in its round.
         clients: client numbers.
         round: 1..; epoch: how often w and psi have been published; another number means other values.
+        residuals: of these clients, with error feedback.
         row: of the shared memory, for the sum.
     """
 
@@ -43,6 +45,7 @@ class Block:
     clients: list[int]
     round: int
     epoch: int
+    residuals: Residuals | None = None
     row: int = 0
 
 
@@ -91,7 +94,8 @@ def work(
     torch.set_num_threads(1)  # more do not survive a fork
     protocol, shards = pickle.loads(load) if isinstance(load, bytes) else load
     executor, bounds, epoch = Executor(protocol), protocol.partition.cells, 0
-    round = Round(0, *torch.tensor_split(shared.row(0), bounds[-1:]))
+    w, psi = torch.tensor_split(shared.row(0), bounds[-1:])
+    round = Round(0, w, psi)
     answer: CohortSum | ClientError | None = None
     found = CohortSum()
 
@@ -107,7 +111,9 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = replace(round, number=block.round), block.epoch
+            round, epoch = replace(round, number=block.round, residuals=block.residuals), block.epoch
+        elif round.residuals is not None and block.residuals is not None:
+            round.residuals.versions.update(block.residuals.versions)
         found = CohortSum()
         try:
             total = sum_updates(map(term, block.clients))

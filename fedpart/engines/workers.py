@@ -98,7 +98,10 @@ class WorkerPool:
         torch.cat([round.w, round.psi], out=self._shared.row(0))
         of_all = self.protocol.settings.of_all
         parts = blocks(cohort, single=of_all is not None)
-        waiting = deque(Block(i, list(part), round.number, self._epoch) for i, part in enumerate(parts))
+        waiting = deque[Block]()
+        for index, part in enumerate(parts):
+            residuals = None if round.residuals is None else round.residuals.of(part)
+            waiting.append(Block(index, list(part), round.number, self._epoch, residuals))
         try:
             return self._sum(waiting, of_all)
         except BaseException:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.residuals import Residuals
+from fedpart.federated.round import Round
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
@@ -92,6 +98,7 @@ class Federation(ModelState):
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
+        residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -108,6 +115,19 @@ class Federation(ModelState):
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         self._stepped = True
+        self.residuals: Residuals | None = None
+        if settings.error_feedback:
+            folder = tempfile.mkdtemp(prefix="fedpart-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self.residuals = Residuals(Path(folder), protocol.fingerprint)
+
+    def keep_in(self, folder: Path) -> None:
+        """Where clients of this machine keep their residuals, so that the run can be resumed.
+
+        If this is not called they are in a folder that ends with the federation.
+        """
+        if self.residuals is not None:
+            self.residuals.folder = folder
 
     @property
     def round(self) -> int:
@@ -137,11 +157,22 @@ class Federation(ModelState):
         """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
         return (self.privacy or self.protocol).cohort(round, available)
 
-    def step(self, total: Update | None) -> None:
+    def start(self, number: int) -> Round:
+        """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
+
+        With ``download`` their weights are rounded, the server's own are not.
+        """
+        w, narrow = self.w, self.protocol.download
+        return Round(number, w if narrow is None else w.to(narrow).to(w.dtype), self.psi, self.residuals)
+
+    def step(self, total: Update | None, taken: Sequence[int] = ()) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.
 
         With fewer updates than ``min_replies`` w and psi stay as they are. With privacy the sum is
         changed in place, and every round steps.
+
+        Args:
+            taken: the clients whose updates it sums; where residuals are kept, this round has left theirs.
         """
         if self.privacy is not None:
             total = self.privacy.release(total, self.round + 1)
@@ -154,6 +185,26 @@ class Federation(ModelState):
                 total.psi_weight = float(total.examples)
             self.protocol.method.combine(self, total)
         self.completed += 1
+        if self.residuals is not None and self._stepped:
+            self.residuals.take(self.round, taken)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See :meth:`.ModelState.state_dict`; of residuals it has which they are."""
+        found = super().state_dict()
+        return found if self.residuals is None else {**found, "residuals": self.residuals.versions}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See :meth:`.ModelState.load_state_dict`."""
+        super().load_state_dict(state)
+        if self.residuals is not None:
+            self.residuals.versions = dict(state["residuals"])
+            self.residuals.saved()
+
+    def save(self, path: str | Path) -> None:
+        """See :meth:`.ModelState.save`."""
+        super().save(path)
+        if self.residuals is not None:
+            self.residuals.saved()
 
     def report(self, seconds: float, cohort: list[int], total: Update | None, upload: int, download: int,
                skipped: list[dict[str, Any]], refused: Sequence[str] = ()) -> RoundReport:  # fmt: skip

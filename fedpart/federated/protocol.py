@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from fedpart.codecs import CODECS
+from fedpart.codecs import CODECS, Codec
 from fedpart.federated.assignment import ChunkAssignment
 from fedpart.federated.caps import CapAssignment
 from fedpart.federated.devices import ArchitectureAssignment, kinds_of
+from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
@@ -43,6 +45,7 @@ class Protocol:
         kinds: of clients there are, see :data:`.Kinds`.
         norms: to which each cell is clipped; None: it is not.
         codec: in which clients' changes of weights travel; None: as they are.
+        download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
@@ -76,7 +79,11 @@ class Protocol:
             self.partition, *self.partitions = nested(self.partition, [self.partition.space, *spaces])
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.norms = self._norms_of_cells()
-        self.codec = None if settings.upload is None else CODECS.resolve(settings.upload)()
+        self.codec: Codec | None = None
+        if settings.upload is not None:
+            self.codec = CODECS.make(settings.upload, settings.upload_options)
+        narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
+        self.download: torch.dtype | None = narrow[settings.download]
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             self._check_caps()
@@ -118,10 +125,6 @@ class Protocol:
     def partition_of(self, client: int) -> Partition:
         """How the parameters of ``client`` are divided."""
         return self.partitions[self.architectures[client]]
-
-    def download_numbers(self, client: int) -> int:
-        """How many numbers the client needs of w, and those of psi."""
-        return self.partition_of(client).needed + self.task.psi_space.size
 
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
@@ -219,6 +222,12 @@ class Protocol:
         """In how many bytes the change of a cell of so many numbers travels."""
         return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
 
+    def state_bytes(self, client: int) -> int:
+        """In how many bytes the server's values travel to ``client``."""
+        own = self.task.dtype.itemsize
+        of_w = own if self.download is None else self.download.itemsize
+        return self.partition_of(client).needed * of_w + self.task.psi_space.size * own
+
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
         partition, weights = self.partition_of(client), dict[int, int]()
@@ -245,25 +254,53 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
 
-    def outgoing(self, update: Update, client: int, round: int, seconds: float = 0.0) -> Update:
+    def outgoing(
+        self,
+        update: Update,
+        client: int,
+        round: int,
+        seconds: float = 0.0,
+        residuals: Residuals | None = None,
+    ) -> Update:
         """A client's update as it leaves the client: clipped, encoded, in place, and with what it has cost.
 
-        With a codec its numbers are those that the server will read.
+        With a codec its numbers are those that the server will read. With error feedback (Seide et al. 2014;
+        Karimireddy et al. 2019) what earlier codes have lost is added first, and what these lose is kept.
 
         Args:
             client, round: whose update it is; the codec's randomness is a function of them.
             seconds: that it took; 0: not known. With privacy neither these nor ``visited`` are told.
+            residuals: where what codes have lost is kept; None: it is lost.
+
+        Raises:
+            ValueError, OSError: the residuals cannot be read or written.
         """
+        left = {} if residuals is None else self._residual(residuals, client)
+        for j in left.keys() & update.deltas.keys():
+            update.deltas[j] += left[j].to(update.deltas[j].device)
         self._clip(update)
         if self.codec is not None:
             for j, delta in update.deltas.items():
                 rng = generator(self.settings.seed, "upload", client, round, j)
                 update.encoded[j] = data = self.codec.encode(delta, rng)
                 update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
+                if residuals is not None:
+                    left[j] = (delta - update.deltas[j]).cpu()
+        if residuals is not None:
+            residuals.write(client, round, left)
         update.seconds = seconds
         if self.settings.privacy is not None:
             update.visited, update.seconds = 0, 0.0
         return update
+
+    def _residual(self, residuals: Residuals, client: int) -> dict[int, Tensor]:
+        """What codes have lost of the client; nothing if that is gone, and clients may come and go."""
+        try:
+            return residuals.read(client)
+        except ValueError:
+            if self.settings.on_client_error == "fail":
+                raise
+            return {}
 
     def _clip(self, update: Update) -> None:
         """Scale down what is longer than the settings' norms, in place."""

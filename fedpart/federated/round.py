@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedpart.federated.residuals import Residuals
+
 
 @dataclass(frozen=True, eq=False)
 class Round:
@@ -15,8 +17,10 @@ class Round:
         number: 1..
         w: ``[size]`` in partition order.
         psi: ``[P]``.
+        residuals: of the clients, with ``error_feedback``.
     """
 
     number: int
     w: Tensor
     psi: Tensor
+    residuals: Residuals | None = None

@@ -91,8 +91,18 @@ class FederationSettings(RunSettings):
     )
     upload: str | None = setting(
         None,
-        "how clients send their changes of weights: fp16, bf16, int8, int4 or package.module:Class; null: as "
-        "they are",
+        "how clients send their changes of weights: fp16, bf16, int8, int4, topk or package.module:Class; "
+        "null: as they are",
+    )
+    upload_options: Mapping[str, Any] = setting({}, "keyword arguments of the upload codec")
+    error_feedback: bool = setting(
+        False,
+        "whether clients keep what the upload codec loses of a change, and add it to their next one",
+    )
+    download: Literal["fp16", "bf16"] | None = setting(
+        None,
+        "the 16 bits to which weights are rounded on their way to clients, who start from these: fp16 or "
+        "bf16; null: as they are",
     )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
@@ -141,13 +151,30 @@ class FederationSettings(RunSettings):
         if self.architectures is not None:
             object.__setattr__(self, "architectures", _checked_architectures(self.architectures))
         if self.upload is not None:
-            CODECS.resolve(self.upload)  # refuses
+            CODECS.make(self.upload, self.upload_options)  # refuses
+        elif self.upload_options:
+            raise ValueError(
+                f"upload_options are {dict(self.upload_options)}, but there is no upload codec to take them; "
+                f"set upload as well."
+            )
+        elif self.error_feedback:
+            raise ValueError(
+                "error_feedback keeps what an upload codec loses, but there is none; set upload as well, or "
+                "leave error_feedback out."
+            )
+        if self.download not in (None, "fp16", "bf16"):
+            raise ValueError(f"download is fp16 or bf16, or null, got {self.download!r}.")
         if self.trim is not None:
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
             self._check_average("Privacy", "has to bound the weight of a client")
             if self.clip is None:
                 raise ValueError("Privacy needs norms to clip to; set clip.weights, and clip.psi for psi.")
+            if self.error_feedback:
+                raise ValueError(
+                    "Privacy is spent round by round, but error_feedback carries what a client has computed "
+                    "from one round to the next; leave one of the two out."
+                )
             if self.trim is not None:
                 raise ValueError("Privacy adds noise to a sum, which a trimmed mean is not; leave trim out.")
             if self.min_replies != 1:
@@ -163,12 +190,14 @@ class FederationSettings(RunSettings):
             )
 
     def deciding(self) -> dict[str, Any]:
-        """See :meth:`.Settings.deciding`: those of evaluations only where they hold examples out."""
+        """See :meth:`.Settings.deciding`: without options of what there is none of."""
         found = super().deciding()
         if self.caps is None:
             del found["caps_by"]
         if self.architectures is None:
             del found["architectures"]
+        if self.upload is None:
+            del found["upload_options"], found["error_feedback"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}

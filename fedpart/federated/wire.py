@@ -1,7 +1,8 @@
 """Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
 
-Instruction: arrays ``w`` (what the client's network has of it, in partition order) and ``psi``; the header;
-``jobs`` as JSON.
+Instruction: arrays ``w`` (what the client's network has of it, in partition order; rounded to 16 bits, the
+bits as int16, with ``download``) and ``psi``; the header; ``jobs`` as JSON; with error feedback
+``residuals``, the rounds that :class:`.Residuals` lists for the client.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
+from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
 from fedpart.updates.checks import check_form
@@ -104,25 +106,30 @@ def decode_jobs(text: Any) -> list[Job]:
     return [Job.from_dict(item) for item in data]
 
 
-def encode_state(w: torch.Tensor, psi: torch.Tensor) -> dict[str, NDArray[Any]]:
-    """The server's values for an instruction: ``w [needed]``, ``psi [P]``."""
-    return {"w": w.detach().cpu().numpy(), "psi": psi.detach().cpu().numpy()}
+def encode_state(
+    w: torch.Tensor, psi: torch.Tensor, protocol: Protocol, partition: Partition
+) -> dict[str, NDArray[Any]]:
+    """The server's values for an instruction to clients with a network: ``w [needed]``, ``psi [P]``."""
+    narrow, w = protocol.download, partition.of_server(w.detach())
+    w = w if narrow is None else w.to(narrow).view(torch.int16)
+    return {"w": w.cpu().numpy(), "psi": psi.detach().cpu().numpy()}
 
 
 def decode_state(
     arrays: Mapping[str, NDArray[Any]], protocol: Protocol, client: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inverse of :func:`encode_state` for a client's architecture: ``w`` in the server's order, and ``psi``.
+    """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, and ``psi``.
 
-    The arrays are not copied where the client has the only architecture.
+    The arrays are not copied where all have one network and nothing is rounded.
 
     Raises:
         ValueError: lengths or dtypes do not fit the protocol.
     """
-    partition, dtype = protocol.partition_of(client), _dtype(protocol)
-    sizes = {"w": partition.needed, "psi": protocol.task.psi_space.size}
-    _check_arrays(arrays, {name: Form(size, dtype) for name, size in sizes.items()})
-    return partition.for_client(torch.from_numpy(arrays["w"])), torch.from_numpy(arrays["psi"])
+    partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
+    of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
+    _check_arrays(arrays, {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)})
+    w, psi = torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
+    return partition.for_client(w if narrow is None else w.view(narrow).to(psi.dtype)), psi
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -14,6 +15,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.residuals import NONE, Residuals
 from fedpart.federated.round import Round
 from fedpart.federated.wire import (
     VERSION,
@@ -41,14 +43,23 @@ class ClientSide(typing.Protocol):
 
 Build = Callable[[Mapping[str, Any]], ClientSide]
 """Builds the experiment from Flower's run config."""
+Keep = Callable[[Mapping[str, Any]], Path]
+"""Where clients keep their residuals, given the run config."""
 
 
 class _Clients:
     """The clients of an experiment in this process: built once, with the values of the last round."""
 
-    def __init__(self, experiment: ClientSide) -> None:
+    def __init__(self, experiment: ClientSide, folder: Path | None) -> None:
         self.protocol, self.shards = experiment.protocol, experiment.shards
-        self.executor = Executor(self.protocol)
+        self.executor, self.residuals = Executor(self.protocol), None
+        if self.protocol.settings.error_feedback:
+            if folder is None:
+                raise ValueError(
+                    "With error_feedback a client keeps a file; give make_client_app() a folder for it, with "
+                    "keep=..., or leave error_feedback out."
+                )
+            self.residuals = Residuals(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
 
     def round(self, number: int, client: int, record: ArrayRecord) -> Round:
@@ -57,22 +68,25 @@ class _Clients:
         values = (number, architecture, record["w"].data, record["psi"].data)
         if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
-            self._last = values, Round(number, *decode_state(arrays, self.protocol, client))
+            w, psi = decode_state(arrays, self.protocol, client)
+            self._last = values, Round(number, w, psi, self.residuals)
         return self._last[1]
 
 
 @lru_cache(maxsize=1)  # the module's own, as Flower's Ray engine copies apps
-def _clients(build: Build, run_config: tuple[tuple[str, Any], ...]) -> _Clients:
+def _clients(build: Build, keep: Keep | None, run_config: tuple[tuple[str, Any], ...]) -> _Clients:
     _clients.cache_clear()  # the data of the experiment before are not kept while these are read
-    return _Clients(build(dict(run_config)))
+    return _Clients(build(dict(run_config)), None if keep is None else keep(dict(run_config)))
 
 
-def make_client_app(build: Build) -> ClientApp:
+def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:
         build: a function of a module, called once per process and run config; see :class:`ClientSide`.
             Engines agree to the bit only at equal numbers of torch threads, so it should set that number too.
+        keep: gives the folder in which the clients of this machine keep files, with ``error_feedback``, from
+            one message to the next.
     """
     app = ClientApp()
 
@@ -85,7 +99,7 @@ def make_client_app(build: Build) -> ClientApp:
 
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
-        clients = _clients(build, tuple(sorted(context.run_config.items())))
+        clients = _clients(build, keep, tuple(sorted(context.run_config.items())))
         received = Header.read(cast(ConfigRecord, message.content["config"]))
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:
@@ -115,7 +129,10 @@ def make_client_app(build: Build) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         """One round of this client."""
         clients, header, round = asked(message, context)
-        jobs = decode_jobs(cast(ConfigRecord, message.content["config"])["jobs"])
+        config = cast(ConfigRecord, message.content["config"])
+        jobs = decode_jobs(config["jobs"])
+        if clients.residuals is not None:
+            clients.residuals.versions[header.client] = _versions(config.get("residuals"))
         update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
         arrays = {  # as Array(part), four times as fast
             name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
@@ -131,6 +148,13 @@ def make_client_app(build: Build) -> ClientApp:
         return Message(reply, reply_to=message)
 
     return app
+
+
+def _versions(value: Any) -> tuple[int, ...]:
+    """See :class:`.Residuals`; they become names of files."""
+    if not isinstance(value, list) or len(value) != len(NONE) or any(type(one) is not int for one in value):
+        raise ValueError(f"The server's message has no rounds of residuals, but {value!r}.")
+    return tuple(value)
 
 
 def client_number(context: Context) -> tuple[int, int]:

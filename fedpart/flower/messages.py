@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageTy
 
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.residuals import Residuals
 from fedpart.federated.wire import (
     Header,
     check_names,
@@ -37,14 +38,23 @@ GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept
 
 def state_record(federation: Federation, partition: Partition) -> ArrayRecord:
     """w, as far as a network needs it, and psi; messages of a round to clients with that network share it."""
-    arrays = encode_state(partition.of_server(federation.w), federation.psi)
-    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    state = encode_state(federation.w, federation.psi, federation.protocol, partition)
+    return ArrayRecord({name: Array(values) for name, values in state.items()})
 
 
-def instruction(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
+def instruction(
+    protocol: Protocol,
+    round: int,
+    client: int,
+    node: int,
+    state: ArrayRecord,
+    residuals: Residuals | None = None,
+) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
     config = Header.of(protocol, round, client).scalars()
     config["jobs"] = encode_jobs(protocol.plan(client, round))
+    if residuals is not None:
+        config["residuals"] = list(residuals.of([client]).versions[client])
     content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
     ttl = protocol.settings.round_timeout + GRACE
     return Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(round))

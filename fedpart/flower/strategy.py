@@ -23,7 +23,7 @@ from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.cohort import aggregate
-from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.errors import ClientError, Refusal, skipped, taken
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log
@@ -130,8 +130,9 @@ class FedPart(Strategy):
         if not nodes:
             nodes = self._nodes.wait_for(grid, cohort)
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
+        kept = self.federation.residuals
         self._sent = {
-            client: instruction(protocol, round, client, nodes[client], self._state_of(client))
+            client: instruction(protocol, round, client, nodes[client], self._state_of(client), kept)
             for client in cohort
         }
         return list(self._sent.values())
@@ -158,7 +159,7 @@ class FedPart(Strategy):
             incoming, federation.round + 1
         )  # first answers are in the sum, not used yet
         download = sum(message_bytes(message) for message in self._sent.values())
-        federation.step(total)
+        federation.step(total, taken(cohort, left_out))
         self._states.clear()
         for one in left_out:
             log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -150,17 +149,5 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
     Raises:
         ValueError: an unknown name, or options that it does not take.
     """
-    build = METHODS.resolve(name)
-    try:
-        inspect.signature(build).bind(**options)
-    except TypeError as error:
-        raise ValueError(
-            f"The method {name!r} does not take the options {dict(options)} "
-            f"({error}); its options are {inspect.signature(build)}."
-        ) from error
-    try:
-        return build(**options)
-    except TypeError as error:
-        raise ValueError(
-            f"The method {name!r} cannot be made with the options {dict(options)}: {error}."
-        ) from error
+    made: Method = METHODS.make(name, options)
+    return made

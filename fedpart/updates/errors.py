@@ -65,6 +65,12 @@ def brief(text: str) -> str:
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
 
 
+def taken(cohort: Iterable[int], skipped: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The clients of the cohort that are not skipped: their updates are in its sum."""
+    left_out = {one["client"] for one in skipped}
+    return [client for client in cohort if client not in left_out]
+
+
 def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
     """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
     found = [*(str(one["category"]) for one in skips), *more]

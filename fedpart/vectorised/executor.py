@@ -203,7 +203,8 @@ class VectorisedRunner:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
-        return {c: self.protocol.outgoing(update, c, round.number) for c, update in finite.items()}
+        outgoing, kept = self.protocol.outgoing, round.residuals
+        return {c: outgoing(update, c, round.number, residuals=kept) for c, update in finite.items()}
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""

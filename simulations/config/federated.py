@@ -91,6 +91,11 @@ class ExperimentConfig(_Keys, Config):
             )
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray_address is for engine ray; set engine: ray, or leave it out")
+        if self.ray_address is not None and self.error_feedback:
+            raise ValueError(
+                "error_feedback keeps files of clients in the run's folder, where actors of a Ray cluster do "
+                "not find them; leave ray_address or error_feedback out"
+            )
         for key in ("evaluation_share", "evaluation_clients"):
             if self.evaluation != "clients" and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} is for evaluation: clients; set that, or leave {key} out")

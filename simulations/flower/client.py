@@ -1,6 +1,6 @@
 """The ready-made ClientApp: clients of the experiment that the run config describes."""
 
 from fedpart.flower.client import make_client_app
-from simulations.flower.config import build_experiment
+from simulations.flower.config import build_experiment, residuals_folder
 
-app = make_client_app(build_experiment)
+app = make_client_app(build_experiment, residuals_folder)

@@ -56,5 +56,13 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperi
     torch.set_num_threads(config.threads)
     if not {"experiment", "out"} <= run_config.keys():
         return build(config)
-    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
-    return ClientExperiment(config, Path(home) / "fedpart")
+    return ClientExperiment(config, _home())
+
+
+def residuals_folder(run_config: Mapping[str, Any]) -> Path:
+    """Where clients keep what error feedback needs: the run config's ``residuals``, or in Flower's home."""
+    return Path(run_config["residuals"]) if "residuals" in run_config else _home() / "residuals"
+
+
+def _home() -> Path:
+    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedpart"

@@ -24,7 +24,7 @@ from simulations.folders.data_images import IMAGES, Images
 from simulations.folders.metrics import Report, finite, metrics_line
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
-STATE, CHECKPOINT = "state.safetensors", "checkpoint.pt"
+STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"
 
 
 class RunDirectory:
@@ -33,7 +33,7 @@ class RunDirectory:
     - ``config.yaml``: the resolved configuration; ``images.json``: which images of the user's it is made of;
     - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
     - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
-      as ``checkpoint.previous.pt``;
+      as ``checkpoint.previous.pt``; with error feedback ``residuals/``, what clients keep, belongs to them;
     - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
 
     While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.

@@ -42,12 +42,15 @@ class RayEngine:
         self._every = experiment.config.evaluate_every
         settings = federation.protocol.settings
         where = {"workers": workers, "address": address, "gpu": settings.device.startswith("cuda")}
-        self._start = partial(RayGrid, _load, settings.clients, run_config_of(experiment.config), **where)
+        self._start = partial(RayGrid, _load, settings.clients, **where)
+        self._run_config = run_config_of(experiment.config)
 
     def __enter__(self) -> RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
+        if (residuals := self.federation.residuals) is not None:
+            self._run_config["residuals"] = str(residuals.folder.absolute())
         try:
-            self.grid = self._start()
+            self.grid = self._start(self._run_config)
             self.workers = self.grid.workers
         except OSError as error:
             if self._address is None:

@@ -15,7 +15,7 @@ from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.data_images import listed_images, refuse_changed_images
-from simulations.folders.run_directory import RunDirectory, read_summary, refuse_existing
+from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
 from simulations.running.precision import choose_precision
 from simulations.running.recorder import Recorder
 from simulations.running.summary import summarise
@@ -121,6 +121,7 @@ def _rounds(
 ) -> int | None:
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
+    federation.keep_in(recorder.run.path / RESIDUALS)
 
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds

@@ -144,7 +144,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
 def _by_architecture(
     federation: Federation, test: Dataset | None, lines: Lines, samples: int | None
 ) -> dict[str, Any]:
-    protocol, itemsize = federation.protocol, federation.w.element_size()
+    protocol = federation.protocol
     rows = by_architecture(federation, test, samples)
     for row in rows:
         row |= {"upload_bytes": 0, "download_bytes": 0}
@@ -152,7 +152,7 @@ def _by_architecture(
         absent = {skip["client"] for skip in line["skipped"]}
         for client in line["cohort"]:
             row = rows[protocol.architectures[client]]
-            row["download_bytes"] += itemsize * protocol.download_numbers(client)
+            row["download_bytes"] += protocol.state_bytes(client)
             if client not in absent:
                 row["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, line["round"]))
     found: dict[str, Any] = {"by_architecture": rows}

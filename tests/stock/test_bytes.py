@@ -44,7 +44,7 @@ def test_adapters_are_a_few_percent_of_the_bytes_and_constants_none(name, build)
     assert sent <= 0.03 * everything
 
     executor, round = Executor(protocol), Round(ROUNDS + 1, federation.w, federation.psi)
-    down = encode_state(federation.w, federation.psi)
+    down = encode_state(federation.w, federation.psi, protocol, protocol.partition)
     assert {n: len(a) for n, a in down.items()} == {"w": sum(sizes), "psi": federation.psi.numel()}
     for client in range(CLIENTS):
         k, jobs = protocol.chunk(client), protocol.plan(client, round.number)

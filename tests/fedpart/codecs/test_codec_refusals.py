@@ -18,7 +18,7 @@ from fedpart.flower.messages import read_reply
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
-COUNT = 1300  # of each codec: 5,200 in all
+COUNT = 1300  # of each codec: 6,500 in all
 STEPS = {"int8": 127, "int4": 7}
 NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -84,6 +84,8 @@ def of_the_values(rng, data, name, first):
         values[rng.integers(len(values))] = wrong[0]
         return [(array(changed), {"not_finite", "too_large"})]
     codec = CODECS[name]()
+    if name == "topk":
+        return of_places(rng, data, codec, first, bad)
     blocks, size = -(-first // codec.block), codec.size(first)
     scale, code = changed.copy(), changed.copy()
     at = 4 * int(rng.integers(blocks))
@@ -94,6 +96,24 @@ def of_the_values(rng, data, name, first):
     code[int(rng.integers(4 * blocks, size - 1))] = 128 if name == "int8" else int(rng.choice([0, 7, 16]))
     junk = np.frombuffer(rng.bytes(len(data)), np.uint8)
     return [(array(one), lengths) for one in (scale, negative, code, junk)]
+
+
+def of_places(rng, data, codec, first, bad):
+    """A value that is not finite; bits of the places turned, so that there are more or fewer; junk."""
+    k = codec.count(first)
+    value, turned, junk = data.copy(), data.copy(), data.copy()
+    at = 4 * int(rng.integers(k))
+    value[at : at + 4] = np.frombuffer(np.float32(bad).tobytes(), np.uint8)
+    end = codec.size(first)
+    low = (first // k).bit_length() - 1
+    upper = 8 * 4 * k + k * low + int(rng.integers(k + (first - 1 >> low)))
+    turned[upper // 8] ^= 1 << upper % 8
+    junk[4 * k : end] = np.frombuffer(rng.bytes(end - 4 * k), np.uint8) | 3 << 6
+    return [
+        (array(value), {"not_finite", "too_large"}),
+        (array(turned), {"malformed"}),
+        (array(junk), {"malformed"}),
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(CODECS))

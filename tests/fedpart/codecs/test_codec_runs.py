@@ -52,7 +52,7 @@ def test_worker_processes_give_the_same_bits():
     assert_equal_runs((federation, reports), expected)
 
 
-@pytest.mark.parametrize("name", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["int8", "int4", "topk"])
 def test_clients_that_are_computed_together_are_rounded_alike(name):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     assert_parity(task, 1e-6, upload=name)

@@ -84,7 +84,10 @@ def test_the_sum_of_each_partition_agrees_in_single_precision(share):
             )
         )
         step = federation.step
-        federation.step = lambda total, kind=kind, step=step: (totals.update({kind: total}), step(total))
+        federation.step = lambda total, taken, kind=kind, step=step: (
+            totals.update({kind: total}),
+            step(total, taken),
+        )
         LocalEngine(federation, [shard(n, i) for i, n in enumerate(SIZES)], execution=kind).run_round()
     loop, fused = totals["loop"], totals["fused"]
     assert loop.weights == fused.weights and loop.psi_weight == fused.psi_weight

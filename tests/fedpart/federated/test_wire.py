@@ -65,7 +65,9 @@ def test_update_survives_the_wire(experiment, federation, chunk):
 
 
 def test_state_survives_the_wire(experiment, federation):
-    w, psi = decode_state(encode_state(federation.w, federation.psi), experiment.protocol, 0)
+    protocol = experiment.protocol
+    state = encode_state(federation.w, federation.psi, protocol, protocol.partition)
+    w, psi = decode_state(state, protocol, 0)
     assert torch.equal(w, federation.w)
     assert torch.equal(psi, federation.psi)
 

@@ -322,16 +322,18 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
-def test_engine_runs_a_configuration():
-    config = ExperimentConfig.from_dict({"clients": 6, "cohort": 3, "samples": 2, "training_points": 120})
+@pytest.mark.parametrize("more", [{}, {"upload": "topk", "error_feedback": True}])
+def test_engine_runs_a_configuration(more):
+    known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, **more}
+    config = ExperimentConfig.from_dict(known)
     experiment = build_experiment(config)
     federation, reports = Federation(experiment.protocol), []
     with RayEngine(experiment, federation, workers=2) as engine:
         engine.run(1, reports.append)
-        engine.run(2, reports.append)
-        engine.run(2, reports.append)
-    assert [report.round for report in reports] == [1, 2]
+        engine.run(3, reports.append)
+        engine.run(3, reports.append)
+    assert [report.round for report in reports] == [1, 2, 3]
 
     other, expected = Federation(experiment.protocol), []
-    LocalEngine(other, experiment.shards).run(2, expected.append)
+    LocalEngine(other, experiment.shards).run(3, expected.append)
     assert_equal_runs((federation, reports), (other, expected))

@@ -1,0 +1,86 @@
+"""Residuals: what an upload codec has lost of clients' changes, kept for their next ones (error feedback)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedpart.training.files import replace
+
+NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
+
+
+class Residuals:
+    """Files of clients, one for each round that has left one, for whoever computes the client.
+
+    A client writes what its round leaves before anybody knows whether its update will be taken. So the server
+    says from which round's file it begins: of the last round in which it has taken the client's update. After
+    a reply that was not taken that is an older one, and so it is in a run that was killed and goes on from a
+    checkpoint. When a client writes a file it removes those before it that no checkpoint can ask for.
+
+    Args:
+        folder: where they are, on the machine of the client.
+        run: fingerprint of the protocol; runs of others may use the folder as well.
+
+    Attributes:
+        versions: by client, the round whose file it begins from, and those in the last two checkpoints; 0:
+            none. On a client those of itself, as the server has told them.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.folder, self.run = folder, run
+        self.versions: dict[int, tuple[int, ...]] = {}
+
+    def of(self, clients: Iterable[int]) -> Residuals:
+        """For these clients alone, to be sent to whoever computes them."""
+        found = Residuals(self.folder, self.run)
+        found.versions = {client: self.versions.get(client, NONE) for client in clients}
+        return found
+
+    def take(self, round: int, clients: Iterable[int]) -> None:
+        """The updates of ``clients`` are in the weights that came out of ``round``."""
+        for client in clients:
+            self.versions[client] = (round, *self.versions.get(client, NONE)[1:])
+
+    def saved(self) -> None:
+        """The versions are those of a checkpoint, which takes the place of the one before."""
+        self.versions = {client: (now, now, last) for client, (now, last, _) in self.versions.items()}
+
+    def read(self, client: int) -> dict[int, Tensor]:
+        """What the client begins from: per partition j ``[size_j]``; empty: nothing has been left.
+
+        Raises:
+            ValueError: it is not there, or torn.
+        """
+        round = self.versions.get(client, NONE)[0]
+        if round == 0:
+            return {}
+        file = self._file(client, round)
+        try:
+            found: dict[int, Tensor] = torch.load(file, weights_only=True)
+        except Exception as error:  # a torn or foreign file raises anything
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"what error feedback has kept of round {round} cannot be read ({reason}); put {file} back, "
+                f"or start the run anew"
+            ) from error
+        return found
+
+    def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:
+        """Keep what ``round`` leaves, in the form of :meth:`read`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        file = self._file(client, round)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(file, lambda into: torch.save(left, into))
+        for other in file.parent.glob("*.pt"):
+            if int(other.stem) < round and int(other.stem) not in self.versions.get(client, NONE):
+                other.unlink(missing_ok=True)
+
+    def _file(self, client: int, round: int) -> Path:
+        return self.folder / self.run / str(client) / f"{round}.pt"

@@ -1,0 +1,187 @@
+"""Runs with error feedback: the same bits wherever clients are computed, and whenever a run is stopped."""
+
+import multiprocessing
+import signal
+
+import pytest
+import torch
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from inprocess_grid import InProcessGrid
+from interruptions import kill
+from problems import augmentation, chain_net, shards
+
+from fedpart import ClientError, Federation, Task, federate
+from fedpart.engines import LocalEngine
+from fedpart.flower.client import make_client_app
+from fedpart.flower.strategy import FedPart
+from simulations.config.load import ExperimentConfig
+from simulations.errors import ConfigError
+
+SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
+FED_BACK = {**SPARSE, "error_feedback": True}
+SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
+ROUNDS = 6
+SETTINGS = {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True}
+
+
+@pytest.fixture(scope="module")
+def in_process():
+    return local(4, **FED_BACK)
+
+
+def deployed(folder, rounds=4, tamper=None, given=app, federation=None, **config):
+    config = {**FED_BACK, **config}
+    federation, reports = federation or Federation(build(config).protocol), []
+    grid = InProcessGrid(given, CLIENTS, {**config, "residuals": str(folder)}, tamper=tamper)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
+    return federation, reports
+
+
+def test_it_is_not_what_the_codec_alone_gives(in_process):
+    alone, reports = local(4, **SPARSE)
+    assert not torch.equal(alone.w, in_process[0].w)
+    assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in in_process[1]]
+
+
+def test_worker_processes_give_the_same_bits(in_process):
+    experiment = build(FED_BACK)
+    federation, reports = Federation(experiment.protocol), []
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        engine.run(4, reports.append)
+    assert_equal_runs((federation, reports), in_process)
+
+
+def test_messages_give_the_same_bits(in_process, tmp_path):
+    assert_equal_runs(deployed(tmp_path), in_process)
+
+
+def test_clients_that_are_computed_together_agree_to_rounding():
+    def run(execution):
+        task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+        return federate(task, shards(SIZES), rounds=4, seed=6, execution=execution, **SETTINGS).state
+
+    one, other = run("loop"), run("vectorised")
+    assert (one.w - other.w).abs().max() < 1e-9
+    assert one.residuals.versions == other.residuals.versions
+
+
+def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
+    """A client's first reply is lost; so is, in a second run, what it has kept."""
+    protocol = build(FED_BACK).protocol
+    again = min(set(protocol.cohort(1)) & {*protocol.cohort(2), *protocol.cohort(3)})
+    lost = []
+
+    def lose(reply):
+        header = reply.content["config"]
+        if (header["client"], header.get("round")) != (again, 1):
+            return reply
+        (file,) = folder.glob(f"*/{again}/1.pt")
+        lost.append(file.unlink() if forget else file)
+        return None
+
+    runs = []
+    for forget in (False, True):
+        folder = tmp_path / str(forget)
+        runs.append(deployed(folder, 3, lose, on_client_error="skip"))
+    assert len(lost) == 2 and [one["client"] for one in runs[0][1][0].skipped] == [again]
+    assert again not in {client for client, (now, *_) in runs[0][0].residuals.versions.items() if now == 1}
+    assert_equal_runs(*runs)
+
+
+def test_a_round_that_does_not_step_leaves_nothing():
+    federation, reports = local(4, failing=0, on_client_error="skip", min_replies=5, **FED_BACK)
+    stepped = [r.round for r in reports if r.stepped]
+    assert 0 < len(stepped) < 4
+    versions = {v[0] for v in federation.residuals.versions.values()}
+    assert versions and versions <= set(stepped)
+    there = {client for r in reports if r.stepped for client in r.cohort}
+    assert federation.residuals.versions.keys() == there
+
+
+def run(rounds, **more):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2)
+    known = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, **SETTINGS}
+    return federate(task, shards(SIZES), rounds=rounds, **{**known, **more})
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run(ROUNDS).state
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(last, end):
+    def on_round(report):
+        if report.round == last:
+            end()
+
+    return on_round
+
+
+def fall():
+    raise Stop
+
+
+@pytest.mark.parametrize(("every", "stop"), [(2, 3), (2, 5), (3, 5), (1, 4)])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_run_goes_on_from_its_checkpoint_whatever_came_after(tmp_path, whole, every, stop, torn):
+    path = tmp_path / "run.pt"
+    with pytest.raises(Stop):
+        run(ROUNDS, checkpoint=path, checkpoint_every=every, on_round=stop_at(stop, fall))
+    saved = [round for round in range(1, stop + 1) if round % every == 0]
+    if torn and len(saved) > 1:
+        path.write_bytes(path.read_bytes()[:1000])
+        with pytest.warns(RuntimeWarning, match="going on from run.previous.pt"):
+            resumed = run(ROUNDS, checkpoint=path, resume=True)
+        assert resumed.metrics[0].round == saved[-2] + 1
+    else:
+        resumed = run(ROUNDS, checkpoint=path, resume=True)
+        assert resumed.metrics[0].round == saved[-1] + 1
+    assert torch.equal(resumed.state.w, whole.w)
+    assert torch.equal(resumed.state.psi, whole.psi)
+
+
+def test_killed_at_once_and_resumed_twice(tmp_path, whole):
+    path = tmp_path / "run.pt"
+    for last in (3, 5):
+        known = {"checkpoint": path, "checkpoint_every": 2, "resume": True, "on_round": stop_at(last, kill)}
+        killed = multiprocessing.get_context("fork").Process(target=run, args=(ROUNDS,), kwargs=known)
+        killed.start()
+        killed.join()
+        assert killed.exitcode == -signal.SIGKILL
+    assert torch.equal(run(ROUNDS, checkpoint=path, resume=True).state.w, whole.w)
+
+
+def test_a_server_that_is_resumed_asks_for_what_its_checkpoint_knows(tmp_path, in_process):
+    """Its clients have gone on meanwhile, and have kept that too."""
+    path = tmp_path / "run.pt"
+    federation, _ = deployed(tmp_path / "kept", rounds=2)
+    federation.save(path)
+    deployed(tmp_path / "kept", rounds=4, federation=federation)
+    again = Federation(build(FED_BACK).protocol)
+    again.load(path)
+    resumed, _ = deployed(tmp_path / "kept", rounds=4, federation=again)
+    assert torch.equal(resumed.w, in_process[0].w)
+
+
+def test_what_was_kept_and_is_gone_ends_the_run(tmp_path):
+    path = tmp_path / "run.pt"
+    run(3, checkpoint=path)
+    for file in tmp_path.glob("run.residuals/*/*/*.pt"):
+        file.unlink()
+    with pytest.raises(ClientError, match=r"what error feedback has kept of round \d cannot be read"):
+        run(ROUNDS, checkpoint=path, resume=True)
+
+
+def test_clients_without_a_folder_refuse(tmp_path):
+    with pytest.raises(ClientError, match=r"give make_client_app\(\) a folder for it, with keep="):
+        deployed(tmp_path, given=make_client_app(build))
+
+
+def test_a_cluster_is_refused():
+    given = {"engine": "ray", "ray_address": "auto", **SETTINGS}
+    with pytest.raises(ConfigError, match="actors of a Ray cluster do not find them; leave"):
+        ExperimentConfig.from_dict(given)

@@ -1,0 +1,170 @@
+"""Error feedback by itself: nothing is lost for good, and only what has happened is fed back."""
+
+import pytest
+import torch
+from problems import settings
+from torch import nn
+
+from fedpart import ClipSettings, PrivacySettings, Protocol, Task
+from fedpart.federated.residuals import Residuals
+from fedpart.updates.update import Update
+
+KNOWN = {"chunks": (0.6, 0.4), "error_feedback": True}
+
+
+def made(tmp_path, net=None, precision="fp64", **changes):
+    torch.manual_seed(0)
+    task = Task(net or nn.Linear(6, 5), samples=1, precision=precision)
+    protocol = Protocol(task, settings(2, **{**KNOWN, **changes}))
+    return protocol, Residuals(tmp_path, protocol.fingerprint)
+
+
+def changes(protocol, seed):
+    """Whole numbers below 1000: sums of these are exact."""
+    g = torch.Generator().manual_seed(seed)
+    sizes = enumerate(protocol.partition.sizes, 1)
+    return {j: torch.randint(-999, 999, (n,), generator=g).to(protocol.task.dtype) for j, n in sizes}
+
+
+def sent(protocol, residuals, client, round, deltas, taken=True):
+    deltas = {j: delta.clone() for j, delta in deltas.items()}
+    found = protocol.outgoing(Update(deltas), client, round, residuals=residuals).deltas
+    if taken:
+        residuals.take(round, [client])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("upload", "options", "error"),
+    [("topk", {"share": 0.1}, 0), ("topk", {"share": 0.3, "values": "int8"}, 1e-9), ("int4", {}, 1e-9)],
+)
+def test_what_was_sent_and_what_is_left_are_all_changes(tmp_path, upload, options, error):
+    protocol, residuals = made(tmp_path, upload=upload, upload_options=options)
+    there, all_changes, lost = {1: 0, 2: 0}, {1: 0, 2: 0}, 0.0
+    for round in range(1, 9):
+        deltas = changes(protocol, round)
+        found = sent(protocol, residuals, 0, round, deltas)
+        left = residuals.read(0)
+        for j, delta in deltas.items():
+            there[j], all_changes[j] = there[j] + found[j], all_changes[j] + delta
+            assert (there[j] + left[j] - all_changes[j]).abs().max() <= error
+        lost += sum(float(one.abs().sum()) for one in left.values())
+    assert lost > 0
+
+
+def test_topk_with_feedback_converges_where_topk_alone_does_not(tmp_path):
+    """Two clients pull one weight apart, ever so strongly, and agree on the other one."""
+    targets = torch.tensor([[10.0, 1.0], [-10.0, 1.0]])  # of 1/2 |w - target|^2; the best w is their mean
+    ends = {}
+    for feedback in (True, False):
+        known = {"upload": "topk", "upload_options": {"share": 0.5}, "chunks": (1.0,), "method": "fedavg"}
+        protocol, residuals = made(tmp_path, nn.Linear(1, 1), "fp32", **known, error_feedback=feedback)
+        w, mean = torch.zeros(2), torch.zeros(2)
+        for round in range(1, 81):
+            kept = residuals if feedback else None
+            pulls = [{1: 0.1 * (target - w)} for target in targets]
+            parts = [sent(protocol, kept, i, round, pull, feedback) for i, pull in enumerate(pulls)]
+            w += (parts[0][1] + parts[1][1]) / 2
+            mean += w / 40 if round > 40 else 0
+        ends[feedback] = mean
+    assert ends[False].tolist() == [0, 0], "the second weight is never the largest"
+    assert (ends[True] - torch.tensor([0.0, 1.0])).abs().max() < 0.1
+
+
+def test_what_was_not_taken_is_not_fed_back(tmp_path):
+    protocol, residuals = made(tmp_path, upload="topk", upload_options={"share": 0.2})
+    first, second = changes(protocol, 1), changes(protocol, 2)
+    sent(protocol, residuals, 0, 3, first)
+    expected = sent(protocol, residuals, 0, 4, second, taken=False)
+    sent(protocol, residuals, 0, 5, first, taken=False)
+    for round in (6, 4):  # a later one; and the same again, whose reply got lost
+        again = sent(protocol, residuals, 0, round, second, taken=False)
+        assert all(torch.equal(again[j], expected[j]) for j in expected)
+    residuals.take(6, [0])
+    other = sent(protocol, residuals, 0, 7, second)
+    assert not all(torch.equal(other[j], expected[j]) for j in expected)
+    assert residuals.read(1) == {}, "of another client"
+
+
+def test_only_trained_partitions_change(tmp_path):
+    protocol, residuals = made(tmp_path, upload="topk", upload_options={"share": 0.2})
+    sent(protocol, residuals, 0, 1, changes(protocol, 1))
+    before = residuals.read(0)
+    sent(protocol, residuals, 0, 2, {2: changes(protocol, 2)[2]})
+    after = residuals.read(0)
+    assert torch.equal(before[1], after[1]) and not torch.equal(before[2], after[2])
+
+
+def test_what_is_sent_is_clipped_with_what_is_fed_back(tmp_path):
+    norms = {"clip": ClipSettings(5.0)}
+    protocol, residuals = made(tmp_path, upload="topk", upload_options={"share": 0.2}, **norms)
+    for round in range(1, 6):
+        found = sent(protocol, residuals, 0, round, changes(protocol, round))
+        assert all(torch.linalg.vector_norm(delta) <= 5 for delta in found.values())
+        assert all(torch.linalg.vector_norm(left) <= 5 for left in residuals.read(0).values())
+
+
+def test_files_stay_that_a_checkpoint_can_ask_for(tmp_path):
+    protocol, residuals = made(tmp_path, upload="topk", upload_options={"share": 0.2})
+    checkpoints = []
+    for round in range(1, 21):
+        sent(protocol, residuals, 0, round, changes(protocol, round), taken=round % 3 > 0)
+        if round % 4 == 0:
+            checkpoints = [*checkpoints[-1:], (round, dict(residuals.versions))]
+            residuals.saved()
+        for _, versions in checkpoints:
+            again = Residuals(tmp_path, protocol.fingerprint)
+            again.versions = versions
+            assert again.read(0)
+        assert len(list((tmp_path / protocol.fingerprint / "0").iterdir())) <= 4
+
+
+@pytest.mark.parametrize("content", [None, b"", b"torn"])
+def test_what_is_gone_ends_the_run_or_where_clients_come_and_go_is_nothing(tmp_path, content):
+    for policy in ("fail", "skip"):
+        protocol, residuals = made(tmp_path, upload="topk", on_client_error=policy)
+        expected = sent(protocol, residuals, 0, 1, changes(protocol, 1))
+        (file,) = tmp_path.glob("*/0/1.pt")
+        file.unlink() if content is None else file.write_bytes(content)
+        if policy == "skip":
+            again = sent(protocol, residuals, 0, 2, changes(protocol, 1))
+            assert all(torch.equal(again[j], expected[j]) for j in expected)
+        else:
+            with pytest.raises(ValueError, match=r"of round 1 cannot be read .*; put .*1.pt back, or start"):
+                sent(protocol, residuals, 0, 2, changes(protocol, 1))
+
+
+def test_runs_of_other_settings_have_other_files(tmp_path):
+    for seed in (0, 1):
+        protocol, residuals = made(tmp_path, upload="topk", seed=seed)
+        other = Residuals(tmp_path, protocol.fingerprint)
+        other.take(1, [0])
+        with pytest.raises(ValueError, match="cannot be read"):
+            other.read(0)
+        sent(protocol, residuals, 0, 1, changes(protocol, 1))
+        assert other.read(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "keeps what an upload codec loses, but there is none; set upload as well"),
+        (
+            {
+                "upload": "topk",
+                "clip": ClipSettings(1.0),
+                "weighting": "uniform",
+                "privacy": PrivacySettings(1.0),
+            },
+            "Privacy is spent round by round, but error_feedback carries",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given, says):
+    with pytest.raises(ValueError, match=says):
+        settings(4, error_feedback=True, **given)
+
+
+def test_options_without_a_codec_are_refused():
+    with pytest.raises(ValueError, match=r"upload_options are {'share': 0.1}, but there is no upload codec"):
+        settings(4, upload_options={"share": 0.1})
