@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.devices import Kinds
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
+from fedpart.task.jobs import Job
 
 Deal = Literal["chunk", "free"]
 
@@ -60,3 +62,44 @@ class CapAssignment:
             self._counts[cap] += 1
             self._caps.append(cap)
         return self._caps[client]
+
+
+def check_plans(
+    kinds: Kinds, plan: Callable[[int, int], Sequence[Job]], chunks: int, method: str, deal: Deal, psi: bool
+) -> None:
+    """Refuse caps with which a client has nothing to do, or a partition nobody who trains it.
+
+    Args:
+        kinds: of clients there are.
+        plan: the jobs of a client in a round; they depend on its kind alone.
+        chunks: C.
+        method, deal: of the run, for messages.
+        psi: whether there are hyperparameters, whose gradient is something to do.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    remedy = "give more clients larger caps, or use fewer chunks"
+    if deal != "chunk":
+        remedy = f"set caps_by: chunk, {remedy}"
+    trained: set[int | None] = set()
+    for (chunk, cap, _), (client, count) in kinds.items():
+        jobs = plan(client, 1)
+        if not jobs:
+            others = f" and {count - 1} more" if count > 1 else ""
+            gradient = f", and psi's gradient one of {chunk - 1}" if psi else ""
+            raise ValueError(
+                f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}: to train "
+                f"takes one of {chunk}{gradient}; {remedy}."
+            )
+        if any(job.subnetwork > cap for job in jobs):
+            raise ValueError(
+                f"The method {method!r} has clients compute more than their caps; make its plan() heed "
+                f"ClientView.cap, or leave caps out."
+            )
+        trained |= {job.partition for job in jobs}
+    if idle := sorted(set(range(1, chunks + 1)) - trained):
+        raise ValueError(
+            f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
+            f"{idle[0]} or more; {remedy}."
+        )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedpart.codecs import CODECS, Codec
 from fedpart.federated.assignment import ChunkAssignment
-from fedpart.federated.caps import CapAssignment
+from fedpart.federated.caps import CapAssignment, check_plans
 from fedpart.federated.devices import ArchitectureAssignment, kinds_of
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
@@ -86,7 +86,8 @@ class Protocol:
         self.download: torch.dtype | None = narrow[settings.download]
         self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
-            self._check_caps()
+            learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
+            check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
@@ -175,33 +176,6 @@ class Protocol:
         for j, norm in enumerate(norms, start=1):
             found |= dict.fromkeys(self.partition.cell_sizes(j), norm)
         return list(found.values())
-
-    def _check_caps(self) -> None:
-        """Refuse caps with which a client has nothing to do, or a partition nobody who trains it."""
-        remedy = "give more clients larger caps, or use fewer chunks"
-        if self.settings.caps_by != "chunk":
-            remedy = f"set caps_by: chunk, {remedy}"
-        trained: set[int | None] = set()
-        for (chunk, cap, _), (client, count) in self.kinds.items():
-            jobs = self.plan(client, 1)
-            if not jobs:
-                others = f" and {count - 1} more" if count > 1 else ""
-                psi = f", and psi's gradient one of {chunk - 1}" if self.task.psi_space.size else ""
-                raise ValueError(
-                    f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}: to "
-                    f"train takes one of {chunk}{psi}; {remedy}."
-                )
-            if any(job.subnetwork > cap for job in jobs):
-                raise ValueError(
-                    f"The method {self.settings.method!r} has clients compute more than their caps; make its "
-                    f"plan() heed ClientView.cap, or leave caps out."
-                )
-            trained |= {job.partition for job in jobs}
-        if idle := sorted(set(range(1, len(self.chunks) + 1)) - trained):
-            raise ValueError(
-                f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
-                f"{idle[0]} or more; {remedy}."
-            )
 
     def client_weight(self, examples: int) -> float:
         """Weight of a client with that many examples in averages."""

@@ -103,8 +103,9 @@ def test_one_architecture_is_none_to_the_bit(method):
         {"upload": "int8"},
         {"weighting": "uniform", "trim": 0.2},
         {"clip": ClipSettings(0.05, psi=0.1)},
+        {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True, "download": "bf16"},
     ],
-    ids=["partitioned", "fedavg", "codec", "trim", "clip"],
+    ids=["partitioned", "fedavg", "codec", "trim", "clip", "error feedback"],
 )
 def test_workers_have_the_bits_of_one_process(changes):
     one, two = run(**changes), run(workers=2, **changes)

@@ -10,7 +10,9 @@ from fedpart.flower.strategy import FedPart
 SIZES = {"sizes": True, "evaluation": "clients", "width": 400}
 
 
-@pytest.mark.parametrize("changes", [{}, {"method": "fedavg"}, {"upload": "int4"}, {"capped": True}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"method": "fedavg"}, {"upload": "int4"}, {"download": "fp16"}, {"capped": True}]
+)
 def test_the_numbers_and_bytes_are_those_of_the_local_engine(changes):
     config = {**SIZES, **changes}
     federation, reports = Federation(build(config).protocol), []
