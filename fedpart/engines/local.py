@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.executor import Executor
+from fedpart.engines.times import ClientTimes, too_late
 from fedpart.engines.workers import WorkerPool
 from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
@@ -17,8 +19,6 @@ from fedpart.registry import Registry
 from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.update import Update
-
-DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
 class Execution(Protocol):
@@ -70,6 +70,7 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
+        self._times = ClientTimes(federation, shards)
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
         self._clients = self._pool or execute(protocol, shards)
@@ -97,14 +98,24 @@ class LocalEngine:
             ClientError: see :meth:`.Execution.sum`.
         """
         start, federation = time.perf_counter(), self.federation
-        round = Round(federation.round + 1, federation.w, federation.psi)
-        cohort = federation.cohort(round.number)
-        found = self._clients.sum(round, cohort)
+        pace, round = federation.pace, Round(federation.round + 1, federation.w, federation.psi)
+        turn = pace.turn(round.number, federation.cohort, partial(self._times.seconds, round))
+        found = CohortSum()
+        for group in turn.groups:
+            begun = pace.values(group.round)
+            values = round if begun is None else Round(group.round, *begun)
+            found.join(self._clients.sum(values, group.clients), group.scale)
+        found.join(CohortSum(skipped=[too_late(client, late, round.number) for client, late in turn.late]))
+        pace.commit(turn, round.w, round.psi)
         federation.step(found.total)
-        numbers = len(round.w) + len(round.psi)
-        download = len(cohort) * (numbers * round.w.element_size() + DOWNLOAD_HEADER)
-        seconds = time.perf_counter() - start
-        return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
+        download, seconds = turn.asked * self._times.download, time.perf_counter() - start
+        report = federation.report(
+            seconds, turn.cohort, found.total, found.upload_bytes, download, found.skipped
+        )
+        if federation.fleet is not None:
+            report.simulated_seconds = turn.ends
+        report.staleness = turn.staleness
+        return report
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""

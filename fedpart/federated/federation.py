@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
+from fedpart.pace.buffered import Buffered
+from fedpart.pace.fleet import Fleet
+from fedpart.pace.turns import Synchronous
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
@@ -44,6 +47,10 @@ class RoundReport:
             clients compute, where there are ``caps``.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
         server_rates: the server's learning rates of w_1..w_C and psi, where a ``hypergradient`` steps one.
+        simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
+            without evaluations.
+        staleness: with buffered aggregation, how many steps the server has made since a client of the cohort
+            started, on average.
     """
 
     round: int
@@ -74,6 +81,8 @@ class RoundReport:
     client_nll_caps: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
+    simulated_seconds: float | None = None
+    staleness: float | None = None
 
 
 class Federation(ModelState):
@@ -82,6 +91,8 @@ class Federation(ModelState):
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
+        fleet: the simulated devices of its clients, if the settings have them.
+        pace: whose answers a step waits for.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -97,6 +108,9 @@ class Federation(ModelState):
         self.protocol, self.agreement = protocol, protocol.agreement
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
+        devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
+        self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
+        self.pace: Synchronous | Buffered = pace(settings, settings.cohort, self.fleet)
         self._stepped = True
 
     @property
@@ -104,9 +118,22 @@ class Federation(ModelState):
         """Completed rounds."""
         return self.completed
 
-    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
-        """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
-        return (self.privacy or self.protocol).cohort(round, available)
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
+        """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`; with privacy the server's secret.
+
+        Privacy's cohorts have no size, and nobody is left out of them but who is not available.
+        """
+        if self.privacy is not None:
+            return self.privacy.cohort(round, available)
+        return self.protocol.cohort(round, available, size=size, without=without, turn=turn)
 
     def step(self, total: Update | None) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.
@@ -155,6 +182,17 @@ class Federation(ModelState):
             client_seconds=costs[1],
             server_rates=self._rates(),
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """See :meth:`.ModelState.state_dict`; with the pace, where it has anything to remember."""
+        pace = self.pace.state_dict()
+        return {**super().state_dict(), **({"pace": pace} if pace else {})}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if "pace" in state:
+            self.pace.load_state_dict(state["pace"])
 
     def _rates(self) -> list[float] | None:
         settings = self.protocol.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -77,17 +77,29 @@ class Protocol:
         """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
         return self.caps[client]
 
-    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
 
         Args:
-            available: client numbers to choose from; all N if not given. Fewer than the cohort: all of them.
+            available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
+            size: how many are wanted; the cohort if not given.
+            without: clients that cannot be chosen.
+            turn: 0.., another sample of the same round.
         """
-        rng = generator(self.settings.seed, "cohort", round)
-        if available is None:
-            return sorted(rng.choice(self.settings.clients, self.settings.cohort, replace=False).tolist())
-        pool = np.array(sorted(set(available)))
-        return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
+        rng = generator(self.settings.seed, "cohort", round, turn)
+        wanted = self.settings.cohort if size is None else size
+        pool = self.settings.clients if available is None else np.array(sorted(set(available)), np.int64)
+        there = pool if isinstance(pool, int) else len(pool)
+        drawn = rng.choice(pool, min(wanted + len(without), there), replace=False).tolist()
+        return sorted([client for client in drawn if client not in without][:wanted])
 
     @property
     def scoring_task(self) -> Task:

@@ -50,6 +50,7 @@ class FedPart(Strategy):
         ClientError: while it runs, a client failed, did not answer in time or sent an update that was
             refused, and the settings say ``on_client_error: fail``; with ``skip`` the report lists it.
         NodesError: too few nodes, or nodes that do not belong to the run.
+        ValueError: the settings simulate the time that clients take.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class FedPart(Strategy):
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
+        settings.check_simulated()
         self._skip = settings.on_client_error == "skip"
         late = late and self._skip
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)

@@ -27,6 +27,15 @@ class CohortSum:
     upload_bytes: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
+    def join(self, other: CohortSum, scale: float = 1.0) -> None:
+        """Add the sum of other clients, whose changes and psi gradients are multiplied with ``scale``."""
+        if other.total is not None:
+            if scale != 1:
+                other.total.scale(scale)
+            self.total = other.total if self.total is None else self.total.add(other.total)
+        self.upload_bytes += other.upload_bytes
+        self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
+
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
     """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.

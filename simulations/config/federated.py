@@ -9,6 +9,7 @@ from pydantic import AfterValidator, model_validator
 from fedpart import FederationSettings
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.assignment import check_clients
+from fedpart.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published
@@ -24,7 +25,7 @@ _Keys = section_of(
 )
 
 
-class ExperimentConfig(_Keys, Config):
+class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
@@ -73,6 +74,8 @@ class ExperimentConfig(_Keys, Config):
         chunks = len(method.proportions(self.chunks))
         check_clients(chunks, self.clients)
         settings.check_caps(chunks)
+        if self.engine != "local":
+            settings.check_simulated()
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
