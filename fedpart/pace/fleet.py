@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ class Fleet:
 
     def __init__(self, settings: DeviceSettings, clients: int, seed: int) -> None:
         self._settings, self._clients, self._seed = settings, clients, seed
-        self._traced = None if settings.trace is None else read_trace(settings.trace, clients)
+        self._traced = None if settings.trace is None else read_trace(settings, clients)
         self._shares: NDArray[np.float64] | float = settings.available
         if self._traced is not None:
             self._shares = np.array([self._traced[client].available for client in range(clients)])
@@ -83,38 +84,37 @@ class Fleet:
         return DISTRIBUTIONS.resolve(distribution)(rng, *numbers)
 
 
-def read_trace(path: str, clients: int) -> dict[int, Device]:
-    """The devices in a CSV file by client number; lines of other numbers than 0..clients-1 are left out.
+def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:
+    """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out.
 
     Args:
-        path: with a first line that names the columns, see :class:`.DeviceSettings`.
+        settings: with a ``trace``, whose first line names the columns.
         clients: N.
 
     Raises:
         ValueError: a column or a client is missing, or a line is no device; one sentence that names it.
     """
-    found: dict[int, Device] = {}
+    found, content = dict[int, Device](), settings.traced()
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            lines = csv.DictReader(file)
-            missing = {"client", *AMOUNTS} - set(lines.fieldnames or ())
-            if missing:
-                raise ValueError(f"there is no column {min(missing)!r}")
-            for line in lines:
-                client, device = _parsed(lines.line_num, line)
-                if client in found:
-                    raise ValueError(f"line {lines.line_num} is of client {client} again")
-                found[client] = device
-    except (OSError, ValueError) as error:
+        lines = csv.DictReader(io.StringIO(content.decode(), newline=""))
+        missing = {"client", *AMOUNTS} - set(lines.fieldnames or ())
+        if missing:
+            raise ValueError(f"there is no column {min(missing)!r}")
+        for line in lines:
+            client, device = _parsed(lines.line_num, line)
+            if client in found:
+                raise ValueError(f"line {lines.line_num} is of client {client} again")
+            found[client] = device
+    except ValueError as error:
         raise ValueError(
-            f"The trace {path} cannot be read ({error}); give it a line for every client, with columns "
-            f"client,speed,upload,download[,available]."
+            f"The trace {settings.trace} is damaged ({error}); give it a line for every client, with the "
+            f"columns client,speed,upload,download[,available]."
         ) from error
     lacking = [client for client in range(clients) if client not in found]
     if lacking:
         raise ValueError(
-            f"The trace {path} has no line for client {lacking[0]}, one of {len(lacking)}; give every client "
-            f"one, or set clients to fewer."
+            f"The trace {settings.trace} has no line for client {lacking[0]}, one of {len(lacking)}; give "
+            f"every client one, or set clients to fewer."
         )
     return {client: found[client] for client in range(clients)}
 
@@ -126,6 +126,6 @@ def _parsed(number: int, line: dict[str, str | None]) -> tuple[int, Device]:
         device = Device(speed, upload, download, float(line.get("available") or 1))
     except ValueError as error:
         raise ValueError(f"line {number}: {error}") from error
-    if not (client >= 0 and min(device) > 0 and device.available <= 1):  # NaN is not
+    if not (client >= 0 and all(amount > 0 for amount in device) and device.available <= 1):  # NaN is not
         raise ValueError(f"line {number} has a number out of range")
     return client, device

@@ -58,6 +58,19 @@ class DeviceSettings(Settings):
             elif amount is not None and amount <= 0:
                 raise ValueError(f"devices.{name} is above 0, got {amount!r}; null takes no time.")
 
+    def traced(self) -> bytes:
+        """What the trace contains; empty without one.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            return b"" if self.trace is None else Path(self.trace).read_bytes()
+        except OSError as error:
+            raise ValueError(
+                f"The trace {self.trace} cannot be read ({error.strerror}); name a file in devices.trace."
+            ) from error
+
 
 @documented
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +119,8 @@ class PaceSettings(RunSettings):
         """
         if self.simulated:
             raise ValueError(
-                f"{self.simulated[0]} is for a simulation of the clients' time; use engine: local, or in Python "
-                f"federate(), or leave it out."
+                f"{self.simulated[0]} is for a simulation of the clients' time; use engine: local, or "
+                f"federate() in Python, or leave it out."
             )
 
     def deciding(self) -> dict[str, Any]:
@@ -120,7 +133,7 @@ class PaceSettings(RunSettings):
         if self.devices is None:
             unused += ["overselect", "deadline"]
         elif self.devices.trace is not None:
-            found["devices"]["trace"] = hashlib.sha256(Path(self.devices.trace).read_bytes()).hexdigest()
+            found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
         return {key: value for key, value in found.items() if key not in unused}
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, safeguards: Iterable[str]) -> None:
