@@ -11,7 +11,7 @@ from fedpart.engines.batches import count_learned
 from fedpart.randomness.streams import generator
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
-from simulations.results.curves import LAST
+from simulations.results.curves import LAST, seconds_to_accuracy
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -39,7 +39,8 @@ def summarise(
         ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
         ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``; ``lml_last10`` (L_ML
         per example, mean of the last 10 rounds that have it; None without any). ``upload_ratio``: bytes
-        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model);
+        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model), without the
+        clients that were late;
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
         on because the method or the clients' evaluation scores by them; of the last such evaluation
@@ -49,8 +50,10 @@ def summarise(
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
         With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
-        ``rounds_without_step``; with privacy ``epsilon`` and ``delta``, without it ``examples`` and
-        ``client_seconds`` of all rounds (see :class:`.RoundReport`).
+        ``rounds_without_step``; with ``devices`` ``simulated_seconds`` of the run, and
+        ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, ..; with privacy
+        ``epsilon`` and ``delta``, without it ``examples`` and ``client_seconds`` of all rounds (see
+        :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
         examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
@@ -92,7 +95,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     counts = protocol.task.counts
     model_bytes = counts["trained"] * federation.w.element_size()
-    replies = max(1, sum(len(line["cohort"]) for line in lines))
+    late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
+    replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     found = {
         "engine": config.engine,
         "execution": config.execution,
@@ -128,6 +132,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if all("examples" in line for line in lines):
         found["examples"] = sum(line["examples"] for line in lines)
         found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
+    if federation.fleet is not None:
+        found["simulated_seconds"] = lines[-1]["simulated_seconds"]
+        found["simulated_seconds_to"] = seconds_to_accuracy(lines)
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta
