@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.executor import Executor
-from fedpart.engines.times import ClientTimes, too_late
+from fedpart.engines.turns import Turns
 from fedpart.engines.workers import WorkerPool
 from fedpart.federated import protocol as federated
 from fedpart.federated.federation import Federation, RoundReport
@@ -70,7 +69,7 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
-        self._times = ClientTimes(federation, shards)
+        self._turns = Turns(federation, shards)
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
         self._clients = self._pool or execute(protocol, shards)
@@ -98,24 +97,13 @@ class LocalEngine:
             ClientError: see :meth:`.Execution.sum`.
         """
         start, federation = time.perf_counter(), self.federation
-        pace, round = federation.pace, Round(federation.round + 1, federation.w, federation.psi)
-        turn = pace.turn(round.number, federation.cohort, partial(self._times.seconds, round))
-        found = CohortSum()
-        for group in turn.groups:
-            begun = pace.values(group.round)
-            values = round if begun is None else Round(group.round, *begun)
-            found.join(self._clients.sum(values, group.clients), group.scale)
-        found.join(CohortSum(skipped=[too_late(client, late, round.number) for client, late in turn.late]))
-        pace.commit(turn, round.w, round.psi)
+        round = Round(federation.round + 1, federation.w, federation.psi)
+        turn = self._turns.next(round)
+        found = self._turns.sum(turn, round, self._clients.sum)
         federation.step(found.total)
-        download, seconds = turn.asked * self._times.download, time.perf_counter() - start
-        report = federation.report(
-            seconds, turn.cohort, found.total, found.upload_bytes, download, found.skipped
-        )
-        if federation.fleet is not None:
-            report.simulated_seconds = turn.ends
-        report.staleness = turn.staleness
-        return report
+        download, seconds = turn.asked * self._turns.download, time.perf_counter() - start
+        skips = found.skipped
+        return federation.report(seconds, turn.cohort, found.total, found.upload_bytes, download, skips)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""

@@ -181,6 +181,8 @@ class Federation(ModelState):
             examples=costs[0],
             client_seconds=costs[1],
             server_rates=self._rates(),
+            simulated_seconds=None if self.fleet is None else self.pace.now,
+            staleness=self.pace.staleness,
         )
 
     def state_dict(self) -> dict[str, Any]:

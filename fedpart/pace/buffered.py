@@ -38,7 +38,10 @@ class Buffered:
 
     Attributes:
         now: simulated seconds since the run began.
+        staleness: of the last turn, see :class:`.Turn`.
     """
+
+    staleness: float | None = None
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
         self.now, self._fleet = 0.0, fleet
@@ -83,7 +86,7 @@ class Buffered:
 
     def commit(self, turn: Turn, w: Tensor, psi: Tensor) -> None:
         """Go on from the end of ``turn``; ``w``, ``psi``: the server's values in it, before its step."""
-        self.now, (round, self._under_way) = turn.ends, turn.state
+        self.now, self.staleness, (round, self._under_way) = turn.ends, turn.staleness, turn.state
         needed = {start.round for start in self._under_way}
         self._values = {begun: values for begun, values in self._values.items() if begun in needed}
         if round in needed:

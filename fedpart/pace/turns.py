@@ -81,7 +81,10 @@ class Synchronous:
 
     Attributes:
         now: simulated seconds since the run began.
+        staleness: of the last turn, see :class:`Turn`.
     """
+
+    staleness: float | None = None
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
         self.now, self._fleet, self._cohort = 0.0, fleet, cohort

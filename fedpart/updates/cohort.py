@@ -28,11 +28,15 @@ class CohortSum:
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
-        """Add the sum of other clients, whose changes and psi gradients are multiplied with ``scale``."""
-        if other.total is not None:
-            if scale != 1:
-                other.total.scale(scale)
-            self.total = other.total if self.total is None else self.total.add(other.total)
+        """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
+
+        The weights that a mean is divided by are not scaled: with a scale below 1 the mean is shorter.
+        """
+        total = other.total
+        if total is not None and scale != 1:
+            for tensor in (*total.deltas.values(), *([] if total.psi is None else [total.psi])):
+                tensor.mul_(scale)
+        self.total = sum_updates((self.total, total))
         self.upload_bytes += other.upload_bytes
         self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
 

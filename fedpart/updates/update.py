@@ -79,11 +79,6 @@ class Update:
         self.unseen_loss *= self.unseen_examples
         return self
 
-    def scale(self, factor: float) -> None:
-        """Multiply what is averaged, in place, but not the weights that the average is divided by."""
-        for tensor in (*self.deltas.values(), *([] if self.psi is None else [self.psi])):
-            tensor.mul_(factor)
-
     def add(self, other: Update) -> Update:
         """Add another weighted update, in place; takes over its tensors where this one has none."""
         for j, delta in other.deltas.items():

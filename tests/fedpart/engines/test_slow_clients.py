@@ -20,7 +20,7 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
-from fedpart.engines.times import ClientTimes
+from fedpart.engines.turns import Turns
 from fedpart.federated.round import Round
 from fedpart.flower import FedPart
 from fedpart.updates.cohort import sum_updates
@@ -65,7 +65,7 @@ def untimed(reports, **changes):
 )
 def test_what_a_client_takes_is_known_before_it_is_computed(changes):
     federation, data = Federation(protocol(devices=SLOW, **changes)), shards(SIZES)
-    times, executor, its = ClientTimes(federation, data), Executor(federation.protocol), federation.protocol
+    times, executor, its = Turns(federation, data), Executor(federation.protocol), federation.protocol
     round = Round(3, federation.w, federation.psi)
     state = 8 * (len(round.w) + len(round.psi))
     for client in range(len(SIZES)):
@@ -80,7 +80,7 @@ def test_the_clock_runs_at_the_pace_of_the_slowest_clients_and_changes_nothing_e
     (plain, before), (clocked, reports) = run(3), run(3, devices=SLOW)
     assert_same(plain, clocked)
     assert untimed(reports, simulated_seconds=None) == untimed(before)
-    times, round = ClientTimes(clocked, shards(SIZES)), Round(1, clocked.w, clocked.psi)
+    times, round = Turns(clocked, shards(SIZES)), Round(1, clocked.w, clocked.psi)
     slowest = [max(times.seconds(round, client) for client in report.cohort) for report in reports]
     ends = [report.simulated_seconds for report in reports]
     assert ends == pytest.approx([sum(slowest[:n]) for n in (1, 2, 3)]) and min(slowest) > 0
@@ -90,7 +90,7 @@ def test_who_is_late_costs_its_download_and_nothing_else():
     changes = {"devices": SLOW, "overselect": 2.0, "deadline": 1.5}
     federation, (report,) = run(1, **changes)
     start = Federation(federation.protocol)
-    times, round = ClientTimes(start, shards(SIZES)), Round(1, start.w, start.psi)
+    times, round = Turns(start, shards(SIZES)), Round(1, start.w, start.psi)
     seconds = {client: times.seconds(round, client) for client in report.cohort}
     first = sorted(report.cohort, key=seconds.get)[:3]
     kept = sorted(client for client in first if seconds[client] <= 1.5)
@@ -141,7 +141,7 @@ class Reference:
     def __init__(self):
         self.federation, self.data = Federation(protocol(**BUFFERED)), shards(SIZES)
         self.protocol, self.executor = self.federation.protocol, Executor(self.federation.protocol)
-        self.times = ClientTimes(self.federation, self.data)
+        self.times = Turns(self.federation, self.data)
         self.now, self.under_way, self.staleness = 0.0, [], []
 
     def start(self, number, busy, turn):
