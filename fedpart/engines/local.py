@@ -100,6 +100,7 @@ class LocalEngine:
         round = Round(federation.round + 1, federation.w, federation.psi)
         turn = self._turns.next(round)
         found = self._turns.sum(turn, round, self._clients.sum)
+        federation.pace.commit(turn, round.w, round.psi)
         federation.step(found.total)
         download, seconds = turn.asked * self._turns.download, time.perf_counter() - start
         skips = found.skipped

@@ -10,7 +10,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_visited
 from fedpart.federated.federation import Federation
 from fedpart.federated.round import Round
-from fedpart.pace.turns import Turn
+from fedpart.pace.turns import Group, Turn
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError, skipped
 
@@ -33,25 +33,38 @@ class Turns:
         numbers = len(federation.w) + len(federation.psi)
         self.download = numbers * federation.w.element_size() + DOWNLOAD_HEADER
 
-    def next(self, round: Round) -> Turn:
-        """Whom the server asks in ``round``, and whose answers it steps with."""
+    def next(self, round: Round, there: Sequence[int] | None = None) -> Turn:
+        """Whom the server asks in ``round``, and whose answers it steps with.
+
+        ``there``: clients that can be reached, ascending; None: all.
+        """
         federation = self._federation
-        return federation.pace.turn(round.number, federation.cohort, partial(self.seconds, round))
+
+        def draw(number: int, /, available: Sequence[int] | None = None, **more: Any) -> list[int]:
+            both = available if there is None else there
+            if available is not None and there is not None:
+                both = sorted(set(available) & set(there))
+            return federation.cohort(number, both, **more)
+
+        return federation.pace.turn(round.number, draw, partial(self.seconds, round))
 
     def sum(self, turn: Turn, round: Round, of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
-        """The sum of the answers that the turn steps with, which is then committed.
+        """The sum of the answers that the turn steps with; the turn is not committed yet.
 
         Args:
             turn, round: of :meth:`next`.
             of: what sums the answers of clients that have started from the same values.
         """
-        pace, found = self._federation.pace, CohortSum()
+        found = CohortSum()
         for group in turn.groups:
-            begun = pace.values(group.round)
-            found.join(of(round if begun is None else Round(group.round, *begun), group.clients), group.scale)
+            found.join(of(self.begun(group, round), group.clients), group.scale)
         found.join(CohortSum(skipped=[_late(client, late, round.number) for client, late in turn.late]))
-        pace.commit(turn, round.w, round.psi)
         return found
+
+    def begun(self, group: Group, round: Round) -> Round:
+        """What the clients of a group have started from, in a step of ``round``."""
+        values = self._federation.pace.values(group.round)
+        return round if values is None else Round(group.round, *values)
 
     def seconds(self, round: Round, client: int) -> float:
         """Simulated seconds from asking ``client`` in ``round`` to its answer.

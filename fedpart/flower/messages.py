@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageTy
 
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.federated.wire import (
     Header,
     check_names,
@@ -34,9 +35,9 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
 
-def state_record(federation: Federation) -> ArrayRecord:
-    """w and psi; one record is shared by all messages of a round."""
-    return ArrayRecord({k: Array(v) for k, v in encode_state(federation.w, federation.psi).items()})
+def state_record(values: Federation | Round) -> ArrayRecord:
+    """w and psi; one record is shared by all messages to clients that start from them."""
+    return ArrayRecord({k: Array(v) for k, v in encode_state(values.w, values.psi).items()})
 
 
 def instruction(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:

@@ -111,16 +111,16 @@ class PaceSettings(RunSettings):
         keys = {"devices": self.devices is not None, "aggregation: buffered": self.aggregation == "buffered"}
         return [key for key, used in keys.items() if used]
 
-    def check_simulated(self) -> None:
-        """Refuse what only a simulation of the clients' time can heed.
+    def check_real(self) -> None:
+        """Refuse, where the clients are real, what only a simulation of their time can heed.
 
         Raises:
             ValueError: one sentence.
         """
         if self.simulated:
             raise ValueError(
-                f"{self.simulated[0]} is for a simulation of the clients' time; use engine: local, or "
-                f"federate() in Python, or leave it out."
+                f"{self.simulated[0]} goes by simulated time, which follows from the clients' devices and "
+                f"the sizes of their data; set devices and pass FedPart(..., shards=...), or leave it out."
             )
 
     def deciding(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Draw(Protocol):
     def __call__(
         self,
         round: int,
+        /,
         available: Sequence[int] | None = None,
         *,
         size: int | None = None,

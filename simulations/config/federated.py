@@ -74,8 +74,6 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         chunks = len(method.proportions(self.chunks))
         check_clients(chunks, self.clients)
         settings.check_caps(chunks)
-        if self.engine != "local":
-            settings.check_simulated()
         if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "

@@ -22,7 +22,6 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.engines.turns import Turns
 from fedpart.federated.round import Round
-from fedpart.flower import FedPart
 from fedpart.updates.cohort import sum_updates
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
@@ -254,14 +253,6 @@ def test_a_trace_decides_by_what_it_contains(tmp_path):
     assert agreed("one.csv", 3) == agreed("other.csv", 3) != agreed("another.csv", 4)
     with pytest.raises(ValueError, match=r"^The trace nowhere.csv cannot be read \(No such file"):
         protocol(devices=DeviceSettings(trace="nowhere.csv"))
-
-
-@pytest.mark.parametrize("changes", [{"devices": SLOW}, {"aggregation": "buffered"}])
-def test_real_clients_have_no_simulated_time(changes):
-    with pytest.raises(
-        ValueError, match=f"^{next(iter(changes))}.* is for a simulation .* use engine: local"
-    ):
-        FedPart(Federation(protocol(**changes)))
 
 
 def test_a_method_that_sums_scores_refuses_a_buffer():

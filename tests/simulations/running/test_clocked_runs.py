@@ -6,7 +6,6 @@ import pytest
 from rich.console import Console
 from tiny import tiny
 
-from simulations.config.load import ConfigError
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.report.page import write_report
 from simulations.results.curves import Run, seconds_to_accuracy
@@ -78,10 +77,3 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
     assert untimed(tmp_path / "run") == untimed(tmp_path / "whole")
     weights = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("run", "whole")]
     assert weights[0] == weights[1]
-
-
-@pytest.mark.parametrize("engine", ["ray", "flower"])
-def test_other_engines_refuse_what_only_a_simulation_can_heed(engine):
-    for changes, key in ((DEVICES, "devices"), ({"aggregation": "buffered"}, "aggregation: buffered")):
-        with pytest.raises(ConfigError, match=f": {key} is for a simulation .* use engine: local"):
-            tiny(engine=engine, **changes)
