@@ -323,14 +323,16 @@ def test_worker_processes_beside_ray():
 
 
 def test_engine_runs_a_configuration():
-    config = ExperimentConfig.from_dict({"clients": 6, "cohort": 3, "samples": 2, "training_points": 120})
-    experiment = build_experiment(config)
+    """One whose steps take clients that have started from several versions of the weights."""
+    slow = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
+    few = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120}
+    experiment = build_experiment(ExperimentConfig.from_dict({**few, **slow}))
     federation, reports = Federation(experiment.protocol), []
     with RayEngine(experiment, federation, workers=2) as engine:
         engine.run(1, reports.append)
         engine.run(2, reports.append)
         engine.run(2, reports.append)
-    assert [report.round for report in reports] == [1, 2]
+    assert [report.round for report in reports] == [1, 2] and reports[1].staleness > 0
 
     other, expected = Federation(experiment.protocol), []
     LocalEngine(other, experiment.shards).run(2, expected.append)
