@@ -90,7 +90,9 @@ def clock_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
             reached = seconds_to_accuracy(run.metrics).items()
             told = ", ".join(f"{float(level):.0%} after {duration(seconds)}" for level, seconds in reached)
             whole = duration(run.metrics[-1]["simulated_seconds"])
-            sentences.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.")
+            shares = "; ".join(f"{share:.0%}" for share in run.summary.get("answers_chunks", ()))
+            chunks = f" Answers by chunk: {shares}." if shares else ""
+            sentences.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.{chunks}")
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{METRICS[metric(runs)][1].capitalize()} over simulated time"
     chart = Chart(title, svg(metric_figure(timed, "time", page=True)), note)

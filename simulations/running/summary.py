@@ -51,8 +51,9 @@ def summarise(
         With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
         ``rounds_without_step``; with ``devices`` ``simulated_seconds`` of the run, and
-        ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, ..; with privacy
-        ``epsilon`` and ``delta``, without it ``examples`` and ``client_seconds`` of all rounds (see
+        ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
+        ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy ``epsilon``
+        and ``delta``, without it ``examples`` and ``client_seconds`` of all rounds (see
         :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
@@ -135,20 +136,33 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if federation.fleet is not None:
         found["simulated_seconds"] = lines[-1]["simulated_seconds"]
         found["simulated_seconds_to"] = seconds_to_accuracy(lines)
+        found["answers_chunks"] = _answers_by_chunk(protocol, lines)
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta
     return found
 
 
+def _answers(lines: Lines) -> list[tuple[int, int]]:
+    """Round and client of every update that was taken."""
+    absent = [{skip["client"] for skip in line["skipped"]} for line in lines]
+    return [
+        (line["round"], client)
+        for line, missing in zip(lines, absent, strict=True)
+        for client in line["cohort"]
+        if client not in missing
+    ]
+
+
+def _answers_by_chunk(protocol: Protocol, lines: Lines) -> list[float]:
+    counts = Counter(protocol.chunk(client) for _, client in _answers(lines))
+    return [counts[k] / max(1, counts.total()) for k in range(1, len(protocol.chunks) + 1)]
+
+
 def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
     """How many numbers clients have sent for psi."""
-    count = 0
-    for line in lines:
-        absent = {skip["client"] for skip in line["skipped"]}
-        present = (client for client in line["cohort"] if client not in absent)
-        count += sum(any(job.psi for job in protocol.plan(client, line["round"])) for client in present)
-    return count * protocol.task.psi_space.size
+    plans = (protocol.plan(client, round) for round, client in _answers(lines))
+    return sum(any(job.psi for job in plan) for plan in plans) * protocol.task.psi_space.size
 
 
 def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:

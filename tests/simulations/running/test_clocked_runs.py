@@ -1,11 +1,13 @@
 """Runs of simulated devices: what their files, the terminal and the page say of time."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 from tiny import tiny
 
+from simulations.building.experiment import build
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.report.page import write_report
 from simulations.results.curves import Run, seconds_to_accuracy
@@ -42,6 +44,21 @@ def test_files_and_terminal_tell_the_simulated_time(late):
     assert all("staleness" not in line for line in lines)
 
 
+def test_the_answers_are_counted_by_chunk(tmp_path):
+    """Where the later chunks have slow devices, a deadline leaves them out."""
+    protocol = build(tiny()).protocol
+    lines = [f"{client},{1e9 if protocol.chunk(client) == 1 else 1},1e9,1e9" for client in range(6)]
+    (tmp_path / "trace.csv").write_text("client,speed,upload,download\n" + "\n".join(lines))
+    late = {"devices": {"trace": str(tmp_path / "trace.csv")}, "deadline": 1.0}
+    assert run_experiment(tiny(**late), tmp_path / "late")["answers_chunks"] == [1.0, 0.0, 0.0]
+    del late["deadline"]
+    found = run_experiment(tiny(**late), tmp_path / "all")
+    cohorts = [client for line in read_metrics(tmp_path / "all") for client in line["cohort"]]
+    expected = [sum(protocol.chunk(client) == k for client in cohorts) / 15 for k in (1, 2, 3)]
+    assert found["answers_chunks"] == pytest.approx(expected) and min(expected) > 0
+    assert found["psi"] != read_summary(tmp_path / "late")["psi"]
+
+
 def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
     lines, summary = read_metrics(late[0]), read_summary(late[0])
     whole = 4 * summary["parameters"]["trained"] * sum(line["replies"] for line in lines)
@@ -51,6 +68,7 @@ def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
 def test_the_page_draws_over_simulated_time(late, tmp_path):
     html = write_report(late[0], tmp_path / "page.html").read_text()
     assert "<h4>Validation accuracy over simulated time</h4>" in html and "simulated time [s]" in html
+    assert re.search(r"partitioned, seed 0: .* Answers by chunk: \d+%; \d+%; \d+%\.", html)
     run = Run.load(late[0])
     assert run.along("time").tolist() == [line["simulated_seconds"] for line in run.metrics]
     run_experiment(tiny(rounds=1), tmp_path / "plain")
