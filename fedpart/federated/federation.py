@@ -9,7 +9,7 @@ from typing import Any
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
 from fedpart.pace.buffered import Buffered
-from fedpart.pace.fleet import Fleet
+from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Synchronous
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fedpart.pace.fleet import Fleet
+from fedpart.pace.devices import Fleet
 from fedpart.pace.settings import PaceSettings
 from fedpart.pace.turns import Draw, Group, Seconds, Turn, Values
 

@@ -33,7 +33,7 @@ def check_draw(name: str, distribution: str, numbers: tuple[float, ...]) -> None
 
 
 @DISTRIBUTIONS.register("uniform")
-def uniform(rng: np.random.Generator, low: float, high: float) -> float:
+def between(rng: np.random.Generator, low: float, high: float) -> float:
     """Equally often everywhere between the two."""
     return float(rng.uniform(low, high))
 

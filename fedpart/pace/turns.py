@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedpart.pace.fleet import Fleet
+from fedpart.pace.devices import Fleet
 from fedpart.pace.settings import PaceSettings
 
 Values = tuple[Tensor, Tensor]

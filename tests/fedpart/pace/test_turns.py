@@ -6,7 +6,7 @@ from problems import settings
 
 from fedpart import ClipSettings, DeviceSettings, PrivacySettings
 from fedpart.pace.buffered import Buffered
-from fedpart.pace.fleet import Fleet
+from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Group, Synchronous
 
 NOTHING = torch.zeros(2), torch.zeros(1)

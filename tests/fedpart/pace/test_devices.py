@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from fedpart import DeviceSettings
-from fedpart.pace.fleet import Device, Fleet
+from fedpart.pace.devices import Device, Fleet
 
 TRACE = "client,speed,upload,download,available\n1,50,2e3,4e3,0.25\n0,100,1e3,8e3,\n7,1,1,1,1\n"
 
