@@ -105,7 +105,7 @@ class Federation(ModelState):
             seed=settings.seed,
             device=settings.device,
         )
-        self.protocol, self.agreement = protocol, protocol.agreement
+        self.protocol, self.agreement = protocol, {**protocol.agreement, **settings.pace()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,17 +126,23 @@ class PaceSettings(RunSettings):
             )
 
     def deciding(self) -> dict[str, Any]:
-        """See :meth:`.Settings.deciding`: without what has no meaning, and a trace by what it contains."""
-        found = super().deciding()
-        unused = []
-        if self.aggregation == "synchronous":
-            found["aggregation"] = None  # as in checkpoints from before there was another
-            unused += ["buffer", "concurrency", "staleness"]
-        if self.devices is None:
-            unused += ["overselect", "deadline"]
-        elif self.devices.trace is not None:
+        """See :meth:`.Settings.deciding`: without the pace, of which clients need not know."""
+        return {key: value for key, value in super().deciding().items() if key not in _PACE}
+
+    def pace(self) -> dict[str, Any]:
+        """What else decides the numbers, as plain data by name: None where nothing is simulated.
+
+        Raises:
+            ValueError: a trace cannot be read; it counts by what it contains.
+        """
+        found = {key: value for key, value in asdict(self).items() if key in _PACE}
+        if self.devices is not None:
             found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
-        return {key: value for key, value in found.items() if key not in unused}
+        unused = ["overselect", "deadline"] if self.devices is None else []
+        if self.aggregation == "synchronous":
+            unused += ["aggregation", "buffer", "concurrency", "staleness"]
+        plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
+        return plain
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, safeguards: Iterable[str]) -> None:
         """Refuse settings that make no sense together.
@@ -187,3 +195,6 @@ class PaceSettings(RunSettings):
                 f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
                 f"{min_replies} or more, or lower min_replies."
             )
+
+
+_PACE = frozenset(inspect.get_annotations(PaceSettings))

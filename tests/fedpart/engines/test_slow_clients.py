@@ -22,6 +22,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.engines.turns import Turns
 from fedpart.federated.round import Round
+from fedpart.training.agreement import difference
 from fedpart.updates.cohort import sum_updates
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
@@ -244,15 +245,23 @@ def test_a_round_that_has_failed_has_not_begun(tmp_path):
     assert_same(again, undisturbed)
 
 
-def test_a_trace_decides_by_what_it_contains(tmp_path):
+def test_the_pace_is_the_servers_alone_and_a_trace_decides_by_what_it_contains(tmp_path):
     def agreed(name, speed):
         lines = [f"{client},{speed},1e6,1e6" for client in range(len(SIZES))]
         (tmp_path / name).write_text("client,speed,upload,download\n" + "\n".join(lines))
-        return protocol(devices=DeviceSettings(trace=str(tmp_path / name))).agreement
+        federation = Federation(protocol(devices=DeviceSettings(trace=str(tmp_path / name))))
+        assert federation.protocol.fingerprint == protocol().fingerprint, "clients need no trace"
+        return federation.agreement
 
-    assert agreed("one.csv", 3) == agreed("other.csv", 3) != agreed("another.csv", 4)
+    one = agreed("one.csv", 3)
+    assert one == agreed("other.csv", 3) != agreed("another.csv", 4)
+    plain, buffered = Federation(protocol()).agreement, Federation(protocol(**BUFFERED)).agreement
+    assert "aggregation was None, is 'buffered'" in difference(buffered, one)
+    assert "aggregation was 'buffered', is None" in difference(plain, buffered)
+    before = {key: value for key, value in plain.items() if value is not None}
+    assert not difference(plain, before), "checkpoints from before there was a pace"
     with pytest.raises(ValueError, match=r"^The trace nowhere.csv cannot be read \(No such file"):
-        protocol(devices=DeviceSettings(trace="nowhere.csv"))
+        Federation(protocol(devices=DeviceSettings(trace="nowhere.csv")))
 
 
 def test_a_method_that_sums_scores_refuses_a_buffer():

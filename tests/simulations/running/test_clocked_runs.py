@@ -5,9 +5,10 @@ import re
 
 import pytest
 from rich.console import Console
-from tiny import tiny
+from tiny import tiny, tiny_file
 
 from simulations.building.experiment import build
+from simulations.config.load import load_config
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.report.page import write_report
 from simulations.results.curves import Run, seconds_to_accuracy
@@ -57,6 +58,12 @@ def test_the_answers_are_counted_by_chunk(tmp_path):
     expected = [sum(protocol.chunk(client) == k for client in cohorts) / 15 for k in (1, 2, 3)]
     assert found["answers_chunks"] == pytest.approx(expected) and min(expected) > 0
     assert found["psi"] != read_summary(tmp_path / "late")["psi"]
+
+
+def test_a_trace_is_found_from_other_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load_config(tiny_file(tmp_path), ["devices.trace=trace.csv"])
+    assert config.devices.trace == str(tmp_path / "trace.csv")
 
 
 def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
