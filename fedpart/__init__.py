@@ -35,6 +35,7 @@ from fedpart.hyperparameters import (
 )
 from fedpart.layers import replace_batchnorm
 from fedpart.methods import METHODS, Method
+from fedpart.pace.settings import DeviceSettings
 from fedpart.parameters.assigned import RandomPartition
 from fedpart.parameters.nodes import NodePartition
 from fedpart.parameters.partition import Partition
@@ -62,6 +63,7 @@ __all__ = [
     "ConcreteMask",
     "Cutout",
     "Dataset",
+    "DeviceSettings",
     "Federation",
     "FederationSettings",
     "FixedMask",

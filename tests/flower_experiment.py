@@ -17,6 +17,7 @@ from fedpart import (
     AffineAugmentation,
     ConcreteDropout,
     Dataset,
+    DeviceSettings,
     Federation,
     FederationSettings,
     LocalSettings,
@@ -42,7 +43,14 @@ SAFEGUARDS = (
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 
+PACES: dict[str, Any] = {
+    "late": {"overselect": 1.5, "deadline": 2.0},
+    "buffered": {"aggregation": "buffered", "buffer": 2, "staleness": "sqrt"},
+}
+SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=1e4, download=1e4, available=0.9)
+
 SAME = (
+    *("simulated_seconds", "staleness"),
     *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped", "examples"),
     *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
     *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
@@ -151,6 +159,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
         architectures=SIZES if config.get("sizes") else None,
         **{name: config[name] for name in SAFEGUARDS if name in config},
+        **({"devices": SLOW, **PACES[config["pace"]]} if "pace" in config else {}),
     )
     return Experiment(Protocol(task, settings), Shards(config))
 

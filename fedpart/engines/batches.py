@@ -125,6 +125,14 @@ def count_batches(protocol: Protocol, local: LocalSettings, examples: int, job: 
     return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)
 
 
+def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
+    """How many examples they have, each counted whenever it is in one: ``Update.visited`` of the job."""
+    examples = count_learned(protocol, examples)
+    if job.partition is not None:
+        return examples * local.epochs
+    return examples if local.psi_batch == "shard" else min(examples, local.psi_batch)
+
+
 def noisy_batches(
     shard: Dataset, batches: Sequence[Tensor], key: NoiseKey, device: torch.device, dtype: torch.dtype
 ) -> Iterator[tuple[Batch, Noise]]:

@@ -9,6 +9,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
+from fedpart.engines.turns import Turns
 from fedpart.engines.workers import WorkerPool
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
@@ -17,8 +18,6 @@ from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import taken
 from fedpart.updates.update import Update
-
-DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
 
 
 class LocalEngine:
@@ -55,6 +54,7 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
+        self._turns = Turns(federation, shards)
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
         self._clients = self._pool or execute(protocol, shards)
@@ -83,12 +83,13 @@ class LocalEngine:
         """
         start, federation = time.perf_counter(), self.federation
         round = federation.start(federation.round + 1)
-        cohort = federation.cohort(round.number)
-        found = self._clients.sum(round, cohort)
-        federation.step(found.total, taken(cohort, found.skipped))
-        download = sum(map(federation.protocol.state_bytes, cohort)) + len(cohort) * DOWNLOAD_HEADER
-        seconds = time.perf_counter() - start
-        return federation.report(seconds, cohort, found.total, found.upload_bytes, download, found.skipped)
+        turn = self._turns.next(round)
+        found = self._turns.sum(turn, round, self._clients.sum)
+        federation.pace.commit(turn, round.w, round.psi)
+        federation.step(found.total, taken(turn.cohort, found.skipped))
+        download, seconds = sum(map(self._turns.download, turn.asked)), time.perf_counter() - start
+        skips = found.skipped
+        return federation.report(seconds, turn.cohort, found.total, found.upload_bytes, download, skips)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""

@@ -6,7 +6,7 @@ import copy
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
+from fedpart.pace.buffered import Buffered
+from fedpart.pace.devices import Fleet
+from fedpart.pace.turns import Synchronous
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
@@ -56,6 +59,10 @@ class RoundReport:
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
         server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
             steps one.
+        simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
+            without evaluations.
+        staleness: with buffered aggregation, how many steps the server has made since a client of the cohort
+            started, on average.
     """
 
     round: int
@@ -90,6 +97,8 @@ class RoundReport:
     client_nll_architectures: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
+    simulated_seconds: float | None = None
+    staleness: float | None = None
 
 
 class Federation(ModelState):
@@ -99,6 +108,8 @@ class Federation(ModelState):
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
         residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
+        fleet: the simulated devices of its clients, if the settings have them.
+        pace: whose answers a step waits for.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -111,9 +122,12 @@ class Federation(ModelState):
             seed=settings.seed,
             device=settings.device,
         )
-        self.protocol, self.agreement = protocol, protocol.agreement
+        self.protocol, self.agreement = protocol, {**protocol.agreement, **settings.pace()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
+        devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
+        self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
+        self.pace: Synchronous | Buffered = pace(settings, settings.cohort, self.fleet)
         self._stepped = True
         self.residuals: Residuals | None = None
         if settings.error_feedback:
@@ -153,9 +167,22 @@ class Federation(ModelState):
         each = [ModelState.validated(one, dataset, samples) for one in sizes]
         return found | {f"{name}_architectures": [one[name] for one in each] for name in found}
 
-    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
-        """Clients of round ``round`` (1..), of those available; with privacy the server's secret."""
-        return (self.privacy or self.protocol).cohort(round, available)
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
+        """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`; with privacy the server's secret.
+
+        Privacy's cohorts have no size, and nobody is left out of them but who is not available.
+        """
+        if self.privacy is not None:
+            return self.privacy.cohort(round, available)
+        return self.protocol.cohort(round, available, size=size, without=without, turn=turn)
 
     def start(self, number: int) -> Round:
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
@@ -189,13 +216,19 @@ class Federation(ModelState):
             self.residuals.take(self.round, taken)
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; of residuals it has which they are."""
+        """See :meth:`.ModelState.state_dict`; with the pace, and the versions of residuals, if it has any."""
         found = super().state_dict()
-        return found if self.residuals is None else {**found, "residuals": self.residuals.versions}
+        if pace := self.pace.state_dict():
+            found["pace"] = pace
+        if self.residuals is not None:
+            found["residuals"] = self.residuals.versions
+        return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(state)
+        if "pace" in state:
+            self.pace.load_state_dict(state["pace"])
         if self.residuals is not None:
             self.residuals.versions = dict(state["residuals"])
             self.residuals.saved()
@@ -234,6 +267,8 @@ class Federation(ModelState):
             examples=costs[0],
             client_seconds=costs[1],
             server_rates=self._rates(),
+            simulated_seconds=None if self.fleet is None else self.pace.now,
+            staleness=self.pace.staleness,
         )
 
     def _rates(self) -> list[float] | None:

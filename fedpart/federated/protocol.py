@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpart.codecs import CODECS, Codec
-from fedpart.federated.assignment import ChunkAssignment
-from fedpart.federated.caps import CapAssignment, check_plans
-from fedpart.federated.devices import ArchitectureAssignment, kinds_of
+from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients.caps import CapAssignment, check_plans
+from fedpart.federated.clients.kinds import ArchitectureAssignment, kinds_of
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
@@ -60,7 +60,10 @@ class Protocol:
         self.method = build_method(settings.method, settings.method_options)
         settings.check_feedback(self.method.held_out)
         self.task = self.method.prepare(task)
-        self.tasks = self._tasks(task)
+        self.tasks = [self.task]
+        if settings.architectures is not None:
+            sizes = (one["model_options"] for one in settings.architectures)
+            self.tasks = [self.method.prepare(of_size(task, options)) for options in sizes]
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
         settings.check_caps(len(self.chunks))
@@ -78,7 +81,7 @@ class Protocol:
             spaces = [one.parameter_space(len(self.chunks)) for one in self.tasks]
             self.partition, *self.partitions = nested(self.partition, [self.partition.space, *spaces])
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
-        self.norms = self._norms_of_cells()
+        self.norms = None if settings.clip is None else settings.clip.of_cells(self.partition)
         self.codec: Codec | None = None
         if settings.upload is not None:
             self.codec = CODECS.make(settings.upload, settings.upload_options)
@@ -103,17 +106,29 @@ class Protocol:
         """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
         return self.caps[client]
 
-    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
 
         Args:
-            available: client numbers to choose from; all N if not given. Fewer than the cohort: all of them.
+            available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
+            size: how many are wanted; the cohort if not given.
+            without: clients that cannot be chosen.
+            turn: 0.., another sample of the same round.
         """
-        rng = generator(self.settings.seed, "cohort", round)
-        if available is None:
-            return sorted(rng.choice(self.settings.clients, self.settings.cohort, replace=False).tolist())
-        pool = np.array(sorted(set(available)))
-        return sorted(rng.choice(pool, min(self.settings.cohort, len(pool)), replace=False).tolist())
+        rng = generator(self.settings.seed, "cohort", round, turn)
+        wanted = self.settings.cohort if size is None else size
+        pool = self.settings.clients if available is None else np.array(sorted(set(available)), np.int64)
+        there = pool if isinstance(pool, int) else len(pool)
+        drawn = rng.choice(pool, min(wanted + len(without), there), replace=False).tolist()
+        return sorted([client for client in drawn if client not in without][:wanted])
 
     def scoring_task(self, client: int) -> Task:
         """The task as ``client`` evaluates it, with ``evaluation_samples``."""
@@ -147,35 +162,11 @@ class Protocol:
             total += count / self.settings.clients * sum(map(self.weight_bytes, sizes)) / whole
         return total
 
-    def _tasks(self, task: Task) -> list[Task]:
-        """What the clients of each architecture learn."""
-        if self.settings.architectures is None:
-            return [self.task]
-        found = []
-        for architecture in self.settings.architectures:
-            options = architecture["model_options"]
-            found.append(self.method.prepare(of_size(task, options)))
-            if shapes(found[-1].psi_space) != shapes(self.task.psi_space):
-                raise ValueError(
-                    f"The network of the architecture {options} has other hyperparameters than the task's; "
-                    f"give all the same, by name and shape."
-                )
-        return found
-
     def _parts_of(self, index: int) -> tuple[int, ...]:
         """The architectures whose networks are parts of that of ``index``, itself first."""
         own, others = self.partitions[index], list(enumerate(self.partitions))
         inside = (i for i, one in others if i != index and own.has(one))
         return index, *inside
-
-    def _norms_of_cells(self) -> list[float] | None:
-        """To which each cell is clipped: as the partition that it is a part of."""
-        if self.settings.clip is None:
-            return None
-        norms, found = self.settings.clip.norms(len(self.chunks)), dict[int, float]()
-        for j, norm in enumerate(norms, start=1):
-            found |= dict.fromkeys(self.partition.cell_sizes(j), norm)
-        return list(found.values())
 
     def client_weight(self, examples: int) -> float:
         """Weight of a client with that many examples in averages."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from fedpart.parameters.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
 
 LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
@@ -49,6 +50,17 @@ class ClipSettings(Settings):
                 f"partition, or one number for all."
             )
         return self.weights
+
+    def of_cells(self, partition: Partition) -> list[float]:
+        """The norm of each cell: that of the partition which it is a part of.
+
+        Raises:
+            ValueError: see :meth:`norms`.
+        """
+        found = dict[int, float]()
+        for j, norm in enumerate(self.norms(partition.chunks), start=1):
+            found |= dict.fromkeys(partition.cell_sizes(j), norm)
+        return list(found.values())
 
 
 @documented

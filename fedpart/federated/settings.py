@@ -8,19 +8,20 @@ from functools import partial
 from typing import Any, Literal
 
 from fedpart.codecs import CODECS
-from fedpart.federated.caps import Deal
+from fedpart.federated.clients.caps import Deal
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
+from fedpart.pace.settings import PaceSettings
 from fedpart.parameters.proportions import check_proportions
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
-from fedpart.training.settings import RunSettings, documented, setting
+from fedpart.training.settings import documented, setting
 from fedpart.updates.cohort import OfAll
 from fedpart.updates.trimmed import trimmed_mean
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class FederationSettings(RunSettings):
+class FederationSettings(PaceSettings):
     """Everything about a run but the task and the data; defaults are the paper's MNIST settings (App. J.2).
 
     With ``non_contributors="zero"``, weighted by examples, the sizes of later chunks' shards, though not
@@ -183,6 +184,8 @@ class FederationSettings(RunSettings):
                     f"{self.min_replies}; leave it at 1."
                 )
 
+        safeguards = (name for name in ("privacy", "trim", "error_feedback") if getattr(self, name))
+        self.check_pace(self.clients, self.cohort, self.min_replies, safeguards)
         if self.evaluation == "clients" and self.privacy is not None:
             raise ValueError(
                 "What clients say in evaluations is not covered by differential privacy; set evaluation: "
@@ -229,6 +232,8 @@ class FederationSettings(RunSettings):
         used = [name for name in ("trim", "privacy") if getattr(self, name) is not None]
         if self.clip is not None and self.clip.psi is not None:
             used.append("clip.psi")
+        if self.aggregation == "buffered":
+            used.append("aggregation: buffered")
         if held_out and used:
             raise ValueError(
                 f"The method {self.method!r} scores by examples that clients hold out and needs the sums of "

@@ -14,28 +14,26 @@ In an evaluation the instruction has no ``jobs``, and the reply no arrays: its s
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpart.federated.arrays import Form, check_arrays
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
-from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
 VERSION = 2  # of this wire form; a side that does not speak it is refused
-HEADER = 1000  # characters of an array's header at most; ours have about 60
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def decode_state(
     """
     partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
     of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
-    _check_arrays(arrays, {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)})
+    check_arrays(arrays, {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)})
     w, psi = torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
     return partition.for_client(w if narrow is None else w.view(narrow).to(psi.dtype)), psi
 
@@ -154,13 +152,6 @@ def update_scalars(update: Update) -> dict[str, int | float]:
     return scalars
 
 
-def npy_bytes(array: NDArray[Any]) -> bytes:
-    """What ``numpy.save`` writes for ``array [n]``, in one copy where it makes several."""
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
-    return b"".join((head.getvalue(), array.view(np.uint8).data))
-
-
 def decode_update(
     arrays: Mapping[str, NDArray[Any]],
     scalars: Mapping[str, Any],
@@ -177,7 +168,7 @@ def decode_update(
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
     """
-    _check_arrays(arrays, upload_forms(protocol, client, jobs))
+    check_arrays(arrays, upload_forms(protocol, client, jobs))
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
         reason = f"its examples and loss are {examples!r} and {loss!r}, no integer and real number"
@@ -227,13 +218,6 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
     return score
 
 
-class Form(NamedTuple):
-    """Length and dtype of an array of a message."""
-
-    size: int
-    dtype: np.dtype[Any]
-
-
 def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, Form]:
     """Names and forms of the arrays in the client's answer to ``jobs``."""
     weights, psi = protocol.upload_sizes(client, jobs)
@@ -258,46 +242,5 @@ def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) ->
     return found
 
 
-def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
-    """An array of that form as :func:`npy_bytes` leaves it, copied.
-
-    What the data declare is compared with what is expected and with their length before memory is asked for.
-    Python objects, which would have to be unpickled, are refused as any other dtype.
-
-    Raises:
-        Refusal: the data are no such array.
-    """
-    stream = io.BytesIO(data)
-    try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("it is not of format 1.0")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
-    except Exception as error:  # whatever numpy makes of foreign bytes
-        raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
-    check_form(name, shape, dtype, *form)
-    there, wanted = len(data) - stream.tell(), form.size * dtype.itemsize
-    if there != wanted:
-        raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
-    return np.frombuffer(data, dtype, form.size, stream.tell()).copy()
-
-
-def _check_arrays(arrays: Mapping[str, NDArray[Any]], forms: Mapping[str, Form]) -> None:
-    check_names(arrays, forms)
-    for name, form in forms.items():
-        check_form(name, arrays[name].shape, arrays[name].dtype, *form)
-
-
 def _dtype(protocol: Protocol) -> np.dtype[Any]:
     return np.dtype(np.float64 if protocol.task.dtype == torch.float64 else np.float32)
-
-
-def check_names(arrays: Mapping[str, Any], forms: Mapping[str, Form]) -> None:
-    """Refuse arrays by other names than those of ``forms``.
-
-    Raises:
-        Refusal: names what is there.
-    """
-    if set(arrays) != set(forms):
-        few = sorted(name[:40] for name in arrays)[:5]
-        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(forms)} are expected"
-        raise Refusal("partitions", reason)

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
+from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import NONE, Residuals
 from fedpart.federated.round import Round
@@ -23,7 +24,6 @@ from fedpart.federated.wire import (
     decode_jobs,
     decode_state,
     encode_update,
-    npy_bytes,
     score_scalars,
     update_scalars,
 )

@@ -7,17 +7,16 @@ from typing import cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
-from fedpart.federated.federation import Federation
+from fedpart.federated.arrays import check_names, read_npy
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
+from fedpart.federated.round import Round
 from fedpart.federated.wire import (
     Header,
-    check_names,
     decode_score,
     decode_update,
     encode_jobs,
     encode_state,
-    read_npy,
     upload_forms,
 )
 from fedpart.parameters.partition import Partition
@@ -36,10 +35,10 @@ NAMES = {  # codes of Flower's errors that come without a client's exception
 GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept: clocks differ
 
 
-def state_record(federation: Federation, partition: Partition) -> ArrayRecord:
-    """w, as far as a network needs it, and psi; messages of a round to clients with that network share it."""
-    state = encode_state(federation.w, federation.psi, federation.protocol, partition)
-    return ArrayRecord({name: Array(values) for name, values in state.items()})
+def state_record(values: Round, protocol: Protocol, partition: Partition) -> ArrayRecord:
+    """w, as far as a network needs it, and psi; one record for all who start from them with that network."""
+    state = encode_state(values.w, values.psi, protocol, partition)
+    return ArrayRecord({name: Array(array) for name, array in state.items()})
 
 
 def instruction(

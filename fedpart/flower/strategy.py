@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from logging import INFO, WARNING, getLogger
 from typing import Any, TypeVar
 
@@ -11,18 +11,22 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpart.data.dataset import Dataset
+from fedpart.engines.turns import Turns
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.round import Round
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.pace.turns import Turn
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.cohort import aggregate
+from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import ClientError, Refusal, skipped, taken
 from fedpart.updates.update import Update
 
@@ -46,11 +50,13 @@ class FedPart(Strategy):
         on_round: called with the report of every round; bytes are those of the serialised messages.
         late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
         evaluate_every: rounds between evaluations by the N clients, if the settings say that they evaluate.
+        shards: ``shards[client]`` has as many examples as the client's data, where its time is simulated.
 
     Raises:
         ClientError: while it runs, a client failed, did not answer in time or sent an update that was
             refused, and the settings say ``on_client_error: fail``; with ``skip`` the report lists it.
         NodesError: too few nodes, or nodes that do not belong to the run.
+        ValueError: the settings simulate the time that clients take, and there are no shards.
     """
 
     def __init__(
@@ -60,15 +66,19 @@ class FedPart(Strategy):
         on_round: Callable[[RoundReport], None] | None = None,
         late: bool = True,
         evaluate_every: int = 10,
+        shards: Sequence[Dataset] | None = None,
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
+        if shards is None:
+            settings.check_real()
+        self._turns, self._turn = Turns(federation, shards or ()), Turn([], [], 0.0, [])
         self._skip = settings.on_client_error == "skip"
         late = late and self._skip
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
-        self._states: dict[Partition, ArrayRecord] = {}
-        self._sent: dict[int, Message] = {}  # by client, ascending: its place in the cohort
+        self._states: dict[tuple[int, Partition], ArrayRecord] = {}  # by the round that starts from them
+        self._sent: dict[int, Message] = {}  # by client, in the order of the sum
         self._started = 0.0
         self._evaluate_every, self._last = evaluate_every, 0
         self._report: RoundReport | None = None  # of a round that clients still evaluate
@@ -99,15 +109,16 @@ class FedPart(Strategy):
 
     def initial_arrays(self) -> ArrayRecord:
         """w and psi of the federation, for :meth:`start`."""
-        return self._state(self.federation.partition)
+        return self._state(self._values(), self.federation.partition)
 
-    def _state_of(self, client: int) -> ArrayRecord:
-        return self._state(self.federation.protocol.partition_of(client))
+    def _state_of(self, client: int, values: Round) -> ArrayRecord:
+        return self._state(values, self.federation.protocol.partition_of(client))
 
-    def _state(self, partition: Partition) -> ArrayRecord:
-        if partition not in self._states:
-            self._states[partition] = state_record(self.federation, partition)
-        return self._states[partition]
+    def _state(self, values: Round, partition: Partition) -> ArrayRecord:
+        key = values.number, partition
+        if key not in self._states:
+            self._states[key] = state_record(values, self.federation.protocol, partition)
+        return self._states[key]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -118,7 +129,7 @@ class FedPart(Strategy):
                 "FedPart starts from the state of its federation; pass strategy.initial_arrays() to start(), "
                 "and load other values into the federation."
             )
-        protocol, round = self.federation.protocol, self.federation.round + 1
+        protocol = self.federation.protocol
         everyone, nodes = range(protocol.settings.clients), dict[int, int]()
         if not self._met_all:
             nodes = self._nodes.wait_for(grid, everyone)
@@ -126,15 +137,17 @@ class FedPart(Strategy):
         elif self._skip:
             nodes = self._nodes.present(grid) or self._nodes.wait_for(grid)
         lacking = self._skip and nodes.keys() != set(everyone)
-        cohort = self.federation.cohort(round, sorted(nodes) if lacking else None)
+        values = self._values()
+        self._turn = turn = self._turns.next(values, sorted(nodes) if lacking else None)
         if not nodes:
-            nodes = self._nodes.wait_for(grid, cohort)
+            nodes = self._nodes.wait_for(grid, turn.cohort)
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
-        kept = self.federation.residuals
-        self._sent = {
-            client: instruction(protocol, round, client, nodes[client], self._state_of(client), kept)
-            for client in cohort
-        }
+        self._sent, kept = {}, self.federation.residuals
+        for group in turn.groups:
+            begun = self._turns.begun(group, values)
+            for client in (one for one in group.clients if one in nodes):
+                more = self._state_of(client, begun), kept
+                self._sent[client] = instruction(protocol, group.round, client, nodes[client], *more)
         return list(self._sent.values())
 
     def aggregate_train(
@@ -143,29 +156,36 @@ class FedPart(Strategy):
         """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
         incoming = Incoming(replies, self._sent)
-        cohort, left_out = list(self._sent), []
+        turn, start = self._turn, self._values()
 
-        def term(client: int) -> Update | None:
-            try:
-                return self._term(client, incoming.take(client))
-            except ClientError as error:
-                if not self._skip:
-                    raise
-                left_out.append(skipped(client, error))
-                return None
+        def of(begun: Round, clients: Sequence[int]) -> CohortSum:
+            found = CohortSum()
 
-        total = aggregate(cohort, term, protocol.settings.of_all)
-        repeated = self._repeated(
-            incoming, federation.round + 1
-        )  # first answers are in the sum, not used yet
-        download = sum(message_bytes(message) for message in self._sent.values())
-        federation.step(total, taken(cohort, left_out))
+            def term(client: int) -> Update | None:
+                try:
+                    return self._term(begun.number, client, incoming.take(client))
+                except ClientError as error:
+                    if not self._skip:
+                        raise
+                    log(WARNING, "Client %s is left out: %s", client, error)
+                    found.skipped.append(skipped(client, error))
+                    return None
+
+            found.total = aggregate(clients, term, protocol.settings.of_all)
+            return found
+
+        found = self._turns.sum(turn, start, of)
+        repeated = self._repeated(incoming, start.number)  # first answers are in the sum, not used yet
+        download = sum(map(message_bytes, self._sent.values())) + sum(map(self._turns.download, turn.asked))
+        for group in turn.groups:  # who is asked in simulated time is written to when the answer is due
+            download -= sum(map(self._turns.download, group.clients))
+        federation.pace.commit(turn, start.w, start.psi)
+        federation.step(found.total, taken(turn.cohort, found.skipped))
         self._states.clear()
-        for one in left_out:
-            log(WARNING, "Client %s is left out: %s", one["client"], one["reason"])
         seconds = time.perf_counter() - self._started
         more = ["repeated"] * len(repeated) + ["late"] * incoming.late
-        report = federation.report(seconds, cohort, total, incoming.bytes, download, left_out, more)
+        sums = found.total, incoming.bytes, download, found.skipped
+        report = federation.report(seconds, turn.cohort, *sums, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
@@ -196,9 +216,9 @@ class FedPart(Strategy):
         protocol, round = self.federation.protocol, self.federation.round
         cohort = evaluation_cohort(protocol.settings, round)
         nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
-        self._started = time.perf_counter()
+        self._started, values = time.perf_counter(), self._values()
         self._sent = {
-            client: question(protocol, round, client, nodes[client], self._state_of(client))
+            client: question(protocol, round, client, nodes[client], self._state_of(client, values))
             for client in cohort
             if client in nodes
         }
@@ -243,10 +263,13 @@ class FedPart(Strategy):
             log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
         return repeated
 
-    def _term(self, client: int, answer: Message | None) -> Update:
+    def _values(self) -> Round:
+        """What the clients that begin now begin with."""
+        return self.federation.start(self.federation.round + 1)
+
+    def _term(self, round: int, client: int, answer: Message | None) -> Update:
         """The client's term of the sum, or a ClientError that names the client and the cause."""
-        protocol = self.federation.protocol
-        return protocol.term(self._read(read_reply, self.federation.round + 1, client, answer))
+        return self.federation.protocol.term(self._read(read_reply, round, client, answer))
 
     def _score(self, client: int, answer: Message | None) -> HeldOutScore:
         """The client's score, or a ClientError."""

@@ -29,5 +29,10 @@ def of_size(task: Task, options: Mapping[str, Any]) -> Task:
         given = dict(options)
         raise ValueError(f"The network cannot be built with the model_options {given} ({error}).") from error
     sized = Task(module, **task.arguments)
-    same = sized.psi_space.size == task.psi_space.size
-    return sized.with_psi(task.psi_space.initial()) if same else sized
+    own, there = ([(entry.name, entry.shape) for entry in one.psi_space.entries] for one in (sized, task))
+    if own != there:
+        raise ValueError(
+            f"The network with the model_options {dict(options)} has other hyperparameters than the task's; "
+            f"give all the same, by name and shape."
+        )
+    return sized.with_psi(task.psi_space.initial())

@@ -27,6 +27,19 @@ class CohortSum:
     upload_bytes: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
 
+    def join(self, other: CohortSum, scale: float = 1.0) -> None:
+        """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
+
+        The weights that a mean is divided by are not scaled: with a scale below 1 the mean is shorter.
+        """
+        total = other.total
+        if total is not None and scale != 1:
+            for tensor in (*total.deltas.values(), *([] if total.psi is None else [total.psi])):
+                tensor.mul_(scale)
+        self.total = sum_updates((self.total, total))
+        self.upload_bytes += other.upload_bytes
+        self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
+
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
     """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.

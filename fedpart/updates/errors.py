@@ -32,7 +32,7 @@ class ClientError(RuntimeError):
 
     Attributes:
         category: see :class:`.Refusal`; ``client_error`` if the client failed, ``no_answer``
-            if it did not answer.
+            if it did not answer, ``late`` if it was not waited for.
     """
 
     category = "client_error"

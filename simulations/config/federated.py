@@ -8,7 +8,8 @@ from pydantic import AfterValidator, model_validator
 
 from fedpart import FederationSettings
 from fedpart.engines import EXECUTIONS
-from fedpart.federated.assignment import check_clients
+from fedpart.federated.clients.assignment import check_clients
+from fedpart.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published
@@ -24,7 +25,7 @@ _Keys = section_of(
 )
 
 
-class ExperimentConfig(_Keys, Config):
+class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")

@@ -21,8 +21,8 @@ def load_config(
 ) -> AnyConfig:
     """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
 
-    The values of settings are YAML. A relative ``data_dir`` or ``psi_from`` is taken from the current folder
-    and made absolute. ``kind`` is what the file must describe.
+    The values of settings are YAML. A relative ``data_dir``, ``psi_from`` or ``devices.trace`` is taken
+    from the current folder and made absolute. ``kind`` is what the file must describe.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
@@ -43,7 +43,7 @@ def with_overrides(
     for override in overrides:
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
-    for key in ("data_dir", "psi_from"):
-        if isinstance(data.get(key), str):
-            data[key] = str(Path(data[key]).expanduser().absolute())
+    for section, key in ((data, "data_dir"), (data, "psi_from"), (data.get("devices"), "trace")):
+        if isinstance(section, dict) and isinstance(section.get(key), str):
+            section[key] = str(Path(section[key]).expanduser().absolute())
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")

@@ -20,6 +20,8 @@ _OPTIONAL = (
     "client_accuracy_caps",
     "client_nll_caps",
     *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
+    "simulated_seconds",
+    "staleness",
 )
 
 
@@ -36,6 +38,10 @@ def metrics_line(report: Report) -> dict[str, Any]:
     ``server_rates`` (of w_1..w_C and psi). Of centralised training, where a
     report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
     ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
+
+    With ``devices`` also ``simulated_seconds`` (from the run's beginning to the round's end), with buffered
+    aggregation ``staleness`` (mean steps since the cohort's clients started; ``download_bytes`` are then of
+    the clients that have started in the round).
 
     Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
     ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have

@@ -58,7 +58,7 @@ def evaluated(runs: Runs) -> dict[str, list[Run]]:
 def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     """The validation metric of every method that has runs, AVERAGED, with its error (the paper's Figure 10).
 
-    At least one run was evaluated. It is drawn against ``rounds``, or a kind of :data:`.TRAFFIC`.
+    At least one run was evaluated. It is drawn against ``rounds``, ``time`` or a kind of :data:`.TRAFFIC`.
     """
     key = metric(runs)
     factor, label, unit = METRICS[key]
@@ -66,7 +66,9 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     bands = {method: metric_band(own, key, against) for method, own in evaluated(runs).items() if own}
     last = max(band.x[-1] for band in bands.values() if len(band.x))
     scale, x, first = 1.0, "round", 1
-    if against != "rounds":
+    if against == "time":
+        x, first = "simulated time [s]", 0
+    elif against != "rounds":
         scale, bytes_unit = byte_unit(last)
         x, first = f"{TRAFFIC_NAMES[against]}, all clients [{bytes_unit}]", 0
     dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))

@@ -39,7 +39,7 @@ class RayEngine:
         address: str | None = None,
     ) -> None:
         self.federation, self._address = federation, address
-        self._every = experiment.config.evaluate_every
+        self._every, self._shards = experiment.config.evaluate_every, experiment.shards
         settings = federation.protocol.settings
         where = {"workers": workers, "address": address, "gpu": settings.device.startswith("cuda")}
         self._start = partial(RayGrid, _load, settings.clients, **where)
@@ -72,7 +72,8 @@ class RayEngine:
             RunError: the actors are not the configuration's clients.
         """
         try:
-            FedPart(self.federation, on_round=on_round, evaluate_every=self._every).run(self.grid, rounds)
+            made = {"evaluate_every": self._every, "shards": self._shards}
+            FedPart(self.federation, on_round=on_round, **made).run(self.grid, rounds)
         except NodesError as error:
             raise RunError(str(error)) from error
 

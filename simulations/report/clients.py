@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedpart import Dataset
 from fedpart.data import angle_bins, has_labels
-from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.clients.assignment import ChunkAssignment
 from simulations.config.load import ExperimentConfig
 from simulations.pictures.figures import PAGE_WIDTH, Chart, dress, dress_bar, legend_below, short, svg
 from simulations.results.words import counted

@@ -12,6 +12,7 @@ from simulations.report.folder import Found, find
 from simulations.report.runs import Table, about, runs_table, settings_text, versions
 from simulations.report.sections import (
     clients_section,
+    clock_section,
     curves_section,
     evaluation_section,
     images_section,
@@ -44,8 +45,12 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         configs = [run.config for run in found.runs]  # the chunks of the method that has most of them
-        shown = found.shown
-        optional = (sizes_section(shown), evaluation_section(shown), lml_section(shown))
+        more = (
+            clock_section,
+            sizes_section,
+            evaluation_section,
+            lml_section,
+        )  # where there is anything to show
         most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
         experiments.append(
             {
@@ -53,9 +58,9 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
                 "about": about(found.config),
                 "notes": [*found.comparison.remarks, *found.notes, *_unfinished(found)],
                 "sections": [
-                    curves_section(shown),
-                    *(section for section in optional if section is not None),
-                    psi_section(shown),
+                    curves_section(found.shown),
+                    *(section for make in more if (section := make(found.shown)) is not None),
+                    psi_section(found.shown),
                     images_section(found.runs, data),
                     clients_section(most, data),
                 ],

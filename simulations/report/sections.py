@@ -30,7 +30,8 @@ from simulations.pictures.sizes_figure import SIZES, by_size, sizes_figure
 from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.clients import Clients, client_charts
 from simulations.report.data import Data
-from simulations.results.curves import LAST, Run, client_metric, metric
+from simulations.results.curves import LAST, Run, client_metric, metric, seconds_to_accuracy
+from simulations.results.words import duration
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,32 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection:
         for against in ("rounds", *TRAFFIC_NAMES)
     ]
     return PageSection("Learning curves", charts, text=text, wide=True)
+
+
+def clock_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """Learning curves over the simulated time of the runs by method; None: no run has a clock."""
+    timed = {
+        method: [run for run in own if run.metrics and "simulated_seconds" in run.metrics[-1]]
+        for method, own in evaluated(runs).items()
+    }
+    if not any(timed.values()):
+        return None
+    sentences = [
+        "The time that the clients' simulated devices take, without evaluations; and after how much of it an "
+        "evaluation first found so many right."
+    ]
+    for own in timed.values():
+        for run in own:
+            reached = seconds_to_accuracy(run.metrics).items()
+            told = ", ".join(f"{float(level):.0%} after {duration(seconds)}" for level, seconds in reached)
+            whole = duration(run.metrics[-1]["simulated_seconds"])
+            shares = "; ".join(f"{share:.0%}" for share in run.summary.get("answers_chunks", ()))
+            chunks = f" Answers by chunk: {shares}." if shares else ""
+            sentences.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.{chunks}")
+    note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
+    title = f"{METRICS[metric(runs)][1].capitalize()} over simulated time"
+    chart = Chart(title, svg(metric_figure(timed, "time", page=True)), note)
+    return PageSection("Simulated time", [chart], text=" ".join(sentences), wide=True)
 
 
 def evaluation_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:

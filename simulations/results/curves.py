@@ -17,6 +17,7 @@ from simulations.results.psi_parts import PsiParts
 
 Array = NDArray[np.float64]
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of accuracy, to which the time is told
 TRAFFIC = {  # what a curve may be drawn against, besides rounds
     "bytes": ("upload_bytes", "download_bytes"),
     "upload": ("upload_bytes",),
@@ -84,6 +85,14 @@ class Run:
         """Cumulative bytes of the cohorts after each round, ``[rounds]``; kinds are those of TRAFFIC."""
         return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
 
+    def along(self, against: str) -> Array:
+        """Where each line is on an axis: ``rounds``, ``time`` (simulated seconds), or a kind of TRAFFIC."""
+        if against == "rounds":
+            return self.counts()
+        if against == "time":
+            return np.array([line["simulated_seconds"] for line in self.metrics], dtype=float)
+        return self.traffic(against)
+
     def total(self, key: str) -> float:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
         return float(sum(line[key] for line in self.metrics))
@@ -129,6 +138,19 @@ class Run:
     def learned(self) -> dict[str, Array]:
         """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
         return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
+
+
+def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Simulated seconds after which an evaluation first found an accuracy of :data:`LEVELS`, those reached.
+
+    ``lines`` are those of ``metrics.jsonl``, with a simulated clock and ``val_accuracy`` where it was scored.
+    """
+    found: dict[str, float] = {}
+    for line in lines:
+        for level in LEVELS:
+            if (line.get("val_accuracy") or 0.0) >= level:
+                found.setdefault(f"{level:g}", line["simulated_seconds"])
+    return found
 
 
 def moving_average(values: Array) -> Array:
@@ -177,15 +199,14 @@ def client_metric(runs: Mapping[str, Sequence[Run]]) -> str:
 def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
     """The moving average of a metric over seeds, at the rounds that all runs evaluated.
 
-    Each run is averaged along its own evaluations; x is ``against``: ``rounds``, or a kind of TRAFFIC.
+    Each run is averaged along its own evaluations; x is ``against``, see :meth:`Run.along`.
     """
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
     xs, ys = [], []
     for run in runs:
         rounds, values = run.curve(key)
         ys.append(moving_average(values)[np.isin(rounds, common)])
-        place = run.counts() if against == "rounds" else run.traffic(against)
-        xs.append(place[np.isin(run.counts(), common)])
+        xs.append(run.along(against)[np.isin(run.counts(), common)])
     return band(xs, ys)
 
 

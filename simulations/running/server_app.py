@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from logging import INFO, getLogger
@@ -13,8 +13,9 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedpart import Federation, RoundReport
+from fedpart import Dataset, Federation, RoundReport
 from fedpart.flower.strategy import FedPart
+from simulations.building.experiment import Experiment
 from simulations.flower.config import read_run_config
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
@@ -31,6 +32,7 @@ class GridEngine:
     federation: Federation
     grid: Grid
     evaluate_every: int
+    shards: Sequence[Dataset] | None
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
@@ -38,9 +40,8 @@ class GridEngine:
 
         Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
         """
-        FedPart(self.federation, on_round=on_round, late=False, evaluate_every=self.evaluate_every).run(
-            self.grid, rounds
-        )
+        options = {"late": False, "evaluate_every": self.evaluate_every, "shards": self.shards}
+        FedPart(self.federation, on_round=on_round, **options).run(self.grid, rounds)
 
 
 @app.main()
@@ -60,6 +61,11 @@ def main(grid: Grid, context: Context) -> None:
         raise ValueError("resume continues the run in a folder; give its absolute path as out.")
     if out and not Path(out).is_absolute():
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
+
+    def engine(experiment: Experiment, federation: Federation) -> nullcontext[GridEngine]:
+        shards = None if config.devices is None else experiment.shards
+        return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards))
+
     with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:
         if resume:
             config = continued_config(folder, config)
@@ -67,7 +73,7 @@ def main(grid: Grid, context: Context) -> None:
             config.model_copy(update={"engine": "flower"}),
             folder,
             resume=resume,
-            engine=lambda _, federation: nullcontext(GridEngine(federation, grid, config.evaluate_every)),
+            engine=engine,
             progress=Progress(),
         )
     log(INFO, "Summary:")

@@ -13,7 +13,7 @@ from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
-from simulations.results.curves import LAST
+from simulations.results.curves import LAST, seconds_to_accuracy
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -41,7 +41,8 @@ def summarise(
         ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
         ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``; ``lml_last10`` (L_ML
         per example, mean of the last 10 rounds that have it; None without any). ``upload_ratio``: bytes
-        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model);
+        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model), without the
+        clients that were late;
         ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
         ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
         on because the method or the clients' evaluation scores by them; of the last such evaluation
@@ -54,8 +55,11 @@ def summarise(
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
         With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
-        ``rounds_without_step``; with privacy ``epsilon`` and ``delta``, without it ``examples`` and
-        ``client_seconds`` of all rounds (see :class:`.RoundReport`).
+        ``rounds_without_step``; with ``devices`` ``simulated_seconds`` of the run, and
+        ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
+        ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy ``epsilon``
+        and ``delta``, without it ``examples`` and ``client_seconds`` of all rounds (see
+        :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
         examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
@@ -97,7 +101,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     counts = protocol.task.counts
     model_bytes = counts["trained"] * federation.w.element_size()
-    replies = max(1, sum(len(line["cohort"]) for line in lines))
+    late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
+    replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     found = {
         "engine": config.engine,
         "execution": config.execution,
@@ -135,6 +140,10 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if all("examples" in line for line in lines):
         found["examples"] = sum(line["examples"] for line in lines)
         found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
+    if federation.fleet is not None:
+        found["simulated_seconds"] = lines[-1]["simulated_seconds"]
+        found["simulated_seconds_to"] = seconds_to_accuracy(lines)
+        found["answers_chunks"] = _answers_by_chunk(protocol, lines)
     if federation.privacy is not None:
         found["epsilon"] = federation.privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta
@@ -148,27 +157,37 @@ def _by_architecture(
     rows = by_architecture(federation, test, samples)
     for row in rows:
         row |= {"upload_bytes": 0, "download_bytes": 0}
-    for line in lines:
-        absent = {skip["client"] for skip in line["skipped"]}
-        for client in line["cohort"]:
-            row = rows[protocol.architectures[client]]
-            row["download_bytes"] += protocol.state_bytes(client)
-            if client not in absent:
-                row["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, line["round"]))
+    for client in (client for line in lines for client in line["cohort"]):
+        rows[protocol.architectures[client]]["download_bytes"] += protocol.state_bytes(client)
+    for round, client in _answers(lines):
+        sent = protocol.upload_bytes(client, protocol.plan(client, round))
+        rows[protocol.architectures[client]]["upload_bytes"] += sent
     found: dict[str, Any] = {"by_architecture": rows}
     if test is not None and has_labels(test) and rows[0]["accuracy"] is not None:
         found["ensemble"] = ensemble(federation, test, samples)
     return found
 
 
+def _answers(lines: Lines) -> list[tuple[int, int]]:
+    """Round and client of every update that was taken."""
+    absent = [{skip["client"] for skip in line["skipped"]} for line in lines]
+    return [
+        (line["round"], client)
+        for line, missing in zip(lines, absent, strict=True)
+        for client in line["cohort"]
+        if client not in missing
+    ]
+
+
+def _answers_by_chunk(protocol: Protocol, lines: Lines) -> list[float]:
+    counts = Counter(protocol.chunk(client) for _, client in _answers(lines))
+    return [counts[k] / max(1, counts.total()) for k in range(1, len(protocol.chunks) + 1)]
+
+
 def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
     """How many numbers clients have sent for psi."""
-    count = 0
-    for line in lines:
-        absent = {skip["client"] for skip in line["skipped"]}
-        present = (client for client in line["cohort"] if client not in absent)
-        count += sum(any(job.psi for job in protocol.plan(client, line["round"])) for client in present)
-    return count * protocol.task.psi_space.size
+    plans = (protocol.plan(client, round) for round, client in _answers(lines))
+    return sum(any(job.psi for job in plan) for plan in plans) * protocol.task.psi_space.size
 
 
 def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from simulations.config.load import EVIDENCE_NAMES
 from simulations.results.psi_parts import PsiParts, compact, kept, rotation
-from simulations.results.words import byte_text
+from simulations.results.words import byte_text, duration
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
@@ -73,6 +73,10 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     if (precision := summary.get("precision", "fp32")) != "fp32":
         where += f", {precision}"
     rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
+    if (simulated := summary.get("simulated_seconds")) is not None:
+        reached = list(summary["simulated_seconds_to"].items())[-1:]
+        to = "".join(f"; {float(level):.0%} right after {duration(after)}" for level, after in reached)
+        rows.append(("devices", f"{duration(simulated)} on the simulated clock{to}"))
     if summary.get("skipped_clients"):
         skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
         rows.append(("skipped", skipped))

@@ -98,6 +98,7 @@ class Progress:
             self._clients,
             "" if lml is None else evidence,
             "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
+            f"{report.simulated_seconds:,.1f} simulated s" if of_round and report.simulated_seconds else "",
             compact(report.physical),
         ]
         parts = [part for part in parts if part]

@@ -17,6 +17,7 @@ FLOORS = [
     "fedpart.models",
     "fedpart.task",
     "fedpart.training",
+    "fedpart.pace",
     "fedpart.updates",
     "fedpart.methods",
     "fedpart.centralised",

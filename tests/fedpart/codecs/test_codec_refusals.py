@@ -13,7 +13,8 @@ from torch import nn
 
 from fedpart import Protocol, Task
 from fedpart.codecs import CODECS
-from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scalars
+from fedpart.federated.arrays import npy_bytes
+from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update

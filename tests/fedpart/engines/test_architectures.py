@@ -10,6 +10,7 @@ from fedpart import (
     AdamSettings,
     ClipSettings,
     ConcreteDropout,
+    DeviceSettings,
     LocalSettings,
     PrivacySettings,
     Protocol,
@@ -18,6 +19,7 @@ from fedpart import (
     federate,
 )
 from fedpart.engines import LocalEngine
+from fedpart.engines.turns import Turns
 
 WIDTHS = (1.0, 0.6, 0.3)
 SHARES = (0.3, 0.3, 0.4)
@@ -232,3 +234,18 @@ def test_privacy_counts_a_clients_cells():
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):
     with pytest.raises(ValueError, match=says):
         run(1, **changes)
+
+
+def test_devices_of_different_sizes_and_speeds():
+    """A small network's messages are smaller, and take less simulated time; buffered steps go by it."""
+    slow = {"devices": DeviceSettings(speed=100.0, upload=1e3, download=1e3)}
+    found = run(3, **slow, aggregation="buffered", buffer=3)
+    assert found.metrics[-1].staleness > 0
+    assert_same(found, run(3, **slow, aggregation="buffered", buffer=3, workers=2))
+    turns = Turns(found.state, shards([6] * 10))
+    seconds = [turns.seconds(found.state.start(4), client) for client in range(10)]
+    protocol = found.state.protocol
+    for chunk in (1, 2, 3):
+        of_chunk = [client for client in range(10) if protocol.chunk(client) == chunk]
+        by_size = sorted(of_chunk, key=lambda client: protocol.architectures[client])
+        assert [seconds[client] for client in by_size] == sorted((seconds[c] for c in of_chunk), reverse=True)

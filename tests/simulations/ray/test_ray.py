@@ -138,7 +138,7 @@ def test_timeout_gives_up_and_the_grid_goes_on(grid):
 
 def instructions(federation, clients=CLIENTS):
     """What a strategy sends to the clients, all of them with the same arrays."""
-    state = state_record(federation, federation.partition)
+    state = state_record(federation.start(1), federation.protocol, federation.partition)
     return [
         instruction(federation.protocol, 1, client, FIRST_NODE + client, state) for client in range(clients)
     ]
@@ -322,17 +322,21 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
-@pytest.mark.parametrize("more", [{}, {"upload": "topk", "error_feedback": True}])
+SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
+
+
+@pytest.mark.parametrize("more", [SLOW, {"upload": "topk", "error_feedback": True}], ids=["slow", "fed back"])
 def test_engine_runs_a_configuration(more):
+    """One whose steps take clients that have started from several versions of the weights, and another."""
     known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, **more}
-    config = ExperimentConfig.from_dict(known)
-    experiment = build_experiment(config)
+    experiment = build_experiment(ExperimentConfig.from_dict(known))
     federation, reports = Federation(experiment.protocol), []
     with RayEngine(experiment, federation, workers=2) as engine:
         engine.run(1, reports.append)
         engine.run(3, reports.append)
         engine.run(3, reports.append)
     assert [report.round for report in reports] == [1, 2, 3]
+    assert more != SLOW or reports[1].staleness > 0
 
     other, expected = Federation(experiment.protocol), []
     LocalEngine(other, experiment.shards).run(3, expected.append)

@@ -6,9 +6,9 @@ import pytest
 from problems import augmentation, chain_net, settings
 
 from fedpart import ClipSettings, PrivacySettings, Protocol, Task
-from fedpart.federated.assignment import ChunkAssignment
-from fedpart.federated.caps import CapAssignment
-from fedpart.federated.devices import Kind
+from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients.caps import CapAssignment
+from fedpart.federated.clients.kinds import Kind
 from fedpart.federated.privacy import Privacy
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.jobs import Job

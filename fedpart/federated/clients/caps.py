@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.assignment import ChunkAssignment
-from fedpart.federated.devices import Kinds
+from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients.kinds import Kinds
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.jobs import Job

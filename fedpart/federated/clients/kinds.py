@@ -1,4 +1,4 @@
-"""Devices: chunk, cap and architecture of every client, and how many clients there are of each kind."""
+"""Kinds: architecture of every client, and how many clients there are of each chunk, cap and architecture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpart.federated.assignment import ChunkAssignment
+from fedpart.federated.clients.assignment import ChunkAssignment
 
 
 def chunks(u, clients, seed=0, last=None):

@@ -1,0 +1,91 @@
+"""Turns: whom a round asks, how long they take on their simulated devices, and the sum of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.batches import count_visited
+from fedpart.federated.federation import Federation
+from fedpart.federated.round import Round
+from fedpart.pace.turns import Group, Turn
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.errors import ClientError, skipped
+
+DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
+
+
+class Turns:
+    """The turns of a federation's pace, with the times that its fleet's devices take.
+
+    Args:
+        federation: of the run.
+        shards: ``shards[client]`` is the client's data.
+    """
+
+    def __init__(self, federation: Federation, shards: Sequence[Dataset]) -> None:
+        self._federation, self._shards = federation, shards
+
+    def download(self, client: int) -> int:
+        """Bytes that ``client`` is sent."""
+        return self._federation.protocol.state_bytes(client) + DOWNLOAD_HEADER
+
+    def next(self, round: Round, there: Sequence[int] | None = None) -> Turn:
+        """Whom the server asks in ``round``, and whose answers it steps with.
+
+        ``there``: clients that can be reached, ascending; None: all.
+        """
+        federation = self._federation
+
+        def draw(number: int, /, available: Sequence[int] | None = None, **more: Any) -> list[int]:
+            both = available if there is None else there
+            if available is not None and there is not None:
+                both = sorted(set(available) & set(there))
+            return federation.cohort(number, both, **more)
+
+        return federation.pace.turn(round.number, draw, partial(self.seconds, round))
+
+    def sum(self, turn: Turn, round: Round, of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
+        """The sum of the answers that the turn steps with; the turn is not committed yet.
+
+        Args:
+            turn, round: of :meth:`next`.
+            of: what sums the answers of clients that have started from the same values.
+        """
+        found = CohortSum()
+        for group in turn.groups:
+            found.join(of(self.begun(group, round), group.clients), group.scale)
+        found.join(CohortSum(skipped=[_late(client, late, round.number) for client, late in turn.late]))
+        return found
+
+    def begun(self, group: Group, round: Round) -> Round:
+        """What the clients of a group have started from, in a step of ``round``."""
+        values = self._federation.pace.values(group.round)
+        return round if values is None else Round(group.round, *values)
+
+    def seconds(self, round: Round, client: int) -> float:
+        """Simulated seconds from asking ``client`` in ``round`` to its answer.
+
+        ``download / bandwidth + visited / speed + upload / bandwidth``, 0 without a fleet; one whose data
+        cannot be read visits nothing, and says so when it is computed.
+        """
+        fleet, protocol = self._federation.fleet, self._federation.protocol
+        if fleet is None:
+            return 0.0
+        jobs = protocol.plan(client, round.number)
+        local = protocol.method.local_settings(protocol.view(client, round.number, round.psi))
+        try:
+            examples = len(self._shards[client])
+        except Exception:
+            examples = 0
+        visited = sum(count_visited(protocol, local, examples, job) for job in jobs) if examples else 0
+        upload = protocol.upload_bytes(client, jobs)
+        return fleet.device(client).seconds(self.download(client), visited, upload)
+
+
+def _late(client: int, seconds: float, round: int) -> dict[str, Any]:
+    error = ClientError(f"Client {client} was not waited for in round {round}: it takes {seconds:.4g} s.")
+    error.category = "late"
+    return skipped(client, error)

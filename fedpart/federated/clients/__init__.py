@@ -1,0 +1,1 @@
+"""Clients: chunk, cap and architecture of every client number."""

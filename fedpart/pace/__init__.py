@@ -1,0 +1,1 @@
+"""Pace: how long simulated clients take, and whom a server waits for."""

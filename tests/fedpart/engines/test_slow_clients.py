@@ -1,0 +1,271 @@
+"""Runs of slow clients: what a round takes, who is left out of it, and steps with the first answers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from problems import augmentation, chain_net, settings, shards
+
+from fedpart import (
+    ClientError,
+    ClipSettings,
+    Dataset,
+    DeviceSettings,
+    Federation,
+    LocalSettings,
+    Protocol,
+    Task,
+    federate,
+)
+from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
+from fedpart.engines.local import Loop
+from fedpart.engines.turns import Turns
+from fedpart.federated.round import Round
+from fedpart.training.agreement import difference
+from fedpart.updates.cohort import sum_updates
+
+SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
+SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=5e3, download=2e4)
+BUFFERED = {"aggregation": "buffered", "devices": SLOW, "buffer": 2, "concurrency": 4, "staleness": "sqrt"}
+ROUNDS = 6
+
+
+def protocol(**changes):
+    task = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
+    common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "local": LocalSettings(0.3, 8)}
+    return Protocol(task, settings(len(SIZES), **{**common, **changes}))
+
+
+def run(rounds=ROUNDS, data=None, execution="loop", workers=1, **changes):
+    federation, reports = Federation(protocol(**changes)), []
+    with LocalEngine(federation, data or shards(SIZES), workers, execution) as engine:
+        engine.run(rounds, reports.append)
+    return federation, reports
+
+
+def assert_same(one, other):
+    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+    for a, b in ((one.optimiser, other.optimiser), (one.optimiser_psi, other.optimiser_psi)):
+        for left, right in zip(a.state_dict(), b.state_dict(), strict=True):
+            assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+def untimed(reports, **changes):
+    return [replace(report, seconds=0, client_seconds=0, **changes) for report in reports]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"local": LocalSettings(0.3, 4, epochs=2, psi_batch=5), "evaluation": "clients"},
+        {"method": "fedex", "method_options": {"arms": {"epochs": [1, 3]}}, "upload": "int8"},
+    ],
+)
+def test_what_a_client_takes_is_known_before_it_is_computed(changes):
+    federation, data = Federation(protocol(devices=SLOW, **changes)), shards(SIZES)
+    times, executor, its = Turns(federation, data), Executor(federation.protocol), federation.protocol
+    round = Round(3, federation.w, federation.psi)
+    state = 8 * (len(round.w) + len(round.psi))
+    for client in range(len(SIZES)):
+        jobs, device = its.plan(client, 3), federation.fleet.device(client)
+        visited = executor.run(round, client, data[client], jobs).visited
+        compute = (
+            times.seconds(round, client) - times.download(client) / 2e4 - its.upload_bytes(client, jobs) / 5e3
+        )
+        assert compute == pytest.approx(visited / device.speed, rel=1e-9) and visited > 0
+    assert state < times.download(client) < state + 1000
+
+
+def test_the_clock_runs_at_the_pace_of_the_slowest_clients_and_changes_nothing_else():
+    (plain, before), (clocked, reports) = run(3), run(3, devices=SLOW)
+    assert_same(plain, clocked)
+    assert untimed(reports, simulated_seconds=None) == untimed(before)
+    times, round = Turns(clocked, shards(SIZES)), Round(1, clocked.w, clocked.psi)
+    slowest = [max(times.seconds(round, client) for client in report.cohort) for report in reports]
+    ends = [report.simulated_seconds for report in reports]
+    assert ends == pytest.approx([sum(slowest[:n]) for n in (1, 2, 3)]) and min(slowest) > 0
+
+
+def test_who_is_late_costs_its_download_and_nothing_else():
+    changes = {"devices": SLOW, "overselect": 2.0, "deadline": 1.5}
+    federation, (report,) = run(1, **changes)
+    start = Federation(federation.protocol)
+    times, round = Turns(start, shards(SIZES)), Round(1, start.w, start.psi)
+    seconds = {client: times.seconds(round, client) for client in report.cohort}
+    first = sorted(report.cohort, key=seconds.get)[:3]
+    kept = sorted(client for client in first if seconds[client] <= 1.5)
+    assert len(report.cohort) == 6 and 0 < len(kept) < len(first), "both rules are seen"
+    assert report.simulated_seconds == 1.5 and report.replies == len(kept)
+    assert report.refused == {"late": 6 - len(kept)}
+    assert [skip["client"] for skip in report.skipped] == [c for c in report.cohort if c not in kept]
+    assert all("was not waited for in round 1: it takes" in skip["reason"] for skip in report.skipped)
+    assert report.download_bytes == sum(map(times.download, report.cohort))
+    plan = federation.protocol.plan
+    assert report.upload_bytes == sum(federation.protocol.upload_bytes(c, plan(c, 1)) for c in kept)
+    start.step(Loop(start.protocol, shards(SIZES)).sum(round, kept).total)
+    assert_same(federation, start)
+
+
+def test_a_round_for_which_all_are_late_does_not_step():
+    federation, (report,) = run(1, devices=SLOW, deadline=0.01)
+    assert report.replies == 0 and not report.stepped and report.upload_bytes == 0
+    assert torch.equal(federation.w, Federation(federation.protocol).w)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "fedavg"},
+        {"method": "augerino", "workers": 2},
+        {"upload": "int8", "clip": ClipSettings(0.1, psi=0.1), "workers": 2},
+        {"execution": "fused", "non_contributors": "zero", "local": LocalSettings(0.3, 16)},
+        {"on_client_error": "skip"},
+    ],
+)
+def test_without_delay_and_with_a_full_buffer_it_is_the_synchronous_run_to_the_bit(changes):
+    data = shards(SIZES)
+    if "on_client_error" in changes:
+        data[2] = Dataset(data[2].inputs[:, :, :1, :1], data[2].targets)
+    waiting, before = run(4, data, **changes)
+    buffered, reports = run(4, data, aggregation="buffered", staleness="sqrt", **changes)
+    assert_same(waiting, buffered)
+    assert untimed(reports) == untimed(before, staleness=0.0)
+    if "on_client_error" in changes:
+        assert sum(len(report.skipped) for report in reports) > 0
+
+
+class Reference:
+    """BUFFERED as real clients would run it: each is computed when it starts, from a copy of the values."""
+
+    def __init__(self):
+        self.federation, self.data = Federation(protocol(**BUFFERED)), shards(SIZES)
+        self.protocol, self.executor = self.federation.protocol, Executor(self.federation.protocol)
+        self.times = Turns(self.federation, self.data)
+        self.now, self.under_way, self.staleness = 0.0, [], []
+
+    def start(self, number, busy, turn):
+        """Fill the free places: (when it has answered, client, round, its answer)."""
+        free = 4 - len(self.under_way)
+        round = Round(number, self.federation.w.clone(), self.federation.psi.clone())
+        for client in self.protocol.cohort(number, size=free, without=busy, turn=turn) if free else []:
+            jobs = self.protocol.plan(client, number)
+            update = self.executor.run(round, client, self.data[client], jobs)
+            update = self.protocol.accept(client, update, jobs)
+            self.under_way.append((self.now + self.times.seconds(round, client), client, number, update))
+        return turn + bool(free)
+
+    def step(self, number):
+        buffer, turn = [], 0
+        while len(buffer) < 2:
+            if not self.under_way or min(self.under_way)[0] > self.now:
+                turn = self.start(number, {client for _, client, *_ in self.under_way + buffer}, turn)
+                self.now = min(self.under_way)[0]
+            buffer.append(min(self.under_way))
+            self.under_way.remove(buffer[-1])
+        for _, _, begun, update in buffer:
+            for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
+                tensor /= (1 + number - begun) ** 0.5
+            self.staleness.append(number - begun)
+        self.federation.step(sum_updates(update for *_, update in buffer))
+
+
+def test_a_buffered_run_is_that_of_a_server_whose_clients_train_at_once():
+    (buffered, reports), real = run(**BUFFERED), Reference()
+    for number in range(1, ROUNDS + 1):
+        real.step(number)
+    torch.testing.assert_close(buffered.w, real.federation.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(buffered.psi, real.federation.psi, rtol=1e-9, atol=1e-12)
+    assert reports[-1].simulated_seconds == pytest.approx(real.now)
+    staleness = real.staleness
+    assert [report.staleness for report in reports] == [
+        (staleness[i] + staleness[i + 1]) / 2 for i in range(0, 2 * ROUNDS, 2)
+    ]
+    assert max(staleness) > 1, "somebody is stale"
+    waits, _ = run(**{**BUFFERED, "staleness": "none"})
+    assert not torch.allclose(waits.w, buffered.w, rtol=1e-6), "and scaled down for it"
+
+
+@pytest.mark.parametrize(
+    "execution, workers, changes",
+    [
+        ("loop", 2, {}),
+        ("vectorised", 1, {"scheme": "node", "defaults": "zeros"}),
+        ("fused", 1, {"local": LocalSettings(0.3, 16)}),
+    ],
+)
+def test_every_execution_computes_the_same_buffers(execution, workers, changes):
+    changes = {**BUFFERED, **changes}
+    (one, reports), (other, others) = run(4, **changes), run(4, None, execution, workers, **changes)
+    torch.testing.assert_close(one.w, other.w, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(one.psi, other.psi, rtol=1e-9, atol=1e-12)
+    assert [report.cohort for report in reports] == [report.cohort for report in others]
+
+
+@pytest.mark.parametrize("changes", [BUFFERED, {"devices": SLOW, "overselect": 1.5, "deadline": 3.0}])
+def test_stopped_after_any_step_and_resumed(tmp_path, changes):
+    common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "local": LocalSettings(batch_size=4)}
+    changes = {**common, **changes, "devices": replace(SLOW, available=0.8)}
+
+    def federated(rounds, **more):
+        task = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
+        return federate(task, shards(SIZES), rounds=rounds, **changes, **more)
+
+    whole = federated(ROUNDS)
+    for stop in range(1, ROUNDS):
+        path = tmp_path / f"{stop}.pt"
+        federated(stop, checkpoint=path)
+        resumed = federated(ROUNDS, checkpoint=path, resume=True)
+        assert_same(resumed.state, whole.state)
+        assert untimed(resumed.metrics) == untimed(whole.metrics[stop:])
+
+
+def test_a_round_that_has_failed_has_not_begun(tmp_path):
+    """What is saved after a client's error is the round before, with those that were under way."""
+    data, broken = shards(SIZES), {"on": False}
+
+    class Breaking(list):
+        def __getitem__(self, client):
+            if broken["on"]:
+                raise OSError("gone")
+            return super().__getitem__(client)
+
+    undisturbed, _ = run(4, data, **BUFFERED)
+    federation = Federation(protocol(**BUFFERED))
+    with LocalEngine(federation, Breaking(data)) as engine:
+        engine.run(2)
+        broken["on"] = True
+        with pytest.raises(ClientError, match="gone"):
+            engine.run(4)
+        federation.save(tmp_path / "run.pt")
+    again = Federation(protocol(**BUFFERED))
+    again.load(tmp_path / "run.pt")
+    with LocalEngine(again, data) as engine:
+        engine.run(4)
+    assert_same(again, undisturbed)
+
+
+def test_the_pace_is_the_servers_alone_and_a_trace_decides_by_what_it_contains(tmp_path):
+    def agreed(name, speed):
+        lines = [f"{client},{speed},1e6,1e6" for client in range(len(SIZES))]
+        (tmp_path / name).write_text("client,speed,upload,download\n" + "\n".join(lines))
+        federation = Federation(protocol(devices=DeviceSettings(trace=str(tmp_path / name))))
+        assert federation.protocol.fingerprint == protocol().fingerprint, "clients need no trace"
+        return federation.agreement
+
+    one = agreed("one.csv", 3)
+    assert one == agreed("other.csv", 3) != agreed("another.csv", 4)
+    plain, buffered = Federation(protocol()).agreement, Federation(protocol(**BUFFERED)).agreement
+    assert "aggregation was None, is 'buffered'" in difference(buffered, one)
+    assert "aggregation was 'buffered', is None" in difference(plain, buffered)
+    before = {key: value for key, value in plain.items() if value is not None}
+    assert not difference(plain, before), "checkpoints from before there was a pace"
+    with pytest.raises(ValueError, match=r"^The trace nowhere.csv cannot be read \(No such file"):
+        Federation(protocol(devices=DeviceSettings(trace="nowhere.csv")))
+
+
+def test_a_method_that_sums_scores_refuses_a_buffer():
+    with pytest.raises(ValueError, match=r"needs the sums of their scores.* aggregation: buffered"):
+        protocol(method="fedex", aggregation="buffered")

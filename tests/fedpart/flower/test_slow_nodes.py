@@ -1,0 +1,71 @@
+"""Simulated time over Flower: rounds are those of the local engine, and nodes that are gone are missing."""
+
+import pytest
+from flower_experiment import CLIENTS, PACES, SLOW, app, assert_equal_runs, build, local
+from inprocess_grid import InProcessGrid
+from problems import chain_net, settings
+
+from fedpart import ClientError, Federation, Protocol, Task
+from fedpart.flower import FedPart
+
+
+def run(rounds, grid=None, federation=None, **config):
+    experiment, reports = build(config), []
+    federation = federation or Federation(experiment.protocol)
+    strategy = FedPart(federation, on_round=reports.append, shards=experiment.shards)
+    strategy.run(grid or InProcessGrid(app, CLIENTS, config), rounds)
+    return federation, reports
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_the_strategy_equals_the_local_engine(pace):
+    own, other = run(5, pace=pace), local(5, pace=pace)
+    assert_equal_runs(own, other)
+    for mine, theirs in zip(own[1], other[1], strict=True):
+        assert mine.download_bytes == pytest.approx(theirs.download_bytes, rel=0.02)
+        assert mine.refused == theirs.refused
+    told = [report.refused or report.staleness for report in own[1]]
+    assert any(told), "somebody was late, or stale"
+
+
+def test_a_run_goes_on_with_those_under_way(tmp_path):
+    federation, _ = run(3, pace="buffered")
+    federation.save(tmp_path / "run.pt")
+    again = Federation(build({"pace": "buffered"}).protocol)
+    again.load(tmp_path / "run.pt")
+    later = run(6, federation=again, pace="buffered")
+    whole = run(6, pace="buffered")
+    assert_equal_runs((later[0], later[1]), (whole[0], whole[1][3:]))
+
+
+def test_a_client_under_way_whose_node_is_gone_has_not_answered():
+    config = {"pace": "buffered", "on_client_error": "skip"}
+    experiment, grid, reports = build(config), InProcessGrid(app, CLIENTS, config), []
+    federation = Federation(experiment.protocol)
+    strategy = FedPart(federation, on_round=reports.append, shards=experiment.shards)
+    strategy.run(grid, 2)
+    (_, gone, _), *_ = federation.pace.state_dict()["under_way"]
+    grid.leave(gone)
+    strategy.run(grid, 8)
+    missing = [skip["category"] for report in reports for skip in report.skipped if skip["client"] == gone]
+    assert missing == ["no_answer"], "it is not asked again"
+    assert all(report.stepped for report in reports)
+
+
+def test_a_failed_round_has_not_begun():
+    """As on the local engine, what could be saved after an error is the state before the round."""
+    federation, _ = run(2, pace="buffered")
+    before = federation.pace.state_dict()
+    grid = InProcessGrid(app, CLIENTS, {"pace": "buffered"}, tamper=lambda reply: None)
+    with pytest.raises(ClientError, match="did not answer in round"):
+        run(3, grid, federation, pace="buffered")
+    after = federation.pace.state_dict()
+    assert federation.round == 2
+    assert (before["now"], before["under_way"]) == (after["now"], after["under_way"])
+
+
+@pytest.mark.parametrize("changes", [{"devices": SLOW}, {"aggregation": "buffered"}])
+def test_without_shards_there_is_no_simulated_time(changes):
+    federation = Federation(Protocol(Task(chain_net()), settings(4, **changes)))
+    with pytest.raises(ValueError, match=f"^{next(iter(changes))}.* simulated time.* pass FedPart"):
+        FedPart(federation)

@@ -1,0 +1,106 @@
+"""Simulated devices: drawn by the seed from distributions, or read from a file."""
+
+import math
+import statistics
+
+import pytest
+
+from fedpart import DeviceSettings
+from fedpart.pace.devices import Device, Fleet
+
+TRACE = "client,speed,upload,download,available\n1,50,2e3,4e3,0.25\n0,100,1e3,8e3,\n7,1,1,1,1\n"
+
+
+def fleet(clients=400, seed=0, **devices):
+    return Fleet(DeviceSettings(**devices), clients, seed)
+
+
+def speeds(clients=400, seed=0, **devices):
+    found = fleet(clients, seed, **devices)
+    return [found.device(client).speed for client in range(clients)]
+
+
+def written(tmp_path, text):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_clients_time_is_that_of_its_messages_and_its_examples():
+    assert Device(speed=50, upload=200, download=1000).seconds(3000, 75, 100) == 3 + 1.5 + 0.5
+    assert fleet(speed=4).device(9).seconds(10**9, 6, 10**9) == 1.5, "what is not given takes no time"
+
+
+def test_numbers_are_the_same_for_all_and_draws_are_a_clients_own():
+    assert set(speeds(speed=3)) == {3.0}
+    drawn = {"lognormal": (100, 0.5)}
+    assert speeds(speed=drawn) == speeds(speed=drawn) != speeds(speed=drawn, seed=1)
+    assert len(set(speeds(speed=drawn))) == 400
+    device = fleet(speed=drawn, upload=drawn).device(5)
+    assert device.speed != device.upload and device.download == math.inf
+
+
+def test_distributions_are_what_their_names_say():
+    logs = [math.log(speed) for speed in speeds(speed={"lognormal": (100, 0.5)})]
+    assert statistics.mean(logs) == pytest.approx(math.log(100), abs=4 * 0.5 / 20)
+    assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.2)
+    even = speeds(speed={"uniform": (10, 30)})
+    assert 10 <= min(even) < 11 and 29 < max(even) <= 30
+    assert statistics.mean(even) == pytest.approx(20, abs=4 * 20 / math.sqrt(12 * 400))
+    tail = speeds(speed={"pareto": (100, 2)})
+    slower = [sum(speed < 100 / x for speed in tail) / 400 for x in (1, 2, 4)]
+    assert slower == pytest.approx([1, 1 / 4, 1 / 16], abs=0.07)
+
+
+def test_a_client_is_there_in_its_share_of_the_rounds():
+    assert fleet(available=1.0).available(3) is None
+    found = fleet(available=0.3)
+    rounds = [set(found.available(round)) for round in range(1, 41)]
+    assert rounds[4] == set(fleet(available=0.3).available(5)) != rounds[5]
+    shares = [sum(client in there for there in rounds) / 40 for client in range(400)]
+    assert statistics.mean(shares) == pytest.approx(0.3, abs=0.02)
+    assert max(shares) < 0.75, "every round anew"
+
+
+def test_a_trace_is_read_back(tmp_path):
+    found = fleet(2, trace=written(tmp_path, TRACE))
+    assert [found.device(client) for client in (0, 1)] == [Device(100, 1e3, 8e3), Device(50, 2e3, 4e3, 0.25)]
+    there = [found.available(round) for round in range(1, 201)]
+    assert all(0 in clients for clients in there)
+    assert sum(1 in clients for clients in there) == pytest.approx(50, abs=25)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("client,speed,upload\n0,1,1\n", "no column 'download'"),
+        (TRACE.replace("50", "fast"), "line 2: could not convert"),
+        (TRACE.replace("50", "-1"), "line 2 has a number out of range"),
+        (TRACE.replace("50", "nan"), "line 2 has a number out of range"),
+        (TRACE.replace("0.25", "1.5"), "line 2 has a number out of range"),
+        (TRACE.replace("7,", "0,"), "line 4 is of client 0 again"),
+        (TRACE.replace("1,50", "2,50"), "no line for client 1, one of 1; give every client"),
+        ("", "no column 'client'"),
+    ],
+)
+def test_a_trace_that_is_none_is_refused(tmp_path, text, says):
+    with pytest.raises(ValueError, match=f"^The trace .*{says}[^\n]*\\.$"):
+        fleet(2, trace=written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("devices", "says"),
+    [
+        ({"speed": 0.0}, "devices.speed is above 0, got 0.0"),
+        ({"upload": {"zipf": (1.0,)}}, "Unknown distribution 'zipf'"),
+        ({"upload": {"pareto": (1.0,)}}, r"takes positive numbers \[fastest, alpha\], got \[1.0\]"),
+        ({"upload": {"pareto": (1.0, -2.0)}}, r"got \[1.0, -2.0\]"),
+        ({"download": {}}, "devices.download has one distribution, got 0"),
+        ({"available": 0.0}, "available is above 0 and at most 1, got 0.0"),
+        ({"trace": "file.csv", "speed": 2.0}, "leave speed out"),
+        ({"trace": "file.csv", "available": 0.5}, "leave available out"),
+    ],
+)
+def test_devices_that_are_none_are_refused(devices, says):
+    with pytest.raises(ValueError, match=f"{says}.*\\.$"):
+        DeviceSettings(**devices)
