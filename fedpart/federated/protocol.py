@@ -153,7 +153,10 @@ class Protocol:
         return self.method.plan(self.view(client, round))
 
     def _expected_upload_ratio(self) -> float:
-        """Of all clients to FedAvg's (App. J.1) of the largest network, those of each kind with its cells."""
+        """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1).
+
+        Clients of each kind send the cells that they have, up to their caps.
+        """
         whole = self.partition.space.size * self.task.dtype.itemsize
         total = 0.0
         for (chunk, cap, architecture), (_, count) in self.kinds.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 
 def check_proportions(proportions: Collection[float], what: str = "chunk proportions") -> tuple[float, ...]:
@@ -37,18 +37,3 @@ def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
     for i in order[: total - sum(counts)]:
         counts[i] += 1
     return counts
-
-
-def expected_upload_ratio(clients: Sequence[float], parameters: Sequence[float] | None = None) -> float:
-    """Expected upload relative to FedAvg: ``sum_k u_k * sum_{j >= k} u_j`` (App. J.1).
-
-    Args:
-        clients: proportions of clients per chunk.
-        parameters: proportions of parameters per partition; equal to ``clients`` if not given.
-
-    Example:
-        >>> round(expected_upload_ratio((0.7, 0.2, 0.1)), 3)
-        0.77
-    """
-    parameters = clients if parameters is None else parameters
-    return sum(u * sum(parameters[k:]) for k, u in enumerate(clients))
