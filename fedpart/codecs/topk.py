@@ -20,7 +20,7 @@ class TopK(Codec):
     an index would take 32, and a bit for every number 100. How many they are follows from n and k.
 
     Args:
-        share: k/n, in (0, 1]; at least one number of each partition is sent.
+        share: k/n, in (0, 1]; at least one number of each cell is sent.
         values: the codec of the k numbers; None: single precision.
 
     Raises:

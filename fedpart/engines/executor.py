@@ -188,6 +188,8 @@ class Executor:
     ) -> Gradients:
         """Gradients through the network of an architecture that is a part of the client's, at its weights."""
         protocol = self.protocol
+        if not whole.has(protocol.partitions[size]):
+            raise ValueError(f"The architecture {size} is no part of the client's; choose from client.parts.")
         part, places = protocol.partitions[size], whole.places(protocol.partitions[size]).to(theta.device)
         point = self.own_point(part, job.subnetwork, theta[places])
         found = gradients(protocol.tasks[size], protocol.method.loss, job, point, psi, batch, noise)

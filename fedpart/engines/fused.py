@@ -63,9 +63,9 @@ class FusedRunner:
                 f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; "
                 f"set it to examples, or use execution: loop."
             )
-        if len(protocol.partitions) > 1:
+        if protocol.settings.architectures is not None:
             raise ValueError(
-                "Fused clients have one network, but there are several architectures; leave architectures "
+                "Fused clients have one network, but there are architectures; leave architectures "
                 "out, or use execution: loop."
             )
         if protocol.method.tells_clients_apart:

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.federation import Federation
+from fedpart.task.task import Batch
 
 
 def by_architecture(
@@ -68,8 +69,8 @@ def ensemble(federation: Federation, dataset: Dataset, samples: int | None = Non
 
 
 def _multiply_adds(state: Federation, dataset: Dataset) -> int:
-    first, _ = dataset.batch(slice(0, 1), state.w.device)
+    batch = Batch(*dataset.batch(slice(0, 1), state.w.device))
     task, named = state.task.with_samples(1), state.tensors()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        task.outputs(named, state.psi, first, None, dropout=False)
+        task.predict(named, state.psi, batch, None)
     return int(counter.get_total_flops()) // 2

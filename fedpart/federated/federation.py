@@ -164,7 +164,11 @@ class Federation(ModelState):
         if self.protocol.settings.architectures is None:
             return found
         sizes = (self.of_architecture(index) for index in range(len(self.protocol.partitions)))
-        each = [ModelState.validated(one, dataset, samples) for one in sizes]
+        whole = self.partition.needed  # the network that has been scored
+        each = [
+            found if one.partition.needed == whole else ModelState.validated(one, dataset, samples)
+            for one in sizes
+        ]
         return found | {f"{name}_architectures": [one[name] for one in each] for name in found}
 
     def cohort(

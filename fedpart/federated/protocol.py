@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpart.codecs import CODECS, Codec
 from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.federated.clients.caps import CapAssignment, check_plans
-from fedpart.federated.clients.kinds import ArchitectureAssignment, kinds_of
+from fedpart.federated.clients.kinds import ArchitectureAssignment, check_architectures, kinds_of
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import build_method
@@ -93,6 +93,9 @@ class Protocol:
             check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
+            firsts = (client for client, _ in self.kinds.values())
+            sent = {client: self.upload_sizes(client, self.plan(client, 1))[0] for client in firsts}
+            check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
             self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
         self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
             :16
@@ -153,10 +156,7 @@ class Protocol:
         return self.method.plan(self.view(client, round))
 
     def _expected_upload_ratio(self) -> float:
-        """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1).
-
-        Clients of each kind send the cells that they have, up to their caps.
-        """
+        """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1)."""
         whole = self.partition.space.size * self.task.dtype.itemsize
         total = 0.0
         for (chunk, cap, architecture), (_, count) in self.kinds.items():

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedpart.codecs import CODECS
 from fedpart.federated.clients.caps import Deal
+from fedpart.federated.clients.kinds import checked_architectures
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.pace.settings import PaceSettings
 from fedpart.parameters.proportions import check_proportions
@@ -150,7 +151,7 @@ class FederationSettings(PaceSettings):
         elif self.caps_by != "chunk":
             raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
         if self.architectures is not None:
-            object.__setattr__(self, "architectures", _checked_architectures(self.architectures))
+            object.__setattr__(self, "architectures", checked_architectures(self.architectures))
         if self.upload is not None:
             CODECS.make(self.upload, self.upload_options)  # refuses
         elif self.upload_options:
@@ -191,6 +192,11 @@ class FederationSettings(PaceSettings):
                 "What clients say in evaluations is not covered by differential privacy; set evaluation: "
                 "central or none, or leave privacy out."
             )
+
+    @property
+    def noise_by_kind(self) -> bool:
+        """Whether noise is for the kinds of the N clients, so that none of another kind may join."""
+        return self.privacy is not None and (self.caps is not None or self.architectures is not None)
 
     def deciding(self) -> dict[str, Any]:
         """See :meth:`.Settings.deciding`: without options of what there is none of."""
@@ -279,20 +285,3 @@ class FederationSettings(PaceSettings):
                 f"{what} is over the clients of a partition; leave non_contributors at ignore, not "
                 f"{self.non_contributors}."
             )
-
-
-def _checked_architectures(given: Any) -> tuple[Mapping[str, Any], ...]:
-    """Each with ``share`` and ``model_options``."""
-    known = {"share", "model_options"}
-    if not given or not all(
-        isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given
-    ):
-        raise ValueError(
-            f"architectures are a list of {{share: 0.4, model_options: {{width: 0.5}}}}, one for each size "
-            f"of the network, got {given!r}."
-        )
-    shares = check_proportions([one["share"] for one in given], "shares of architectures")
-    options = [dict(one.get("model_options") or {}) for one in given]
-    if twice := [one for one in options if options.count(one) > 1]:
-        raise ValueError(f"Two architectures have the model_options {twice[0]}; give each size once.")
-    return tuple({"share": share, "model_options": own} for share, own in zip(shares, options, strict=True))

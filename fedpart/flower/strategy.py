@@ -48,7 +48,8 @@ class FedPart(Strategy):
     Args:
         federation: the state; continued from where it is.
         on_round: called with the report of every round; bytes are those of the serialised messages.
-        late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``.
+        late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``; not
+            with simulated ``devices``, nor with privacy where clients have caps or architectures.
         evaluate_every: rounds between evaluations by the N clients, if the settings say that they evaluate.
         shards: ``shards[client]`` has as many examples as the client's data, where its time is simulated.
 
@@ -74,7 +75,7 @@ class FedPart(Strategy):
             settings.check_real()
         self._turns, self._turn = Turns(federation, shards or ()), Turn([], [], 0.0, [])
         self._skip = settings.on_client_error == "skip"
-        late = late and self._skip
+        late = late and self._skip and federation.fleet is None and not settings.noise_by_kind
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
         self._states: dict[tuple[int, Partition], ArrayRecord] = {}  # by the round that starts from them
@@ -175,7 +176,7 @@ class FedPart(Strategy):
             return found
 
         found = self._turns.sum(turn, start, of)
-        repeated = self._repeated(incoming, start.number)  # first answers are in the sum, not used yet
+        repeated = self._repeated(incoming, start.number)  # first answers are in the sum
         download = sum(map(message_bytes, self._sent.values())) + sum(map(self._turns.download, turn.asked))
         for group in turn.groups:  # who is asked in simulated time is written to when the answer is due
             download -= sum(map(self._turns.download, group.clients))

@@ -17,14 +17,15 @@ from fedpart.updates.update import Update
 
 @METHODS.register("fedrolex")
 class FedRolex(FedAvg):
-    """FedAvg over ``architectures`` whose windows begin at unit t in round t, and wrap around.
+    """FedAvg over ``architectures`` whose windows begin at unit t after t steps, and wrap around.
 
     Here the units move, and not the window: after each round the server rolls every layer's units by one,
     which changes nothing about the network but which of them come first. So the round is HeteroFL's. Adam's
     state belongs to cells, whose units change, so the server steps by SGD.
 
     Raises:
-        ValueError: the server has another optimiser, or the order of the network's layers is not known.
+        ValueError: the server has another optimiser, answers of earlier rounds count, or the order of the
+            network's layers is not known.
     """
 
     _moved: Tensor
@@ -35,6 +36,11 @@ class FedRolex(FedAvg):
             raise ValueError(
                 "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set "
                 "server: {name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0)."
+            )
+        if getattr(settings, "aggregation", "") == "buffered" or getattr(settings, "error_feedback", False):
+            raise ValueError(
+                "fedrolex moves units between rounds, which what clients found in earlier ones cannot "
+                "follow; leave aggregation: buffered and error_feedback out."
             )
         found = super().partition(task, chunks, settings)
         self._moved = rolled(found.space, task.module, settings.chain)

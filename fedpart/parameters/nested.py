@@ -129,10 +129,10 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
         spaces: of the networks, the largest among them.
 
     Raises:
-        ValueError: a network is no leading part of the largest; or there are more than 62.
+        ValueError: a network is no leading part of the largest; or there are more than 50.
     """
-    if len(spaces) > 62:
-        raise ValueError(f"There are {len(spaces)} networks of different sizes; use 62 at most.")
+    if len(spaces) > 50:  # a bit for each, beside the partition's number, in 64 bits
+        raise ValueError(f"There are {len(spaces)} networks of different sizes; use 50 at most.")
     size = whole.space.size
     places = [leading(whole.space, space) for space in spaces]
     who = torch.zeros(size, dtype=torch.int64)  # which networks have a number, a bit for each

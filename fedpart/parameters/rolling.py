@@ -36,6 +36,14 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
         outputs = torch.arange(n_out)
         before = outputs = outputs if index == len(layers) - 1 else outputs.roll(-1)
         sources[name] = outputs, inputs
+    owned = {entry.name for entry in space.entries}
+    for name, layer in layers:
+        for kind, _ in layer.named_parameters(recurse=False):
+            if f"{name}.{kind}" not in owned:  # it is shared, frozen, or a hyperparameter
+                raise ValueError(
+                    f"{kind!r} of the layer {name!r} is no weight of its own, so the units there cannot be "
+                    f"rolled; train it, and share it with no other layer."
+                )
     found = torch.empty(space.size, dtype=torch.int64)
     for entry in space.entries:
         if entry.fold is not None or entry.layer not in sources:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
+from fedpart.task.substitution import frozen_of
 from fedpart.task.task import Task
 
 
 def of_size(task: Task, options: Mapping[str, Any]) -> Task:
-    """``task`` with the network that its ``sizes`` builds; hyperparameters begin as in ``task``.
+    """``task`` with the network that its ``sizes`` builds; what is not trained there is the task's own.
 
     Args:
         task: of the network in its own size.
         options: for ``sizes``.
 
     Raises:
-        ValueError: there is no ``sizes``, or it does not take them; or see :class:`.Task`.
+        ValueError: there is no ``sizes``, or it does not take them; what is not trained is no part of the
+            task's, or the hyperparameters differ; or see :class:`.Task`.
     """
     if (build := task.arguments["sizes"]) is None:
         raise ValueError(
@@ -29,6 +34,7 @@ def of_size(task: Task, options: Mapping[str, Any]) -> Task:
         given = dict(options)
         raise ValueError(f"The network cannot be built with the model_options {given} ({error}).") from error
     sized = Task(module, **task.arguments)
+    _take_constants(sized.module, task.module)
     own, there = ([(entry.name, entry.shape) for entry in one.psi_space.entries] for one in (sized, task))
     if own != there:
         raise ValueError(
@@ -36,3 +42,17 @@ def of_size(task: Task, options: Mapping[str, Any]) -> Task:
             f"give all the same, by name and shape."
         )
     return sized.with_psi(task.psi_space.initial())
+
+
+def _take_constants(small: nn.Module, large: nn.Module) -> None:
+    """Set frozen parameters and buffers to the leading corners of those of the large network, in place."""
+    there = {**frozen_of(large), **dict(large.named_buffers())}
+    with torch.no_grad():
+        for name, tensor in {**frozen_of(small), **dict(small.named_buffers())}.items():
+            corner = there[name][tuple(map(slice, tensor.shape))] if name in there else None
+            if corner is None or corner.shape != tensor.shape:
+                raise ValueError(
+                    f"{name!r}, which is not trained, has the shape {list(tensor.shape)} in a network of "
+                    f"another size, and is no part of the task's; give the task's network all of it."
+                )
+            tensor.copy_(corner)

@@ -54,9 +54,9 @@ class VectorisedRunner:
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
         if rows is not None and rows < 1:
             raise ValueError(f"The number of rows computed at once is at least 1, got {rows}.")
-        if len(protocol.partitions) > 1:
+        if protocol.settings.architectures is not None:
             raise ValueError(
-                "Clients that are computed together have one network, but there are several architectures; "
+                "Clients that are computed together have one network, but there are architectures; "
                 "leave architectures out, or use execution: loop, or several workers."
             )
         if protocol.task.channels_last:

@@ -147,9 +147,14 @@ class OptimiserSection(
 class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), OptimiserSection):
     """The server's optimiser."""
 
-    name: Literal["adam", "sgd"] = entry(
-        "adam", "adam, or sgd: with learning_rate 1 the plain mean of FedAvg"
-    )
+    name: Literal["adam", "sgd"] = entry("adam", "adam, or sgd: at a rate of 1, its default, the plain mean")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_mean(cls, data: Any) -> Any:
+        """The rate of sgd where none is given: a step to the mean of the clients' weights."""
+        plain = isinstance(data, dict) and data.get("name") == "sgd" and "learning_rate" not in data
+        return {**data, "learning_rate": 1.0} if plain else data
 
     def settings(self) -> AdamSettings | SGDSettings:
         """The optimiser in the library's terms."""

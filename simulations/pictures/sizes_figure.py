@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 # what of a row of summary.json's by_architecture is drawn: in which unit, and how it is called
 SIZES = {
-    "accuracy": (100.0, "test accuracy [%]"),
-    "nll": (1.0, "test loss [nats]"),
-    "upload_bytes": (1e-6, "sent by a client in the run [MB]"),
+    "accuracy": (100.0, "Test accuracy [%]"),
+    "nll": (1.0, "Test loss [nats]"),
+    "upload_bytes": (1e-6, "Sent by a client [MB]"),
 }
 
 
@@ -41,7 +41,7 @@ def sizes_figure(runs: Mapping[str, Sequence[Run]], key: str, *, page: bool = Fa
     rows = {method: by_size(own) for method, own in runs.items()}
     rows = {method: own for method, own in rows.items() if own}
     names = list(dict.fromkeys(name for own in rows.values() for name in own))
-    figure, (ax,) = canvas(f"{label.capitalize()} by size of the network", page=page)
+    figure, (ax,) = canvas(f"{label} by size of the network", page=page)
     wide = 0.8 / len(rows)
     for i, (method, own) in enumerate(rows.items()):
         values = [_mean(own.get(name, []), key) * scale for name in names]

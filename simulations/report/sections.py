@@ -139,11 +139,7 @@ def sizes_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
     if "accuracy" in shown:
         shown.remove("nll")
     charts = [
-        Chart(
-            f"{SIZES[key][1].capitalize()} by size",
-            svg(sizes_figure(runs, key, page=True)),
-            f"{spread(runs)}.",
-        )
+        Chart(SIZES[key][1], svg(sizes_figure(runs, key, page=True)), f"{spread(runs).capitalize()}.")
         for key in shown
     ]
     return PageSection("Sizes of the network", charts, text=text)

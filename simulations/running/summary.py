@@ -163,7 +163,7 @@ def _by_architecture(
         sent = protocol.upload_bytes(client, protocol.plan(client, round))
         rows[protocol.architectures[client]]["upload_bytes"] += sent
     found: dict[str, Any] = {"by_architecture": rows}
-    if test is not None and has_labels(test) and rows[0]["accuracy"] is not None:
+    if test is not None and federation.task.likelihood_name == "classification" and has_labels(test):
         found["ensemble"] = ensemble(federation, test, samples)
     return found
 

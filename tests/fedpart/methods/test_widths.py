@@ -30,6 +30,12 @@ def dense(width=1.0):
     return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
 
 
+def frozen(width=1.0):
+    module = dense(width)
+    module[1].requires_grad_(False)
+    return module
+
+
 def run(method, rounds=3, build=conv, workers=1, **changes):
     task = Task(build(), transforms=[augmentation()], samples=1, precision="fp64", sizes=build)
     common = {"cohort": 6, "seed": 3, "local": LocalSettings(0.3, batch_size=99), "server": SGDSettings(1.0)}
@@ -93,6 +99,9 @@ def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
         ({"server": AdamSettings()}, "Adam's state and momentum cannot follow"),
         ({"server": SGDSettings(1.0, momentum=0.9)}, "Adam's state and momentum cannot follow"),
         ({"build": lambda width=1.0: nn.Sequential(conv(width), nn.LayerNorm(3))}, "LayerNorm at '1'"),
+        ({"build": frozen}, "'weight' of the layer '1' is no weight of its own"),
+        ({"aggregation": "buffered"}, "what clients found in earlier ones cannot follow"),
+        ({"upload": "int8", "error_feedback": True}, "what clients found in earlier ones cannot follow"),
     ],
 )
 def test_fedrolex_refuses_what_cannot_move(changes, says):
