@@ -246,7 +246,7 @@ def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
         "import sys, torch, fedpart.flower.client as client, simulations.flower.config as flower\n"
         "from simulations.config.load import ExperimentConfig\n"
         f"config = ExperimentConfig.from_dict({CONFIG!r})\n"
-        "experiment = client._Clients(flower.build_experiment(flower.run_config_of(config)))\n"
+        "experiment = client._Clients(flower.build_experiment(flower.run_config_of(config)), None)\n"
         "experiment.shards[0]\n"
         "heavy = {'sklearn', 'scipy', 'torch._dynamo', 'numba', 'ray', 'matplotlib'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
