@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -157,8 +158,7 @@ class Protocol:
 
     def _expected_upload_ratio(self) -> float:
         """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1)."""
-        whole = self.partition.space.size * self.task.dtype.itemsize
-        total = 0.0
+        whole, total = self.partition.space.size * self.task.dtype.itemsize, 0.0
         for (chunk, cap, architecture), (_, count) in self.kinds.items():
             partition = self.partitions[architecture]
             sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
@@ -265,9 +265,10 @@ class Protocol:
         """What codes have lost of the client; nothing if that is gone, and clients may come and go."""
         try:
             return residuals.read(client)
-        except ValueError:
+        except ValueError as error:
             if self.settings.on_client_error == "fail":
                 raise
+            warnings.warn(f"Client {client} begins with nothing kept: {error}.", RuntimeWarning, stacklevel=2)
             return {}
 
     def _clip(self, update: Update) -> None:

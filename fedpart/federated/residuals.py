@@ -76,7 +76,9 @@ class Residuals:
             OSError: it cannot be written.
         """
         file = self._file(client, round)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, file.parent.parent, file.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
         replace(file, lambda into: torch.save(left, into))
         for other in file.parent.glob("*.pt"):
             if int(other.stem) < round and int(other.stem) not in self.versions.get(client, NONE):

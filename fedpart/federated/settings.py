@@ -203,8 +203,7 @@ class FederationSettings(PaceSettings):
         found = super().deciding()
         if self.caps is None:
             del found["caps_by"]
-        if self.architectures is None:
-            del found["architectures"]
+        found["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
         if self.upload is None:
             del found["upload_options"], found["error_feedback"]
         if self.evaluation == "clients":

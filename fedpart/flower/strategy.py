@@ -95,6 +95,7 @@ class FedPart(Strategy):
             grid: Flower's, or any other.
             rounds: counted from the first of the federation.
         """
+        self._states.clear()  # the federation's values may be others by now
         missing = rounds - self.federation.round
         if missing > 0:
             timeout = self.federation.protocol.settings.round_timeout
@@ -177,9 +178,8 @@ class FedPart(Strategy):
 
         found = self._turns.sum(turn, start, of)
         repeated = self._repeated(incoming, start.number)  # first answers are in the sum
-        download = sum(map(message_bytes, self._sent.values())) + sum(map(self._turns.download, turn.asked))
-        for group in turn.groups:  # who is asked in simulated time is written to when the answer is due
-            download -= sum(map(self._turns.download, group.clients))
+        sent, known = self._sent, self._turns.download  # who is asked in simulated time is written to later
+        download = sum(message_bytes(sent[one]) if one in sent else known(one) for one in turn.asked)
         federation.pace.commit(turn, start.w, start.psi)
         federation.step(found.total, taken(turn.cohort, found.skipped))
         self._states.clear()

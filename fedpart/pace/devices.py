@@ -81,7 +81,12 @@ class Fleet:
             return float(amount)
         [(distribution, numbers)] = amount.items()
         rng = generator(self._seed, f"device {name}", client)
-        return DISTRIBUTIONS.resolve(distribution)(rng, *numbers)
+        value = float(DISTRIBUTIONS.resolve(distribution)(rng, *numbers))
+        if not value > 0:
+            raise ValueError(
+                f"devices.{name} of client {client} is {value}; let {distribution} draw above 0."
+            )
+        return value
 
 
 def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:

@@ -80,7 +80,7 @@ class PaceSettings(RunSettings):
     """What a federated run says of slow and missing clients; see ``docs/guides/slow_clients.md``."""
 
     devices: DeviceSettings | None = setting(
-        None, "the simulated devices of the clients, for engine local; null: there is no simulated clock"
+        None, "the simulated devices of the clients; null: there is no simulated clock"
     )
     overselect: float = setting(
         1.0,

@@ -125,8 +125,13 @@ class Task:
     def replace(self, transforms: Any = None, samples: int | None = None) -> Task:
         """A copy with other input transforms, or another S."""
         self._model.switch(True)
-        given: dict[str, Any] = {"transforms": transforms, "samples": samples, "learn_dropout": False}
-        given["hyperparameters"] = [*map(short_name, self._paths_of("module"))]
+        names = [*map(short_name, self._paths_of("module"))]
+        given = {
+            "transforms": transforms,
+            "samples": samples,
+            "learn_dropout": False,
+            "hyperparameters": names,
+        }
         given = {name: value for name, value in given.items() if value is not None}
         task = Task(self.module, **{**self.arguments, **given})
         share_frozen(task._model, self._model)

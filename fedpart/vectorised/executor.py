@@ -203,8 +203,13 @@ class VectorisedRunner:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
-        outgoing, kept = self.protocol.outgoing, round.residuals
-        return {c: outgoing(update, c, round.number, residuals=kept) for c, update in finite.items()}
+        return {client: self._outgoing(round, client, update) for client, update in finite.items()}
+
+    def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
+        try:
+            return self.protocol.outgoing(update, client, round.number, residuals=round.residuals)
+        except (OSError, ValueError) as error:  # what is kept of the client is gone, or cannot be kept
+            return ClientError.of(client, round.number, error)
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""

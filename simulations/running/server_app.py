@@ -63,7 +63,7 @@ def main(grid: Grid, context: Context) -> None:
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
 
     def engine(experiment: Experiment, federation: Federation) -> nullcontext[GridEngine]:
-        shards = None if config.devices is None else experiment.shards
+        shards = experiment.shards if experiment.protocol.settings.simulated else None
         return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards))
 
     with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:

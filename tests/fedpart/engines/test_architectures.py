@@ -122,6 +122,8 @@ def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
     assert_same(run(4, checkpoint=tmp_path / "run.pt", resume=True), run(4))
     with pytest.raises(ValueError, match="belongs to another configuration: architectures was"):
         run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=ARCHITECTURES[::-1])
+    with pytest.raises(ValueError, match=r"belongs to another configuration: .*architectures"):
+        run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=None)
 
 
 def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network():

@@ -413,3 +413,16 @@ def test_upload_over_all_clients_is_the_expected_ratio(chunks, ratio):
 )
 def test_cause_is_one_line(reason, expected):
     assert cause(Error(5, reason)) == expected
+
+
+def test_values_that_are_loaded_before_a_run_are_those_that_clients_get():
+    runs = []
+    for asked in (False, True):
+        federation = Federation(build({}).protocol)
+        strategy = FedPart(federation)
+        if asked:
+            strategy.initial_arrays()
+        federation.w.mul_(0.5)
+        strategy.run(grid_of({}), 1)
+        runs.append(federation.w)
+    assert torch.equal(*runs)

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import numpy as np
 import pytest
 
 from fedpart import DeviceSettings
@@ -104,3 +105,15 @@ def test_a_trace_that_is_none_is_refused(tmp_path, text, says):
 def test_devices_that_are_none_are_refused(devices, says):
     with pytest.raises(ValueError, match=f"{says}.*\\.$"):
         DeviceSettings(**devices)
+
+
+def less(rng, value):
+    return np.float64(value - 1)
+
+
+def test_a_distribution_of_ones_own_draws_numbers_above_0():
+    none = fleet(3, speed={"test_devices:less": (1.0,)})
+    with pytest.raises(ValueError, match=r"devices.speed of client 1 is 0.0; let test_devices:less draw"):
+        none.device(1)
+    some = fleet(3, speed={"test_devices:less": (3.0,)})
+    assert type(some.device(1).speed) is float
