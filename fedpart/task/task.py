@@ -125,15 +125,9 @@ class Task:
     def replace(self, transforms: Any = None, samples: int | None = None) -> Task:
         """A copy with other input transforms, or another S."""
         self._model.switch(True)
-        names = [*map(short_name, self._paths_of("module"))]
-        given = {
-            "transforms": transforms,
-            "samples": samples,
-            "learn_dropout": False,
-            "hyperparameters": names,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
-        task = Task(self.module, **{**self.arguments, **given})
+        own = {"hyperparameters": [*map(short_name, self._paths_of("module"))], "learn_dropout": False}
+        new = {key: one for key, one in (("transforms", transforms), ("samples", samples)) if one is not None}
+        task = Task(self.module, **{**self.arguments, **own, **new})
         share_frozen(task._model, self._model)
         task.notes = self.notes
         task._given |= {key: self._given[key] for key in ("hyperparameters", "learn_dropout")}
