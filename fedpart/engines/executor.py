@@ -162,10 +162,11 @@ class Executor:
         for step, (batch, noise) in enumerate(self.batches(view, local, shard, job)):
             if sgd is not None and j is not None and step > 0:
                 theta = partition.put(start, j, k, sgd.values)
-                point = self.own_point(partition, k, theta)
             if sgd is not None and (size := sizes[step]) != view.parts[0]:
                 found = self._through(size, partition, asked, theta, psi, batch, noise)
             else:
+                if theta is not start:
+                    point = self.own_point(partition, k, theta)
                 found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * batch.examples

@@ -6,6 +6,7 @@ nested widths r_1 < r_2 < ... have blocks one around the other, as in HeteroFL (
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,8 +57,7 @@ class NestedPartition(Partition):
         numbers, sizes = torch.unique_consecutive(order.cell[self._there], return_counts=True)
         self._sizes: dict[int, dict[int, int]] = {j: {} for j in range(1, whole.chunks + 1)}
         for number, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
-            j = int(torch.searchsorted(torch.tensor(order.bounds), order.cells[number - 1], right=True))
-            self._sizes[j][number] = size
+            self._sizes[bisect_right(order.bounds, order.cells[number - 1])][number] = size
         self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
         self._parts: dict[NestedPartition, Tensor] = {}
 
