@@ -17,14 +17,13 @@ from fedpart.federated.clients.caps import CapAssignment, check_plans
 from fedpart.federated.clients.kinds import ArchitectureAssignment, check_architectures, kinds_of
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
+from fedpart.federated.sizes import networks
 from fedpart.methods.base import build_method
 from fedpart.methods.views import ClientView
-from fedpart.parameters.nested import nested
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
-from fedpart.task.sizes import of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.checks import validate
@@ -60,13 +59,11 @@ class Protocol:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
         settings.check_feedback(self.method.held_out)
-        self.task = self.method.prepare(task)
-        self.tasks = [self.task]
-        if settings.architectures is not None:
-            sizes = (one["model_options"] for one in settings.architectures)
-            self.tasks = [self.method.prepare(of_size(task, options)) for options in sizes]
-        self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         self.chunks = self.method.proportions(settings.chunks)
+        self.task, self.partition, self.tasks, self.partitions = networks(
+            task, self.method, self.chunks, settings
+        )
+        self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
         self.caps = CapAssignment(
@@ -76,11 +73,6 @@ class Protocol:
         self.architectures = ArchitectureAssignment(shares, self.assignment, settings.clients, settings.seed)
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
-        self.partition = self.method.partition(self.task, self.chunks, settings)
-        self.partitions: Sequence[Partition] = [self.partition]
-        if settings.architectures is not None:
-            spaces = [one.parameter_space(len(self.chunks)) for one in self.tasks]
-            self.partition, *self.partitions = nested(self.partition, [self.partition.space, *spaces])
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.norms = None if settings.clip is None else settings.clip.of_cells(self.partition)
         self.codec: Codec | None = None

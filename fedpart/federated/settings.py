@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Literal
 
 from fedpart.codecs import CODECS
-from fedpart.federated.clients.caps import Deal
+from fedpart.federated.clients.caps import Deal, checked_caps
 from fedpart.federated.clients.kinds import checked_architectures
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
 from fedpart.pace.settings import PaceSettings
-from fedpart.parameters.proportions import check_proportions
+from fedpart.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import documented, setting
@@ -48,6 +48,12 @@ class FederationSettings(PaceSettings):
         "sizes of the clients' networks: for each its share of the clients, and model_options with which it "
         "is built, [{share: 0.4, model_options: {width: 1.0}}, ...]; shares sum to 1, and the task's network "
         "contains them all; null: all have that one",
+    )
+    sharing: Mapping[str, Any] | None = setting(
+        None,
+        "what the networks of all architectures have in common, from which the weights of their layers are "
+        "composed: its kind, bank (SuperWeights) or basis (FLANC) or package.module:Class, and its options, "
+        "{kind: bank, budget: 400000}; null: leading corners of the largest network's weights",
     )
     local: LocalSettings = setting(LocalSettings(), "clients' training")
     server: AdamSettings | SGDSettings = setting(
@@ -147,11 +153,22 @@ class FederationSettings(PaceSettings):
                 f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}."
             )
         if self.caps is not None:
-            object.__setattr__(self, "caps", self._checked(self.caps))
+            object.__setattr__(self, "caps", checked_caps(self.caps, len(self.chunks)))
         elif self.caps_by != "chunk":
             raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
         if self.architectures is not None:
             object.__setattr__(self, "architectures", checked_architectures(self.architectures))
+        if self.sharing is not None:
+            sharing_of(self.sharing)  # refuses
+            if self.architectures is None:
+                raise ValueError(
+                    "sharing says what networks of several sizes have in common; set architectures as well."
+                )
+            if self.scheme == "node":
+                raise ValueError(
+                    "The scheme node divides units of plain layers, but with sharing their weights are "
+                    "composed; use scheme: random."
+                )
         if self.upload is not None:
             CODECS.make(self.upload, self.upload_options)  # refuses
         elif self.upload_options:
@@ -203,6 +220,8 @@ class FederationSettings(PaceSettings):
         found = super().deciding()
         if self.caps is None:
             del found["caps_by"]
+        if self.sharing is None:
+            del found["sharing"]
         found["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
         if self.upload is None:
             del found["upload_options"], found["error_feedback"]
@@ -260,20 +279,6 @@ class FederationSettings(PaceSettings):
                 f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
                 f"{every}; set it to 1."
             )
-
-    def _checked(self, caps: Any) -> dict[int, float]:
-        """The shares by cap, ascending."""
-        if not isinstance(caps, Mapping):
-            raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
-        most = len(self.chunks)
-        unknown = [cap for cap in caps if type(cap) is not int or not 1 <= cap <= most]
-        if unknown:
-            raise ValueError(
-                f"A cap is the number of a subnetwork, of which there are {most} as there are chunks, got "
-                f"{unknown[0]!r}; use caps from 1 to {most}."
-            )
-        shares = check_proportions([caps[cap] for cap in sorted(caps)], "shares of caps")
-        return dict(zip(sorted(caps), shares, strict=True))
 
     def _check_average(self, what: str, why: str) -> None:
         """Clients must be of equal weight, in averages over those that contribute."""

@@ -12,6 +12,7 @@ from fedpart.methods.views import ClientView, Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.schemes import divided
 from fedpart.parameters.separate import SeparateNetworks
+from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
 from fedpart.task.held_out import HeldOutScore
@@ -53,9 +54,19 @@ class Method:
         """Chunk proportions that the method uses, given the configured ones."""
         return tuple(chunks)
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
-        """The parameters' partition, given the chunk proportions that the method uses."""
-        space, u = task.parameter_space(len(chunks)), settings.parameters or chunks
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
+        """The parameters' partition, given the chunk proportions that the method uses.
+
+        Args:
+            space: the numbers of all networks, where none has all of them; None: the task's.
+        """
+        space, u = space or task.parameter_space(len(chunks)), settings.parameters or chunks
         if len(chunks) == 1:
             return SeparateNetworks(space)
         known = {name: getattr(settings, name) for name in ("defaults", "seed", "chain")}

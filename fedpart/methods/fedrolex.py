@@ -8,6 +8,7 @@ from fedpart.methods.base import METHODS
 from fedpart.methods.fedavg import FedAvg
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.rolling import rolled
+from fedpart.parameters.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.training.optimisers import SGDSettings
 from fedpart.training.settings import RunSettings
@@ -30,7 +31,13 @@ class FedRolex(FedAvg):
 
     _moved: Tensor
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
         server = getattr(settings, "server", None)
         if not isinstance(server, SGDSettings) or server.momentum:
             raise ValueError(
@@ -41,6 +48,11 @@ class FedRolex(FedAvg):
             raise ValueError(
                 "fedrolex moves units between rounds, which what clients found in earlier ones cannot "
                 "follow; leave aggregation: buffered and error_feedback out."
+            )
+        if space is not None:
+            raise ValueError(
+                "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
+                "follow; leave sharing and private parameters out."
             )
         found = super().partition(task, chunks, settings)
         self._moved = rolled(found.space, task.module, settings.chain)

@@ -9,6 +9,7 @@ from fedpart.methods.partitioned import Partitioned
 from fedpart.methods.views import Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.separate import SeparateNetworks
+from fedpart.parameters.space import ParameterSpace
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
 from fedpart.training.settings import RunSettings
@@ -26,7 +27,13 @@ class Separate(Partitioned):
 
     federated = False
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
         if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
             raise ValueError(
                 "Separate networks have no partitions within them; leave parameters, scheme, defaults away."

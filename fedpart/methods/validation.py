@@ -11,6 +11,7 @@ from fedpart.methods.base import METHODS, Method
 from fedpart.methods.views import Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.separate import SeparateNetworks
+from fedpart.parameters.space import ParameterSpace
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Task
 from fedpart.training.settings import RunSettings
@@ -44,7 +45,13 @@ class ValidationSet(Method):
             )
         return tuple(chunks)
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
         return SeparateNetworks(task.parameter_space(1))
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:

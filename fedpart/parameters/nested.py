@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
+from fedpart.parameters.space import Entry, ParameterSpace
+from fedpart.parameters.united import labelled
 from fedpart.registry import nearest
 
 
@@ -125,8 +126,8 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     """The partitions of several networks that share their numbers, in the order of ``spaces``.
 
     Args:
-        whole: of the largest network; one network's, not several networks'.
-        spaces: of the networks, the largest among them.
+        whole: of the largest network's numbers, or of all networks': see :func:`.united`.
+        spaces: of the networks.
 
     Raises:
         ValueError: a network is no leading part of the largest; or there are more than 50.
@@ -134,7 +135,7 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     if len(spaces) > 50:  # a bit for each, beside the partition's number, in 64 bits
         raise ValueError(f"There are {len(spaces)} networks of different sizes; use 50 at most.")
     size = whole.space.size
-    places = [leading(whole.space, space) for space in spaces]
+    places = [leading(whole.space, labelled(space, index)) for index, space in enumerate(spaces)]
     who = torch.zeros(size, dtype=torch.int64)  # which networks have a number, a bit for each
     for index, place in enumerate(places):
         who[place] += 1 << index
@@ -152,17 +153,17 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     return [NestedPartition(whole, space, place, order) for space, place in zip(spaces, places, strict=True)]
 
 
-def leading(whole: ParameterSpace, part: ParameterSpace) -> Tensor:
+def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
     """Where the numbers of ``part`` are among those of ``whole``: each tensor is a leading corner.
 
     Returns:
-        ``[part.size]`` int64; both are in their own orders.
+        ``[size of the part]`` int64; both are in their own orders.
 
     Raises:
         ValueError: ``part`` has a parameter that ``whole`` lacks, or a longer one.
     """
     entries, found = {entry.name: entry for entry in whole.entries}, []
-    for entry in part.entries:
+    for entry in part:
         if entry.name not in entries:
             raise ValueError(
                 f"A smaller network has a parameter {entry.name!r}, which the largest one lacks: "

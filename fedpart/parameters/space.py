@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import reduce
 from typing import Literal, get_args
 
@@ -28,6 +29,7 @@ class Entry:
         copies: 1, or C for a stacked parameter: one vector per partition, folded when materialised.
         fold: how the copies combine: scales by product, biases by sum (App. I.2); None if there is one.
         layer: name of the module that owns it; a layer's weight and bias are partitioned together.
+        private: whether networks of other sizes do not have it, even if they have one of that name.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Entry:
     copies: int
     fold: Fold | None
     layer: str
+    private: bool = False
 
     @property
     def size(self) -> int:
@@ -48,7 +51,8 @@ class ParameterSpace:
 
     Scale and bias of normalisation layers occupy one vector per partition (App. I.2). A module of your own
     declares further stacked parameters in a class attribute ``stacked_parameters = {"scale": "product"}``, or
-    name them here.
+    name them here. It may also declare ``private_parameters``, patterns of names (``*norm*``): where there
+    are networks of several sizes, these belong to this one alone.
 
     Args:
         module: any nn.Module without layers that tie examples together (BatchNorm with batch statistics).
@@ -75,6 +79,7 @@ class ParameterSpace:
             check_supported(module)
         folds = _folds(module, stacked or {}) if only is None else {}
         self.chunks = chunks
+        private = getattr(module, "private_parameters", ())
         entries, values, offset = [], [], 0
         constants = set(exclude)
         for name, parameter in module.named_parameters():
@@ -84,7 +89,8 @@ class ParameterSpace:
                 constants.add(name)
                 continue
             fold = folds.get(name)
-            entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, name.rpartition(".")[0])
+            layer, own_alone = name.rpartition(".")[0], any(fnmatch(name, pattern) for pattern in private)
+            entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, layer, own_alone)
             entries.append(entry)
             own = parameter.detach().reshape(-1)
             values += [own, own.new_full((entry.size - len(own),), float(fold == "product"))]

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
+from fedpart.sharing import Penalised
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch, Task
 
@@ -95,13 +96,20 @@ def gradients(
     trains = job.partition is not None
     w = point.tensors if trains else {name: t.detach() for name, t in point.tensors.items()}
     loss = objective(task, job, w, psi, batch, noise)
+    minimised = loss + penalty(task.module, w) if trains else loss
     if not loss.requires_grad:
         names = ", ".join(task.psi_names)
         raise ValueError(f"the loss does not depend on any of {names}; use them in forward(), or remove them")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
-    found = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
+    found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
     return Gradients(loss.item(), point.pull_back(found) if trains else None, of_psi)
+
+
+def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:
+    """What parts of ``module`` add to the loss that ``w``, named tensors, is trained with."""
+    parts = ((path, one) for path, one in module.named_modules() if isinstance(one, Penalised))
+    return sum((one.penalty(w[f"{path}.values"]) for path, one in parts), 0.0)
 
 
 def psi_mask(task: Task, trained: Sequence[str]) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from fedpart.sharing import Sharing
 from fedpart.task.substitution import frozen_of
 from fedpart.task.task import Task
 
@@ -42,6 +43,27 @@ def of_size(task: Task, options: Mapping[str, Any]) -> Task:
             f"give all the same, by name and shape."
         )
     return sized.with_psi(task.psi_space.initial())
+
+
+def composed(tasks: Sequence[Task], sharing: Sharing, seed: int) -> list[Task]:
+    """The tasks with networks whose weights are composed from what they share.
+
+    Args:
+        tasks: of networks of several sizes, of one kind.
+        sharing: what they share.
+        seed: of initial values that are drawn.
+
+    Raises:
+        ValueError: see :meth:`.Sharing.compose`.
+    """
+    found = []
+    for task, network in zip(tasks, sharing.compose([one.module for one in tasks], seed), strict=True):
+        weights = {name for name, _ in task.module.named_parameters()}
+        psi = [f"network.{name}" for name in task.psi_names if name in weights]
+        stacked = {f"network.{name}": fold for name, fold in task.stacked.items()}
+        new = {"hyperparameters": psi, "stacked": stacked, "learn_dropout": False}
+        found.append(Task(network, **{**task.arguments, **new}).with_psi(task.psi_space.initial()))
+    return found
 
 
 def _take_constants(small: nn.Module, large: nn.Module) -> None:

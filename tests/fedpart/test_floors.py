@@ -10,6 +10,7 @@ FLOORS = [
     "fedpart.randomness",
     "fedpart.codecs",
     "fedpart.layers",
+    "fedpart.sharing",
     "fedpart.hyperparameters",
     "fedpart.likelihoods",
     "fedpart.parameters",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.federated.clients.kinds import Kinds
-from fedpart.parameters.proportions import largest_remainders
+from fedpart.parameters.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.jobs import Job
 
@@ -103,3 +103,21 @@ def check_plans(
             f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
             f"{idle[0]} or more; {remedy}."
         )
+
+
+def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
+    """The shares by cap, ascending.
+
+    Raises:
+        ValueError: they are no shares of clients by a number from 1 to ``chunks``.
+    """
+    if not isinstance(caps, Mapping):
+        raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
+    unknown = [cap for cap in caps if type(cap) is not int or not 1 <= cap <= chunks]
+    if unknown:
+        raise ValueError(
+            f"A cap is the number of a subnetwork, of which there are {chunks} as there are chunks, got "
+            f"{unknown[0]!r}; use caps from 1 to {chunks}."
+        )
+    shares = check_proportions([caps[cap] for cap in sorted(caps)], "shares of caps")
+    return dict(zip(sorted(caps), shares, strict=True))

@@ -16,7 +16,7 @@ def test_published_numbers_of_parameters(width, numbers):
     """As the table of Flower's baseline has them: 1,556.874 K to 6.594 K."""
     module = heterofl_cnn(width=width)
     assert sum(parameter.numel() for parameter in module.parameters()) == numbers
-    assert len(leading(ParameterSpace(heterofl_cnn()), ParameterSpace(module))) == numbers
+    assert len(leading(ParameterSpace(heterofl_cnn()), ParameterSpace(module).entries)) == numbers
 
 
 def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():

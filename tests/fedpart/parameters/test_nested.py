@@ -121,7 +121,7 @@ def test_networks_that_lack_layers_or_overlap_in_part():
 )
 def test_a_network_that_is_no_part_of_the_largest_is_refused(other, says):
     with pytest.raises(ValueError, match=says):
-        leading(ParameterSpace(nn.Sequential(nn.Linear(4, 9))), ParameterSpace(other))
+        leading(ParameterSpace(nn.Sequential(nn.Linear(4, 9))), ParameterSpace(other).entries)
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_a_network_that_is_no_part_of_the_largest_is_refused(other, says):
 def test_the_papers_network_in_four_widths(width, numbers):
     module = mnist_cnn(width=width, dropout=None)
     assert sum(parameter.numel() for parameter in module.parameters()) == numbers
-    assert len(leading(ParameterSpace(mnist_cnn(dropout=None)), ParameterSpace(module))) == numbers
+    assert len(leading(ParameterSpace(mnist_cnn(dropout=None)), ParameterSpace(module).entries)) == numbers
     assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
