@@ -1,0 +1,220 @@
+"""Federated runs whose clients' weights are composed from what networks of several sizes share."""
+
+import pytest
+import torch
+from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from fedpart import (
+    AdamSettings,
+    ConcreteDropout,
+    LocalSettings,
+    Protocol,
+    SGDSettings,
+    Task,
+    federate,
+)
+from fedpart.engines import LocalEngine
+from fedpart.sharing import SHARINGS
+
+WIDTHS = (1.0, 0.6, 0.3)
+SHARES = (0.3, 0.3, 0.4)
+ARCHITECTURES = [
+    {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
+]
+EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
+CHUNKS = (0.5, 0.3, 0.2)
+BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
+COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
+BASIS = {"kind": "basis", "inputs": 0.5, "kernels": 0.5}
+KINDS = pytest.mark.parametrize(
+    "sharing", [BANK, TIGHT, COUPLED, BASIS], ids=["bank", "tight", "coupled", "basis"]
+)
+
+
+def net(width=1.0, dropout=True):
+    torch.manual_seed(0)
+    units = round(10 * width)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(SIZE**2, units),
+        nn.LayerNorm(units),
+        nn.Tanh(),
+        nn.Linear(units, units),
+        *([ConcreteDropout(0.2)] if dropout else []),
+        nn.Linear(units, CLASSES),
+    )
+
+
+def task(**changes):
+    return Task(net(), transforms=[augmentation()], **{"samples": 2, "sizes": net, **changes})
+
+
+def run(rounds=3, the_task=None, data=None, workers=1, **changes):
+    common = {"chunks": CHUNKS, "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
+    common |= {"architectures": ARCHITECTURES, "sharing": BANK} | changes
+    chosen = the_task or task()
+    return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
+
+
+def assert_same(one, other):
+    assert torch.equal(one.state.w, other.state.w) and torch.equal(one.state.psi, other.state.psi)
+
+
+@KINDS
+def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
+    """In float64: a number is averaged over the networks that have it, each through its composed weights."""
+    data = shards(EXAMPLES)
+    plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
+    local = LocalSettings(0.3, batch_size=99)
+    found = run(2, plain, data, method="fedavg", server=SGDSettings(1.0), local=local, sharing=sharing)
+    protocol = found.state.protocol
+    options = {name: value for name, value in sharing.items() if name != "kind"}
+    doubles = [net(width, False).double() for width in WIDTHS]
+    modules = SHARINGS.make(sharing["kind"], options).compose(doubles, seed=3)
+    for round in (1, 2):
+        total, weight = {}, {}
+        for client in protocol.cohort(round):
+            module = modules[protocol.architectures[client]]
+            named = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+            inputs, targets = data[client].inputs.double(), data[client].targets
+            loss = F.cross_entropy(functional_call(module, named, (inputs,)), targets)
+            for name, one in module.shared.items():
+                if hasattr(one, "penalty"):
+                    rows = named[f"shared.{name}.values"].flatten(1)
+                    loss = (
+                        loss
+                        + 10 * (rows @ rows.T - torch.eye(len(rows), dtype=torch.float64)).square().mean()
+                    )
+            gradients = torch.autograd.grad(loss, [*named.values()])
+            for (name, parameter), gradient in zip(module.named_parameters(), gradients, strict=True):
+                assert name in named
+                total[parameter] = total.get(parameter, 0) - 0.3 * gradient * len(targets)
+                weight[parameter] = weight.get(parameter, 0) + len(targets)
+        with torch.no_grad():
+            for parameter, change in total.items():
+                parameter.add_(change / weight[parameter])
+    for index, module in enumerate(modules):
+        for name, value in found.state.of_architecture(index).tensors().items():
+            expected = dict(module.named_parameters())[name].detach()
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+
+
+@KINDS
+def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sharing):
+    def train(data):
+        fixed = settings(
+            len(data), chunks=CHUNKS, cohort=8, local=LocalSettings(0.3, batch_size=4),
+            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES, sharing=sharing,
+        )  # fmt: skip
+        federation = Recorder(Protocol(task(), fixed))
+        LocalEngine(federation, data).run(2)
+        return federation
+
+    data = shards(EXAMPLES)
+    whole = train(data)
+    for client in (client for client in range(len(data)) if whole.protocol.chunk(client) > 1):
+        k = whole.protocol.chunk(client)
+        changed = [shard(len(s), 77 + i) if i == client else s for i, s in enumerate(data)]
+        other = train(changed)
+        for j in (1, 2, 3):
+            w_j = whole.protocol.partition.slice(j)
+            if j < k:
+                assert torch.equal(whole.w[w_j], other.w[w_j]), f"client {client} of chunk {k}, w_{j}"
+    gradients = [(a["psi"], b["psi"]) for a, b in zip(whole.totals, other.totals, strict=True)]
+    assert any(a is not None and b is not None and not torch.equal(a, b) for a, b in gradients)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sharing": BASIS, "method": "fedavg"},
+        {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True, "download": "bf16"},
+    ],
+    ids=["partitioned", "fedavg", "error feedback"],
+)
+def test_workers_have_the_bits_of_one_process(changes):
+    one, two = run(**changes), run(workers=2, **changes)
+    assert_same(one, two)
+    assert [r.upload_bytes for r in one.metrics] == [r.upload_bytes for r in two.metrics]
+
+
+def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
+    run(2, checkpoint=tmp_path / "run.pt")
+    assert_same(run(4, checkpoint=tmp_path / "run.pt", resume=True), run(4))
+    with pytest.raises(ValueError, match=r"belongs to another configuration: .*sharing"):
+        run(4, checkpoint=tmp_path / "run.pt", resume=True, sharing=COUPLED)
+
+
+def test_psi_is_learned_from_clients_of_every_size():
+    """A cohort of one client of the smallest network steps psi, and what it shares; other sizes' own stay."""
+    for seed in range(20):
+        protocol = Protocol(
+            task(), settings(10, chunks=CHUNKS, cohort=1, seed=seed, architectures=ARCHITECTURES)
+        )
+        (client,) = protocol.cohort(1)
+        if protocol.chunk(client) > 1 and protocol.architectures[client] == 2:
+            break
+    before, found = (run(rounds, cohort=1, seed=seed).state for rounds in (0, 1))
+    assert not torch.equal(before.psi, found.psi)
+    changed = {}
+    for index in range(3):
+        old, new = (state.of_architecture(index).tensors() for state in (before, found))
+        changed[index] = {name for name in old if not torch.equal(old[name], new[name])}
+    assert changed[0] and all(name.startswith("shared.") for name in changed[0])
+    assert any(name.startswith("network.") for name in changed[2])
+
+
+def test_a_mean_of_templates_is_a_mean_of_weights_where_coefficients_are_frozen_and_only_there():
+    """Linearity, which nobody may take for granted where coefficients are trained."""
+
+    def means(coefficients):
+        sharing = {"kind": "bank", "budget": 1400, "coefficients": coefficients}
+        plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
+        only = [{"share": 1.0, "model_options": {"width": 1.0}}]
+        common = {"method": "fedavg", "server": SGDSettings(1.0), "architectures": only, "sharing": sharing}
+        together = run(1, plain, cohort=2, weighting="uniform", **common)
+        (first, second), state = together.metrics[0].cohort, together.state
+        alone = []
+        for client in (first, second):
+            data = shards(EXAMPLES)
+            other = second if client == first else first
+            data[other] = data[client]  # both have the same examples: the mean is the client's
+            alone.append(run(1, plain, data, cohort=2, weighting="uniform", **common).state)
+        composed = [one.module().weights()["1"] for one in (state, *alone)]
+        return (composed[0] - (composed[1] + composed[2]) / 2).abs().max().item()
+
+    assert means("frozen") < 1e-14
+    assert means("trained") > 1e-5
+
+
+def test_bytes_are_those_of_the_numbers_that_a_client_has():
+    found = run(1, method="fedavg", cohort=10)
+    protocol, up, down = found.state.protocol, 0, 0
+    for client in range(10):
+        space = protocol.partition_of(client).space
+        up, down = up + 4 * space.size + 569, down + 4 * (space.size + protocol.task.psi_space.size) + 710
+    assert (found.metrics[0].upload_bytes, found.metrics[0].download_bytes) == (up, down)
+    held = sum(p.numel() for p in found.module().parameters())
+    assert protocol.partition.space.size == held - protocol.task.psi_space.size
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sharing": {"budget": 3}}, "sharing needs a kind, one of bank, basis"),
+        ({"sharing": {"kind": "banks"}}, "Unknown kind of sharing 'banks': did you mean 'bank'"),
+        ({"sharing": {"kind": "bank", "size": 3}}, "does not take the options"),
+        ({"sharing": {"kind": "bank", "budget": 3}}, "The budget is 3 numbers"),
+        ({"architectures": None}, "set architectures as well"),
+        ({"scheme": "node"}, "use scheme: random"),
+        ({"method": "fedrolex", "server": SGDSettings(1.0)}, "leave sharing and private parameters out"),
+        ({"execution": "vectorised"}, "architectures; leave architectures out, or use"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):
+    with pytest.raises(ValueError, match=says):
+        run(1, **changes)
