@@ -12,6 +12,7 @@ from torch import nn
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.parameters.inspection import check_supported
 from fedpart.registry import nearest
+from fedpart.sharing import Composed
 
 
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
@@ -107,13 +108,19 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
     claimed: set[str] = set()
     for path, layer in model.named_modules():
         if isinstance(layer, HyperModule) and layer.hyperparameters:
-            prefix = short_name(path) + "." if path not in ("module", "") else ""
+            prefix = psi_name(model, path) + "." if path not in ("module", "") else ""
             values.update({prefix + name: value for name, value in layer.physical().items()})
             claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
     for path in paths:
         if path not in claimed:  # a module's own weights: their size is what a person can read
-            values[f"{short_name(path)}.norm"] = model.get_parameter(path).norm().item()
+            values[f"{psi_name(model, path)}.norm"] = model.get_parameter(path).norm().item()
     return values
+
+
+def psi_name(model: nn.Module, path: str) -> str:
+    """What a hyperparameter is called: as in the plain network, where its weights are composed."""
+    composed = isinstance(getattr(model, "module", None), Composed)
+    return short_name(path).removeprefix("network.") if composed else short_name(path)
 
 
 def short_name(path: str) -> str:

@@ -22,7 +22,7 @@ from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.number_types import dtype_of, to_dtype
-from fedpart.task.psi_names import checked_transforms, physical_values, psi_paths, short_name
+from fedpart.task.psi_names import checked_transforms, physical_values, psi_name, psi_paths, short_name
 from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, with_floats
 
@@ -95,7 +95,7 @@ class Task:
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
-        self.psi_names = tuple(short_name(entry.name) for entry in self.psi_space.entries)
+        self.psi_names = tuple(psi_name(self._model, entry.name) for entry in self.psi_space.entries)
         self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
         self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)

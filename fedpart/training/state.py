@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fedpart.data.dataset import Dataset, check_labels
 from fedpart.layers.copying import copied
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.sharing import Composed
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, replace
@@ -79,11 +80,10 @@ class ModelState:
         :meth:`predict`.
         """
         module = copied(self.task.module)
-        values = {**self.tensors(), **self.psi_tensors()}
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                if name in values:  # the others are frozen
-                    parameter.copy_(values[name])
+        _fill(module, self.tensors())
+        if isinstance(module, Composed):
+            module = module.plain()
+        _fill(module, self.psi_tensors())
         return module.eval()
 
     def predict(
@@ -277,3 +277,11 @@ class ModelState:
 def rows_at_once(device: torch.device, samples: int) -> int:
     """Examples that are evaluated together: on a CPU so few that their activations stay in its cache."""
     return max(1, (256 if device.type == "cpu" else 8192) // samples)
+
+
+def _fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Copy values into the parameters of these names; the others are frozen, or filled by another call."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name in values:
+                parameter.copy_(values[name])

@@ -184,11 +184,26 @@ def test_a_mean_of_templates_is_a_mean_of_weights_where_coefficients_are_frozen_
             other = second if client == first else first
             data[other] = data[client]  # both have the same examples: the mean is the client's
             alone.append(run(1, plain, data, cohort=2, weighting="uniform", **common).state)
-        composed = [one.module().weights()["1"] for one in (state, *alone)]
+        composed = [one.module().get_parameter("1.weight") for one in (state, *alone)]
         return (composed[0] - (composed[1] + composed[2]) / 2).abs().max().item()
 
     assert means("frozen") < 1e-14
     assert means("trained") > 1e-5
+
+
+def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
+    found = run(2)
+    x = shard(20, 5).inputs
+    for index, width in enumerate(WIDTHS):
+        state = found.state.of_architecture(index)
+        module = state.module()
+        names = {name: p.shape for name, p in module.named_parameters()}
+        assert names == {name: p.shape for name, p in net(width).named_parameters()}
+        assert torch.equal(module[5].logit, state.psi_tensors()["5.logit"])
+        composed = state.task.plain().outputs(
+            state.tensors(), state.task.plain().psi_space.initial(), x, None, dropout=False
+        )
+        torch.testing.assert_close(module(x), composed, rtol=0, atol=1e-6)
 
 
 def test_bytes_are_those_of_the_numbers_that_a_client_has():
@@ -198,7 +213,7 @@ def test_bytes_are_those_of_the_numbers_that_a_client_has():
         space = protocol.partition_of(client).space
         up, down = up + 4 * space.size + 569, down + 4 * (space.size + protocol.task.psi_space.size) + 710
     assert (found.metrics[0].upload_bytes, found.metrics[0].download_bytes) == (up, down)
-    held = sum(p.numel() for p in found.module().parameters())
+    held = sum(p.numel() for p in protocol.task.module.parameters())
     assert protocol.partition.space.size == held - protocol.task.psi_space.size
 
 
