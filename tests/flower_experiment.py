@@ -158,6 +158,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         upload_options={"share": config["share"]} if "share" in config else {},
         caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
         architectures=SIZES if config.get("sizes") else None,
+        sharing={"kind": config["sharing"]} if "sharing" in config else None,
         **{name: config[name] for name in SAFEGUARDS if name in config},
         **({"devices": SLOW, **PACES[config["pace"]]} if "pace" in config else {}),
     )

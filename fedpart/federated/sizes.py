@@ -40,7 +40,7 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     if settings.architectures is None:
         partition = method.partition(own, chunks, settings)
         return Networks(own, partition, [own], [partition])
-    sized = [of_size(task, one["model_options"]) for one in settings.architectures]
+    sized = [of_size(task, one["model_options"], settings.seed) for one in settings.architectures]
     sizes = [one.parameter_space(1).size for one in sized]
     if settings.sharing is not None:
         sized = composed(sized, sharing_of(settings.sharing), settings.seed)

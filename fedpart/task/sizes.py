@@ -13,12 +13,13 @@ from fedpart.task.substitution import frozen_of
 from fedpart.task.task import Task
 
 
-def of_size(task: Task, options: Mapping[str, Any]) -> Task:
+def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
     """``task`` with the network that its ``sizes`` builds; what is not trained there is the task's own.
 
     Args:
         task: of the network in its own size.
         options: for ``sizes``.
+        seed: of torch's generator while the network is built: clients elsewhere build the same one.
 
     Raises:
         ValueError: there is no ``sizes``, or it does not take them; what is not trained is no part of the
@@ -30,7 +31,9 @@ def of_size(task: Task, options: Mapping[str, Any]) -> Task:
             "the model_options of an architecture."
         )
     try:
-        module = build(**options)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = build(**options)
     except TypeError as error:
         given = dict(options)
         raise ValueError(f"The network cannot be built with the model_options {given} ({error}).") from error

@@ -11,7 +11,16 @@ SIZES = {"sizes": True, "evaluation": "clients", "width": 400}
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"method": "fedavg"}, {"upload": "int4"}, {"download": "fp16"}, {"capped": True}]
+    "changes",
+    [
+        {},
+        {"method": "fedavg"},
+        {"upload": "int4"},
+        {"download": "fp16"},
+        {"capped": True},
+        {"sharing": "bank"},
+        {"sharing": "basis", "upload": "int4"},
+    ],
 )
 def test_the_numbers_and_bytes_are_those_of_the_local_engine(changes):
     config = {**SIZES, **changes}
