@@ -28,6 +28,7 @@ class _Order:
         place: ``[size]``, the inverse.
         cells: offsets of the cells; cell: ``[size]``, the cell (1..) of each number in the server's order.
         bounds: offsets of w_1..w_C.
+        groups: of each cell its group, see :attr:`.Partition.groups`; empty: there is one.
     """
 
     own: Tensor
@@ -35,6 +36,7 @@ class _Order:
     cells: tuple[int, ...]
     cell: Tensor
     bounds: tuple[int, ...]
+    groups: tuple[int, ...] = ()
 
 
 class NestedPartition(Partition):
@@ -65,6 +67,10 @@ class NestedPartition(Partition):
     @property
     def cells(self) -> tuple[int, ...]:
         return self._order.cells
+
+    @property
+    def group_of(self) -> tuple[int, ...]:
+        return self._order.groups
 
     def in_cells(self, j: int, w_j: Tensor) -> dict[int, Tensor]:
         sizes = self._sizes[j]
@@ -140,15 +146,19 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     for index, place in enumerate(places):
         who[place] += 1 << index
     cell = whole.assignment.long() * (1 << len(spaces)) - who  # those that all have come first
+    if whole.groups is not None:  # within a block
+        cell = torch.unique(cell, return_inverse=True)[1] * (int(whole.groups.max()) + 1) + whole.groups
     own = torch.argsort(cell, stable=True)
     _, numbers, counts = torch.unique_consecutive(cell[own], return_inverse=True, return_counts=True)
     bounds = torch.bincount(whole.assignment.long(), minlength=whole.chunks + 1).cumsum(0)
+    cells = (0, *counts.cumsum(0).tolist())
     order = _Order(
         own,
         torch.empty_like(own).index_copy_(0, own, torch.arange(size)),
-        (0, *counts.cumsum(0).tolist()),
+        cells,
         numbers + 1,
         tuple(bounds.tolist()),
+        () if whole.groups is None else tuple(whole.groups[own[list(cells[:-1])]].tolist()),
     )
     return [NestedPartition(whole, space, place, order) for space, place in zip(spaces, places, strict=True)]
 
