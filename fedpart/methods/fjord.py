@@ -13,6 +13,7 @@ from fedpart.methods.fedavg import FedAvg
 from fedpart.methods.labels import check_logits
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
+from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Objective
@@ -43,10 +44,16 @@ class FjORD(FedAvg):
         super().__init__(augment)
         self.distil = distil
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
         if self.distil:
             check_logits(task, "distil trains on probabilities")
-        return super().partition(task, chunks, settings)
+        return super().partition(task, chunks, settings, space)
 
     def architectures(self, client: ClientView, steps: int) -> list[int]:
         if self.distil:

@@ -38,15 +38,22 @@ class HeteroFL(FedAvg):
 
     Raises:
         ValueError: with ``mask_classes``: there are no architectures, or the targets are no classes; or what
-            changes rows of absent classes, or counts the clients of a cell beforehand: weight decay, privacy.
+            changes rows of absent classes, counts the clients of a cell beforehand, or keeps numbers from
+            other networks: weight decay, privacy, sharing.
     """
 
     def __init__(self, mask_classes: bool = False, augment: bool = False) -> None:
         super().__init__(augment)
         self.mask_classes = mask_classes
 
-    def partition(self, task: Task, chunks: tuple[float, ...], settings: RunSettings) -> Partition:
-        found = super().partition(task, chunks, settings)
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
+        found = super().partition(task, chunks, settings, space)
         if self.mask_classes:
             check_logits(task, "mask_classes sets logits to 0")
             local = getattr(settings, "local", None)
@@ -64,6 +71,11 @@ class HeteroFL(FedAvg):
                 raise ValueError(
                     "mask_classes leaves rows out as clients' classes say, which privacy may not depend on; "
                     "leave one of the two out."
+                )
+            if space is not None:
+                raise ValueError(
+                    "mask_classes averages rows of the last layer, which networks with numbers of their own "
+                    "do not have in common; leave sharing and private parameters out."
                 )
             found.groups = _rows(found.space)
         return found

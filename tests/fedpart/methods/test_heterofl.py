@@ -116,6 +116,7 @@ def test_workers_and_a_resumed_run_have_the_bits_of_one_process(tmp_path, change
     ("changes", "says"),
     [
         ({"architectures": None}, "give at least one, "),
+        ({"sharing": {"kind": "bank", "budget": 200}}, "leave sharing and private parameters out"),
         ({"local": LocalSettings(0.3, weight_decay=0.1)}, "set local.weight_decay to 0"),
         (
             {"weighting": "uniform", "clip": ClipSettings(1.0), "privacy": PrivacySettings(1.0)},
