@@ -156,7 +156,7 @@ class Executor:
         local, theta, sizes = method.local_settings(view), start, list[int]()
         loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
         if j is not None:
-            w_j, steps = partition.take(start, j, k), count_batches(protocol, local, len(shard), job)
+            w_j, steps = partial(partition.take, start, j, k), count_batches(protocol, local, len(shard), job)
             sizes = [*method.architectures(view, steps)]
             decay = local.decays(protocol.chunks)[j - 1]
             sgd = LocalSGD(w_j, local.sgd, decay, steps, final=asked != job)

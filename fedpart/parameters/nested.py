@@ -52,7 +52,7 @@ class NestedPartition(Partition):
     def __init__(self, whole: Partition, space: ParameterSpace, places: Tensor, order: _Order) -> None:
         super().__init__(space, order.bounds, whole.assignment[places], whole.default[places])
         self._order, self._whole = order, whole
-        here = order.place[places]
+        self._here = here = order.place[places]  # where its own numbers are in w
         self._own = torch.argsort(here)  # its own numbers, as they come in w
         self._there = here[self._own]  # where that is in w
         counts = torch.bincount(self.assignment.long(), minlength=whole.chunks + 1)
@@ -61,7 +61,7 @@ class NestedPartition(Partition):
         self._sizes: dict[int, dict[int, int]] = {j: {} for j in range(1, whole.chunks + 1)}
         for number, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
             self._sizes[bisect_right(order.bounds, order.cells[number - 1])][number] = size
-        self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
         self._parts: dict[NestedPartition, Tensor] = {}
 
     @property
@@ -109,7 +109,9 @@ class NestedPartition(Partition):
     def subnetwork(self, w: Tensor, k: int) -> Tensor:
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
-        (own, there), head = self._on(w.device), self._ends[k]
+        (own, there, here), head = self._on(w.device), self._ends[k]
+        if k == self.chunks:
+            return w.index_select(0, here)
         return self.default.to(w).index_copy(0, own[:head], w.index_select(0, there[:head]))
 
     def take(self, own: Tensor, j: int, k: int) -> Tensor:
@@ -121,10 +123,10 @@ class NestedPartition(Partition):
     def _places_of(self, j: int, device: torch.device) -> Tensor:
         return self._on(device)[0][self._ends[j - 1] : self._ends[j]]
 
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Its own numbers as they come in w, and where that is, copied to ``device`` once."""
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Its own numbers as they come in w, where that is, and its inverse, copied to ``device`` once."""
         if device not in self._copies:
-            self._copies[device] = self._own.to(device), self._there.to(device)
+            self._copies[device] = self._own.to(device), self._there.to(device), self._here.to(device)
         return self._copies[device]
 
 
