@@ -43,6 +43,14 @@ def array(values):
     return Array(str(values.dtype), values.shape, "numpy.ndarray", npy_bytes(values))
 
 
+def declared(data, dtype, shape):
+    """What says that it has this dtype and shape, and has these bytes."""
+    stream = io.BytesIO()
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
+    return Array(dtype, shape, "numpy.ndarray", stream.getvalue() + data.tobytes())
+
+
 def with_values(change):
     def apply(content):
         name = "psi" if "psi" in content["arrays"] else "w"

@@ -24,6 +24,11 @@ class Program:
         return f"benchmarks.rounds.{self.command}".split()
 
     @property
+    def ours(self) -> bool:
+        """Whether it is an engine of this project."""
+        return self.command.startswith("ours")
+
+    @property
     def pfl(self) -> bool:
         """Whether it needs pfl's environment."""
         return self.command.startswith("pfl")
@@ -48,6 +53,8 @@ ENGINES: dict[str, Program] = {
 
 def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> str | None:
     """Why the workload cannot run on an engine, in a sentence; None if it can."""
+    if workload.widths != (1.0,) and not program.ours:
+        return "it has one network, of full width."
     if program.command == "flower_fedavg" and (workload.partitioned or workload.affine is not None):
         return "the stock Flower app is plain FedAvg, without augmentation."
     if program.pfl and workload.partitioned:

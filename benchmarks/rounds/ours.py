@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,11 +32,15 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
     Images are channels-last, as in the bare loop.
     """
     torch.manual_seed(workload.seed)
-    build = MODELS.resolve(workload.model)
+    given = {"num_classes": workload.classes, "input_shape": workload.shape, "dropout": workload.dropout}
+    build = partial(MODELS.resolve(workload.model), **given)
+    widths = [{} if width == 1 else {"width": width} for width in workload.widths]
+    sizes = zip(workload.width_shares, widths, strict=True)
     learned = fedpart.Task(
-        build(num_classes=workload.classes, input_shape=workload.shape, dropout=workload.dropout),
+        build(**widths[0]),
         transforms=[] if workload.affine is None else [AffineAugmentation("centred", workload.affine)],
         samples=workload.samples,
+        sizes=build,
         **{"channels_last": True, **task},
     )
     psi_batch = workload.psi_batch or "shard"
@@ -48,6 +53,9 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
         local=fedpart.LocalSettings(workload.learning_rate, workload.batch_size, psi_batch=psi_batch),
         server=AdamSettings(workload.server_learning_rate),
         server_psi=AdamSettings(workload.psi_learning_rate),
+        architectures=tuple({"share": share, "model_options": options} for share, options in sizes)
+        if len(widths) > 1
+        else None,
         seed=workload.seed,
     )
     return fedpart.Protocol(learned, settings)
@@ -73,8 +81,12 @@ class TimedFedpart(TimedEngine):
             return None  # its batches are others: the cohort's, pooled
         federation, protocol = self.federation, self.federation.protocol
         points = {
-            k: {name: tensor.detach().clone() for name, tensor in federation.tensors(k).items()}
-            for k in range(1, protocol.partition.chunks + 1)
+            (partition, k): {
+                name: tensor.detach().clone()
+                for name, tensor in partition.materialise(federation.w, k).items()
+            }
+            for partition in protocol.partitions
+            for k in range(1, partition.chunks + 1)
         }
         cohort = protocol.cohort(federation.round)
         plans = [(client, job) for client in cohort for job in protocol.plan(client, federation.round)]
@@ -85,13 +97,14 @@ class TimedFedpart(TimedEngine):
             for client, job in plans:
                 shard, trains = self.shards[client], job.partition is not None
                 n = len(shard) if trains or local.psi_batch == "shard" else local.psi_batch
-                w = {name: w.detach().requires_grad_(trains) for name, w in points[job.subnetwork].items()}
+                point = points[protocol.partition_of(client), job.subnetwork]
+                w = {name: w.detach().requires_grad_(trains) for name, w in point.items()}
                 psi = federation.psi.detach().requires_grad_(job.psi)
                 wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
                 noise = Noise(NoiseKey(protocol.settings.seed, "bench"), dtype=protocol.task.dtype)
                 parts = (part[:n].split(local.batch_size) for part in (shard.inputs, shard.targets))
                 for x, y in zip(*parts, strict=True):
-                    loss = protocol.method.loss(protocol.task, job, w, psi, Batch(x, y), noise)
+                    loss = protocol.method.loss(protocol.task_of(client), job, w, psi, Batch(x, y), noise)
                     torch.autograd.grad(loss, wanted)
 
         return alone

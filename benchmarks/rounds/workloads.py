@@ -34,6 +34,8 @@ class Workload:
     psi_batch: int | None = None  # examples behind a psi gradient, None for all of the client's
     server_learning_rate: float = 1e-3  # of the server's Adam, as the next
     psi_learning_rate: float = 3e-3
+    widths: tuple[float, ...] = (1.0,)  # of the clients' networks, the widest first
+    width_shares: tuple[float, ...] = (1.0,)  # of the clients
     seed: int = 0
 
     @property
@@ -53,7 +55,8 @@ class Workload:
         return images, torch.randint(self.classes, (self.examples,), generator=generator)
 
 
-_AUGMENTED = {"examples": 50, "samples": 10, "affine": 0.1}
+_MIXED: dict[str, Any] = {"widths": (1.0, 0.5, 0.25), "width_shares": (0.4, 0.4, 0.2)}
+_AUGMENTED: dict[str, Any] = {"examples": 50, "samples": 10, "affine": 0.1}
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -72,5 +75,6 @@ WORKLOADS: dict[str, Workload] = {
             learning_rate=10**-0.5,
             psi_batch=32,
         ),
+        Workload("W5", **_AUGMENTED, **_MIXED, dropout=0.1, chunks=(0.7, 0.2, 0.1)),
     )
 }

@@ -19,6 +19,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
+from fedpart.trees import Tree
 
 
 def local_batches(
@@ -81,6 +82,11 @@ def divided(protocol: Protocol, client: int, examples: int) -> Places:
 def _all(examples: int) -> Places:
     """Every place is learned from; shared, so nobody writes to them."""
     return Places(torch.arange(examples, device="cpu"), *torch.arange(0, device="cpu").expand(2, 0))
+
+
+def learned_targets(protocol: Protocol, client: int, shard: Dataset) -> Tree:
+    """Those of the examples that the client learns from, ``[n, ...]``."""
+    return shard.subset(divided(protocol, client, len(shard)).learned).targets
 
 
 def count_learned(protocol: Protocol, examples: int) -> int:

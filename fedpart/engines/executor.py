@@ -16,6 +16,7 @@ from fedpart.engines.batches import (
     count_batches,
     count_learned,
     differentiated,
+    learned_targets,
     local_batches,
     noisy_batches,
 )
@@ -27,7 +28,7 @@ from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import MISFIT, Gradients, Point, gradients
+from fedpart.task.gradients import MISFIT, Gradients, Objective, Point, gradients
 from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
@@ -153,8 +154,9 @@ class Executor:
         start, point = self.subnetwork(round, partition, k)
         psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
         local, theta, sizes = method.local_settings(view), start, list[int]()
+        loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
         if j is not None:
-            w_j, steps = partition.take(start, j, k), count_batches(protocol, local, len(shard), job)
+            w_j, steps = partial(partition.take, start, j, k), count_batches(protocol, local, len(shard), job)
             sizes = [*method.architectures(view, steps)]
             decay = local.decays(protocol.chunks)[j - 1]
             sgd = LocalSGD(w_j, local.sgd, decay, steps, final=asked != job)
@@ -163,11 +165,11 @@ class Executor:
             if sgd is not None and j is not None and step > 0:
                 theta = partition.put(start, j, k, sgd.values)
             if sgd is not None and (size := sizes[step]) != view.parts[0]:
-                found = self._through(size, partition, asked, theta, psi, batch, noise)
+                found = self._through(loss, size, partition, asked, theta, psi, batch, noise)
             else:
                 if theta is not start:
                     point = self.own_point(partition, k, theta)
-                found = gradients(view.task, method.loss, asked, point, psi, batch, noise)
+                found = gradients(view.task, loss, asked, point, psi, batch, noise)
             if found.psi is not None:
                 psi_sum += found.psi * batch.examples
             if sgd is not None and j is not None and found.theta is not None:
@@ -185,15 +187,16 @@ class Executor:
         return loss_sum / seen
 
     def _through(
-        self, size: int, whole: Partition, job: Job, theta: Tensor, psi: Tensor, batch: Batch, noise: Noise
-    ) -> Gradients:
+        self, loss: Objective, size: int, whole: Partition, job: Job, theta: Tensor, psi: Tensor,
+        batch: Batch, noise: Noise,
+    ) -> Gradients:  # fmt: skip
         """Gradients through the network of an architecture that is a part of the client's, at its weights."""
         protocol = self.protocol
         if not whole.has(protocol.partitions[size]):
             raise ValueError(f"The architecture {size} is no part of the client's; choose from client.parts.")
         part, places = protocol.partitions[size], whole.places(protocol.partitions[size]).to(theta.device)
         point = self.own_point(part, job.subnetwork, theta[places])
-        found = gradients(protocol.tasks[size], protocol.method.loss, job, point, psi, batch, noise)
+        found = gradients(protocol.tasks[size], loss, job, point, psi, batch, noise)
         if found.theta is None:
             return found
         return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))

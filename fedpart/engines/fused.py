@@ -70,7 +70,7 @@ class FusedRunner:
             )
         if protocol.method.tells_clients_apart:
             raise ValueError(
-                f"Fused clients have no psi, settings or network of their own, which the method "
+                f"Fused clients have no psi, settings, loss or network of their own, which the method "
                 f"{settings.method!r} asks for; use execution: loop."
             )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed

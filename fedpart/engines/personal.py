@@ -198,7 +198,7 @@ class _Tuning:
     ) -> dict[str, Tensor]:
         """The weights that have moved, by name."""
         batches = [places for epoch in range(epochs) for places in self._epoch(epoch, len(data), batch_size)]
-        local = LocalSGD(self._start, sgd, weight_decay, len(batches), final=True)
+        local = LocalSGD(lambda: self._start, sgd, weight_decay, len(batches), final=True)
         task = self._state.task
         for batch, noise in self._noisy(task, data, "personal training", batches):
             point = Point(self._space, local.values)

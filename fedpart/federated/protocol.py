@@ -90,9 +90,8 @@ class Protocol:
             sent = {client: self.upload_sizes(client, self.plan(client, 1))[0] for client in firsts}
             check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
             self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
-        self.fingerprint = hashlib.sha256(json.dumps(self.agreement, sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
+        agreed = json.dumps(self.agreement, sort_keys=True)
+        self.fingerprint = hashlib.sha256(agreed.encode()).hexdigest()[:16]
 
     def chunk(self, client: int) -> int:
         """Chunk (1..C) of client ``client``; fixed for the run."""
@@ -140,9 +139,9 @@ class Protocol:
 
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
-        task, chunk = self.task_of(client), self.chunk(client)
-        of_run = round, self.settings.seed, task, self.settings.local, self._parts[self.architectures[client]]
-        return ClientView(client, chunk, len(self.chunks), self.cap(client), *of_run, psi)
+        settings, size = self.settings, self.architectures[client]
+        of_run = round, settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
+        return ClientView(client, self.chunk(client), len(self.chunks), self.cap(client), *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
@@ -286,7 +285,8 @@ class Protocol:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         self._clip(update)
         equal = self.settings.privacy is not None or self.settings.of_all is not None
-        return update.weigh(self.client_weight(update.examples), 1.0 if equal else None)
+        counted = self.method.counted(update, self.partition)
+        return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 
 
 _UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about

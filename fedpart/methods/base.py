@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +15,14 @@ from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
+from fedpart.task.gradients import Objective
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
+from fedpart.trees import Tree
 from fedpart.updates.update import Update, descend
 
 
@@ -98,6 +100,15 @@ class Method:
         """Federated: how a client trains in a round: its rates, batches and epochs."""
         return client.local
 
+    def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
+        """Federated: what a client minimises in place of :meth:`loss`, made anew for each of its jobs.
+
+        Args:
+            client: in its round.
+            targets: gives those of the examples that the client learns from, ``[n, ...]``.
+        """
+        return self.loss
+
     def architectures(self, client: ClientView, steps: int) -> Sequence[int]:
         """Federated, with several: through whose network each local step of a job goes: the client's own.
 
@@ -120,6 +131,15 @@ class Method:
         """
         raise TypeError(f"{type(self).__name__} holds examples out but does not define feedback().")
 
+    def counted(self, update: Update, partition: Partition) -> Update:
+        """Federated: of a client's checked update what counts in the sum; it may be changed in place.
+
+        Args:
+            update: not yet weighted.
+            partition: the server's.
+        """
+        return update
+
     def combine(self, state: ModelState, total: Update) -> None:
         """Step the server's state with the cohort's sum, whose deltas are used up; see :func:`.descend`."""
         descend(state, total)
@@ -134,9 +154,9 @@ class Method:
 
     @property
     def tells_clients_apart(self) -> bool:
-        """Whether a client computes under a psi or settings of its own, or scores a network of its own."""
-        own = type(self).local_psi, type(self).local_settings
-        return bool(self.held_out) or own != (Method.local_psi, Method.local_settings)
+        """Whether a client has a psi, settings or a loss of its own, or scores a network of its own."""
+        own = type(self).local_psi, type(self).local_settings, type(self).objective
+        return bool(self.held_out) or own != (Method.local_psi, Method.local_settings, Method.objective)
 
     @property
     def remedy(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,6 +23,7 @@ class ClientView:
         task: as the client computes it.
         local: how the run's clients train.
         parts: the architectures whose networks are parts of the client's, its own first.
+        tasks: of all architectures, by number.
         psi: the server's in this round, ``[P]``; None where only a plan is asked for.
     """
 
@@ -34,6 +36,7 @@ class ClientView:
     task: Task
     local: LocalSettings
     parts: tuple[int, ...] = (0,)
+    tasks: Sequence[Task] = ()
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:

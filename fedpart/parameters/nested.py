@@ -28,6 +28,7 @@ class _Order:
         place: ``[size]``, the inverse.
         cells: offsets of the cells; cell: ``[size]``, the cell (1..) of each number in the server's order.
         bounds: offsets of w_1..w_C.
+        groups: of each cell its group, see :attr:`.Partition.groups`; empty: there is one.
     """
 
     own: Tensor
@@ -35,6 +36,7 @@ class _Order:
     cells: tuple[int, ...]
     cell: Tensor
     bounds: tuple[int, ...]
+    groups: tuple[int, ...] = ()
 
 
 class NestedPartition(Partition):
@@ -50,7 +52,7 @@ class NestedPartition(Partition):
     def __init__(self, whole: Partition, space: ParameterSpace, places: Tensor, order: _Order) -> None:
         super().__init__(space, order.bounds, whole.assignment[places], whole.default[places])
         self._order, self._whole = order, whole
-        here = order.place[places]
+        self._here = here = order.place[places]  # where its own numbers are in w
         self._own = torch.argsort(here)  # its own numbers, as they come in w
         self._there = here[self._own]  # where that is in w
         counts = torch.bincount(self.assignment.long(), minlength=whole.chunks + 1)
@@ -59,12 +61,16 @@ class NestedPartition(Partition):
         self._sizes: dict[int, dict[int, int]] = {j: {} for j in range(1, whole.chunks + 1)}
         for number, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
             self._sizes[bisect_right(order.bounds, order.cells[number - 1])][number] = size
-        self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
         self._parts: dict[NestedPartition, Tensor] = {}
 
     @property
     def cells(self) -> tuple[int, ...]:
         return self._order.cells
+
+    @property
+    def group_of(self) -> tuple[int, ...]:
+        return self._order.groups
 
     def in_cells(self, j: int, w_j: Tensor) -> dict[int, Tensor]:
         sizes = self._sizes[j]
@@ -103,7 +109,9 @@ class NestedPartition(Partition):
     def subnetwork(self, w: Tensor, k: int) -> Tensor:
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
-        (own, there), head = self._on(w.device), self._ends[k]
+        (own, there, here), head = self._on(w.device), self._ends[k]
+        if k == self.chunks:
+            return w.index_select(0, here)
         return self.default.to(w).index_copy(0, own[:head], w.index_select(0, there[:head]))
 
     def take(self, own: Tensor, j: int, k: int) -> Tensor:
@@ -115,10 +123,10 @@ class NestedPartition(Partition):
     def _places_of(self, j: int, device: torch.device) -> Tensor:
         return self._on(device)[0][self._ends[j - 1] : self._ends[j]]
 
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Its own numbers as they come in w, and where that is, copied to ``device`` once."""
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Its own numbers as they come in w, where that is, and its inverse, copied to ``device`` once."""
         if device not in self._copies:
-            self._copies[device] = self._own.to(device), self._there.to(device)
+            self._copies[device] = self._own.to(device), self._there.to(device), self._here.to(device)
         return self._copies[device]
 
 
@@ -140,15 +148,19 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     for index, place in enumerate(places):
         who[place] += 1 << index
     cell = whole.assignment.long() * (1 << len(spaces)) - who  # those that all have come first
+    if whole.groups is not None:  # within a block
+        cell = torch.unique(cell, return_inverse=True)[1] * (int(whole.groups.max()) + 1) + whole.groups
     own = torch.argsort(cell, stable=True)
     _, numbers, counts = torch.unique_consecutive(cell[own], return_inverse=True, return_counts=True)
     bounds = torch.bincount(whole.assignment.long(), minlength=whole.chunks + 1).cumsum(0)
+    cells = (0, *counts.cumsum(0).tolist())
     order = _Order(
         own,
         torch.empty_like(own).index_copy_(0, own, torch.arange(size)),
-        (0, *counts.cumsum(0).tolist()),
+        cells,
         numbers + 1,
         tuple(bounds.tolist()),
+        () if whole.groups is None else tuple(whole.groups[own[list(cells[:-1])]].tolist()),
     )
     return [NestedPartition(whole, space, place, order) for space, place in zip(spaces, places, strict=True)]
 

@@ -25,7 +25,13 @@ class Partition(ABC):
         bounds: C + 1 offsets; partition k is ``w[bounds[k-1]:bounds[k]]`` in partition order.
         assignment: ``[size]`` uint8, the partition (1..C) of each number in the module's own order.
         default: ``[size]``, values of what a subnetwork does not contain, in the module's own order.
+
+    Attributes:
+        groups: ``[size]`` int64 0.., in the module's own order: numbers of different groups are in different
+            cells, where clients have networks of different sizes; None: there is one group.
     """
+
+    groups: Tensor | None = None
 
     def __init__(
         self, space: ParameterSpace, bounds: tuple[int, ...], assignment: Tensor, default: Tensor
@@ -53,6 +59,11 @@ class Partition(ABC):
         Cells are numbered 1.. as partitions are; where clients have one network, they are the same.
         """
         return self.bounds
+
+    @property
+    def group_of(self) -> tuple[int, ...]:
+        """The group of each cell, see :attr:`groups`; empty: there is one."""
+        return ()
 
     def in_cells(self, j: int, w_j: Tensor) -> dict[int, Tensor]:
         """w_j of this network by the numbers of its cells, ascending; views."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -177,26 +178,37 @@ class LocalSGD:
     rounded as they are.
 
     Args:
-        origin: ``[N]``, the server's values, never changed.
+        origin: gives the server's values ``[N]``, which are never changed; not called if nobody needs them.
         settings: of SGD.
         weight_decay: of this vector.
         steps: how many will follow.
         final: whether ``values`` are of interest after the last of them.
-
-    Attributes:
-        values: ``[N]``, after the steps so far; ``origin`` where only one will follow, unless ``final``.
     """
 
     def __init__(
-        self, origin: Tensor, settings: SGDSettings, weight_decay: float, steps: int, final: bool = False
+        self,
+        origin: Callable[[], Tensor],
+        settings: SGDSettings,
+        weight_decay: float,
+        steps: int,
+        final: bool = False,
     ) -> None:
-        self.values, self._origin, self._decay = origin, origin, weight_decay
+        self._take, self._decay = origin, weight_decay
         self._rate = settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
         self._only: Tensor | None = None  # gradient of the only step
         if steps > 1 or final:
-            self._change = torch.zeros_like(origin)
+            self._change = torch.zeros_like(self.values)
             self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
+
+    @cached_property
+    def values(self) -> Tensor:
+        """``[N]``, after the steps so far; the server's where only one will follow, unless ``final``."""
+        return self._origin
+
+    @cached_property
+    def _origin(self) -> Tensor:
+        return self._take()
 
     def step(self, gradient: Tensor) -> None:
         """One step along ``gradient [N]``, which is used up."""

@@ -59,6 +59,11 @@ class VectorisedRunner:
                 "Clients that are computed together have one network, but there are architectures; "
                 "leave architectures out, or use execution: loop, or several workers."
             )
+        if type(protocol.method).objective is not Method.objective:
+            raise ValueError(
+                f"Clients that are computed together have one loss, but the method "
+                f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."
+            )
         if protocol.task.channels_last:
             raise ValueError(
                 "Clients cannot be computed together in channels-last memory format; set channels_last to "

@@ -173,7 +173,7 @@ def costs(
 @app.command()
 def bench(
     workload: Annotated[
-        str, typer.Option(help="W1 to W4, separated by commas; see docs/guides/benchmarks.md.")
+        str, typer.Option(help="W1 to W5, separated by commas; see docs/guides/benchmarks.md.")
     ] = "W1",
     engine: Annotated[
         str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")

@@ -27,6 +27,7 @@ _FEDERATED = {
     "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
     "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
     "fjord": "FjORD: clients trained parts of their networks, of sizes drawn anew for every local step.",
+    "heterofl": "HeteroFL: small networks were the first units of the large one's, averaged unit by unit.",
     "fedrolex": "FedRolex: small networks were a window of the large one's units, which moved every round.",
     "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
     "fedex": "FedEx: clients tried settings, and scored them on examples that they held out of training.",
@@ -61,7 +62,7 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
 
 def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
     rows = []
-    if summary["method"] not in ("fedavg", "fedrolex", "fjord", "none"):
+    if summary["method"] not in ("fedavg", "fedrolex", "fjord", "heterofl", "none"):
         rows += _several("learned", _learned(summary["psi"]))
     rows += own
     if missing := summary.get("test_measures_missing"):

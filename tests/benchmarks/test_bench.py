@@ -15,6 +15,7 @@ from command_line import fedpart, refused
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
+from benchmarks.costs import mixed_widths
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, ours
 from benchmarks.rounds.engines import ENGINES, left_out
@@ -86,7 +87,7 @@ def test_row_arithmetic():
 
 
 def test_bad_names_are_one_sentence():
-    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "W1, W2, W3, W4")
+    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "W1, W2, W3, W4, W5")
     refused(
         fedpart("bench", "--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower"
     )
@@ -100,7 +101,7 @@ def test_bad_names_are_one_sentence():
 def test_what_no_engine_can_run_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(bench, "measure", pytest.fail)
     asked = ("bench", "--workload", "W3", "--engine", "flower,pfl", "--json", "rows")
-    restricted = "flower runs W1, pfl runs W1 and W2 with --pfl-python, pfl-equal runs W1 and W2 with"
+    restricted = "bare runs W1 and W2 and W3 and W4, flower runs W1, pfl runs W1 and W2 with --pfl-python,"
     for python in ((), ("--pfl-python", sys.executable)):
         result = fedpart(*asked, *python)
         refused(result, "nothing to time of flower or pfl on W3:", restricted, "every other engine every")
@@ -162,6 +163,8 @@ def test_which_engines_a_workload_leaves_out():
     assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
     assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
+    mixed = {name for name in ENGINES if left_out(ENGINES[name], WORKLOADS["W5"], python) is None}
+    assert mixed == {"local", "local-workers2", "local-fast", "local-fused", "ray"}
 
 
 @pytest.mark.slow
@@ -232,15 +235,33 @@ def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
     assert not (first[0] == second[0]).all()
 
 
-def test_the_passes_alone_change_nothing():
-    federation = Federation(ours.make_protocol(TINY))
-    shards = ours.make_shards(TINY)
+MIXED = replace(TINY, cohort=6, widths=(1.0, 0.5), width_shares=(0.5, 0.5))
+
+
+@pytest.mark.parametrize("workload", [TINY, MIXED], ids=["one width", "two"])
+def test_the_passes_alone_change_nothing(workload):
+    federation = Federation(ours.make_protocol(workload))
+    shards = ours.make_shards(workload)
     steps = ours.TimedFedpart("local", LocalEngine(federation, shards), shards)
     assert len(steps.run(2)["seconds"]) == 2
     w, psi = federation.w.clone(), federation.psi.clone()
     steps.passes()()
     assert federation.w.equal(w)
     assert federation.psi.equal(psi)
+
+
+def test_what_mixed_widths_cost_beside_single_ones(monkeypatch, capsys):
+    # each width's round takes as long as it is wide, and a round of both half as long again as their mean
+    monkeypatch.setitem(WORKLOADS, "W5", replace(MIXED, clients=8, cohort=8))
+    monkeypatch.setattr(mixed_widths, "WIDTHS", {"widths": (1.0, 0.5), "width_shares": (0.5, 0.5)})
+    took = {"mixed": 1.125, "width 1": 1.0, "width 0.5": 0.5}
+    monkeypatch.setattr(mixed_widths, "in_turn", lambda ways, n: {way: [took[way]] * n for way in ways})
+    monkeypatch.setattr(sys, "argv", ["mixed_widths", "--workload", "W5", "--rounds", "3"])
+    mixed_widths.main()
+    *rows, total, versions = map(json.loads, capsys.readouterr().out.splitlines())
+    assert rows == [{"clients": name, "seconds": seconds} for name, seconds in took.items()]
+    assert (total["of_mean"], total["quartiles"]) == (1.5, [1.5, 1.5])
+    assert (versions["workload"], versions["rounds"]) == ("W5", 3)
 
 
 def test_peak_memory_counts_children():

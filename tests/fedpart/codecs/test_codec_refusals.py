@@ -1,13 +1,12 @@
 """Encoded uploads that do not fit: whatever a client claims, it is refused before memory is asked for."""
 
-import io
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from malformed import array, objects
+from malformed import array, declared, objects
 from problems import Gain, settings
 from torch import nn
 
@@ -44,14 +43,6 @@ def reply_with(protocol, client, update, w):
         "config": ConfigRecord(Header.of(protocol, 1, client).scalars()),
     }
     return SimpleNamespace(content=RecordDict(content))  # as much of a Message as is read
-
-
-def declared(data, dtype, shape):
-    """What says that it has this dtype and shape, and has these bytes."""
-    stream = io.BytesIO()
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, header)
-    return Array(dtype, shape, "numpy.ndarray", stream.getvalue() + data.tobytes())
 
 
 def of_the_form(rng, data):

@@ -335,7 +335,10 @@ def test_a_change_is_that_of_torchs_sgd(dtype, momentum, steps):
     origin = torch.randn(1003, generator=rng, dtype=dtype)
     gradients = torch.randn(2, 1003, generator=rng, dtype=dtype)
     gradients[:, 7], gradients[:, 8], gradients[:, 9] = torch.nan, torch.inf, 0.0
-    local, change = LocalSGD(origin, SGDSettings(0.05, momentum), 0.01, steps), torch.zeros_like(origin)
+    local, change = (
+        LocalSGD(lambda: origin, SGDSettings(0.05, momentum), 0.01, steps),
+        torch.zeros_like(origin),
+    )
     sgd, values = torch.optim.SGD([change], lr=0.05, momentum=momentum), origin
     for gradient in gradients[:steps]:
         local.step(gradient.clone())

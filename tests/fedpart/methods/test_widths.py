@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import AdamSettings, LocalSettings, SGDSettings, Task, federate
+from fedpart.methods.fjord import FjORD
 from fedpart.parameters.rolling import rolled
 from fedpart.parameters.space import ParameterSpace
 
@@ -109,10 +110,12 @@ def test_fedrolex_refuses_what_cannot_move(changes, says):
         run("fedrolex", 1, **changes)
 
 
-def test_fjord_draws_a_width_for_every_step_written_out():
+@pytest.mark.parametrize("distil", [False, True])
+def test_fjord_draws_a_width_for_every_step_written_out(distil):
     local = LocalSettings(0.3, batch_size=99, epochs=4)  # four steps on all examples of a client
-    found = run("fjord", 2, build=dense, local=local).state
+    found = run("fjord", 2, build=dense, local=local, method_options={"distil": distil}).state
     protocol, module, data, drawn = found.protocol, dense().double(), shards(EXAMPLES), []
+    draws = FjORD()
     for round in (1, 2):
         values = [p.detach().clone() for p in module.parameters()]
         sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
@@ -125,11 +128,17 @@ def test_fjord_draws_a_width_for_every_step_written_out():
             before = [p.detach().clone() for p in part]
             x, y = data[client].inputs.double().flatten(1), data[client].targets
             view = protocol.view(client, round)
-            for size in protocol.method.architectures(view, 4):
+            for size in draws.architectures(view, 4):
                 drawn.append((own, size))
                 units = 4 if size == 0 else 2
                 hidden = F.linear(x, part[0][:units], part[1][:units]).tanh()
-                loss = F.cross_entropy(F.linear(hidden, part[2][:, :units], part[3]), y)
+                logits = F.linear(hidden, part[2][:, :units], part[3])
+                loss = F.cross_entropy(logits, y)
+                if distil:
+                    whole = F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3])
+                    loss = F.cross_entropy(whole, y)
+                    if size != own:
+                        loss = loss - (whole.detach().softmax(1) * logits.log_softmax(1)).sum(1).mean()
                 gradients = torch.autograd.grad(loss, part)
                 with torch.no_grad():
                     for parameter, gradient in zip(part, gradients, strict=True):
@@ -156,8 +165,19 @@ def test_at_full_width_it_is_fedavg_to_the_bit(method):
     torch.testing.assert_close(found.w, plain.w, rtol=0, atol=0 if method == "fjord" else 1e-12)
 
 
-@pytest.mark.parametrize("method", ["fjord", "fedrolex"])
+def test_fjord_distils_classes_alone():
+    task = Task(dense(), samples=1, likelihood="multilabel", sizes=dense)
+    with pytest.raises(ValueError, match="distil trains on probabilities of classes, but the likelihood is"):
+        federate(
+            task, shards(EXAMPLES), rounds=1, method="fjord", method_options={"distil": True},
+            architectures=ARCHITECTURES,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["fjord", "fedrolex", "distil"])
 def test_workers_have_the_bits_of_one_process(method):
     local = LocalSettings(0.3, batch_size=3)
-    one, two = (run(method, workers=workers, local=local) for workers in (1, 2))
+    options = {"distil": True} if method == "distil" else {}
+    method = "fjord" if options else method
+    one, two = (run(method, workers=n, local=local, method_options=options) for n in (1, 2))
     assert torch.equal(one.state.w, two.state.w)

@@ -32,6 +32,13 @@ from simulations.folders.run_directory import STATE, RunDirectory
 from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
+SIZED = {  # a large and a small device, whose messages lose most of what they say, and say it later
+    **CONFIG,
+    "architectures": [{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)],
+    "upload": "topk",
+    "upload_options": {"share": 0.1, "values": "int8"},
+    "error_feedback": True,
+}
 PATIENCE = 600  # seconds, for what takes a few where nothing else runs
 
 
@@ -59,7 +66,7 @@ def assert_same_weights(folder, other):
 @pytest.mark.slow
 def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config, out = ExperimentConfig.from_dict(CONFIG), tmp_path / "out"
+    config, out = ExperimentConfig.from_dict(SIZED), tmp_path / "out"
     missing = ExperimentConfig.from_dict({**CONFIG, "data": "mnist", "data_dir": str(tmp_path / "nowhere")})
     make_keys(tmp_path / "elsewhere", 1)
 
@@ -128,8 +135,9 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
     assert "Failed to activate SuperNode" in unregistered
     assert "CERTIFICATE_VERIFY_FAILED" in distrusting
     assert "It says that it is client 1, but its key is registered as 'client-2'" in "".join(said + resumed)
-    for client in range(2):  # its data, for the process of the next message
-        assert (tmp_path / "homes" / f"clientapp-{client}" / "fedpart" / FILE).exists()
+    for client in range(2):  # its data, and what its messages have lost, for the process of the next one
+        kept = tmp_path / "homes" / f"clientapp-{client}" / "fedpart"
+        assert (kept / FILE).exists() and [*kept.glob(f"residuals/*/{client}/*.pt")]
     run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 

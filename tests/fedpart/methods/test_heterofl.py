@@ -1,0 +1,151 @@
+"""HeteroFL's loss of the classes that a client has, and means over the clients that have a class."""
+
+import pytest
+import torch
+from problems import augmentation, shard
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import AdamSettings, ClipSettings, LocalSettings, PrivacySettings, SGDSettings, Task, federate
+
+WIDTHS = (1.0, 0.5)
+ARCHITECTURES = [{"share": 0.5, "model_options": {"width": width}} for width in WIDTHS]
+HELD = [(0, 1), (0,), (1, 2), (0, 1, 2), (0, 1), (1,)]  # classes of each client
+MASKED = {"mask_classes": True}
+
+
+def net(width=1.0):
+    torch.manual_seed(0)
+    units = round(4 * width)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
+
+
+def shards(held=HELD):
+    found = []
+    for client, classes in enumerate(held):
+        whole = shard(25 + client, client)
+        found.append(whole.subset(torch.isin(whole.targets, torch.tensor(classes)).nonzero().view(-1)))
+        assert found[-1].targets.unique().tolist() == list(classes)
+    return found
+
+
+def run(method="heterofl", rounds=2, data=None, options=MASKED, task=None, **changes):
+    made = task or Task(net(), transforms=[augmentation()], samples=1, precision="fp64", sizes=net)
+    local = LocalSettings(0.3, batch_size=99, epochs=2)
+    common = {"cohort": 6, "seed": 3, "local": local, "server": SGDSettings(1.0)}
+    common |= {"architectures": ARCHITECTURES, "method_options": options} | changes
+    return federate(made, data or shards(), rounds=rounds, method=method, **common)
+
+
+def assert_equal(one, other, atol=0.0):
+    for value, same in zip(one.state.tensors().values(), other.state.tensors().values(), strict=True):
+        torch.testing.assert_close(value, same, rtol=0, atol=atol)
+
+
+def test_absent_classes_are_in_no_loss_and_no_mean_written_out():
+    """Elementwise: a mean over the clients that have the number and, in the last layer, its row's class."""
+    found, data = run().state, shards()
+    protocol, module = found.protocol, net().double()
+    for round in (1, 2):
+        values = [p.detach().clone() for p in module.parameters()]
+        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        for client in protocol.cohort(round):
+            units = int(4 * WIDTHS[protocol.architectures[client]])
+            part = [values[0][:units], values[1][:units], values[2][:, :units], values[3]]
+            part = [p.clone().requires_grad_() for p in part]
+            before = [p.detach().clone() for p in part]
+            x, y = data[client].inputs.double().flatten(1), data[client].targets
+            there = torch.zeros(3, dtype=torch.double)
+            there[list(HELD[client])] = 1
+            for _ in range(2):
+                logits = F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3])
+                gradients = torch.autograd.grad(F.cross_entropy(logits * there, y), part)
+                with torch.no_grad():
+                    for parameter, gradient in zip(part, gradients, strict=True):
+                        parameter -= 0.3 * gradient
+            masks = [torch.ones(units, 1), torch.ones(units), there[:, None].expand(3, units), there]
+            for total, count, now, then, mask in zip(sums, counts, part, before, masks, strict=True):
+                place = tuple(map(slice, now.shape))
+                total[place] += len(y) * mask * (now.detach() - then)
+                count[place] += len(y) * mask
+        with torch.no_grad():
+            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
+                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+    for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
+        torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
+
+
+def test_without_masks_and_with_all_classes_it_is_fedavg():
+    assert_equal(run(options={}), run("fedavg", options={}))
+    everything = shards([(0, 1, 2)] * 6)
+    assert_equal(run(data=everything), run("fedavg", data=everything, options={}), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"upload": "int8"},
+        {"upload": "topk", "upload_options": {"share": 0.9}},
+        {"clip": ClipSettings(0.1)},
+    ],
+)
+def test_the_row_of_a_class_that_nobody_has_keeps_value_and_state(changes):
+    data, changes = shards([(0, 1), (0,), (1,), (0, 1), (0, 1), (1,)]), {"server": AdamSettings(), **changes}
+    state = run(data=data, **changes).state
+    weight, bias = list(state.tensors().values())[2:]
+    assert torch.equal(weight[2], net().double()[3].weight[2]) and bias[2] == net().double()[3].bias[2]
+    assert not torch.equal(weight[:2], net().double()[3].weight[:2])
+    untouched = [not one for one in state.optimiser.state_dict()]
+    assert untouched == [group == 3 for group in state.partition.group_of]
+    plain = run("fedavg", data=data, options={}, **changes).state.tensors()["3.weight"]
+    assert not torch.equal(plain[2], weight[2])
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"upload": "topk", "error_feedback": True}, {"clip": ClipSettings(0.1)}]
+)
+def test_workers_and_a_resumed_run_have_the_bits_of_one_process(tmp_path, changes):
+    whole = run(rounds=3, **changes)
+    assert_equal(run(rounds=3, workers=2, **changes), whole)
+    run(rounds=2, checkpoint=tmp_path / "run.pt", **changes)
+    assert_equal(run(rounds=3, checkpoint=tmp_path / "run.pt", resume=True, **changes), whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"architectures": None}, "give at least one, "),
+        ({"sharing": {"kind": "bank", "budget": 200}}, "leave sharing and private parameters out"),
+        ({"local": LocalSettings(0.3, weight_decay=0.1)}, "set local.weight_decay to 0"),
+        (
+            {"weighting": "uniform", "clip": ClipSettings(1.0), "privacy": PrivacySettings(1.0)},
+            "which privacy may not depend on",
+        ),
+        (
+            {"task": Task(net(), samples=1, average="probabilities", sizes=net)},
+            "classification with the average probabilities",
+        ),
+    ],
+)
+def test_what_masks_cannot_do_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        run(**changes)
+
+
+def test_a_network_that_does_not_end_with_its_logits_is_refused():
+    def build(width=1.0):
+        return nn.Sequential(net(width), nn.Linear(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(2), Mean())
+
+    with pytest.raises(RuntimeError, match="it has 6 for outputs"):
+        run(task=Task(build(), samples=1, precision="fp64", sizes=build))
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+def test_clients_that_are_computed_together_have_one_loss():
+    with pytest.raises(ValueError, match="the method 'heterofl' gives each its own"):
+        run(architectures=None, options={}, execution="vectorised")
