@@ -1,20 +1,15 @@
 """Networks of the experiments: plain nn.Modules, each built by ``build(num_classes, input_shape)``."""
 
-from collections.abc import Callable
-
-from torch import nn
-
+from fedpart.models.base import MODELS, ModelBuilder
 from fedpart.models.cnn import digits_cnn, mnist_cnn
 from fedpart.models.frozen import frozen_resnet
 from fedpart.models.heterofl_cnn import heterofl_cnn
 from fedpart.models.lora_text import lora_text
 from fedpart.models.mlp import mlp
 from fedpart.models.resnet9 import resnet9
-from fedpart.registry import Registry
+from fedpart.models.wrn import wrn
 
-ModelBuilder = Callable[..., nn.Module]
-MODELS: Registry[ModelBuilder] = Registry("model")
-for _build in (mnist_cnn, digits_cnn, heterofl_cnn, mlp, resnet9, frozen_resnet, lora_text):
+for _build in (mnist_cnn, digits_cnn, heterofl_cnn, mlp, resnet9, wrn, frozen_resnet, lora_text):
     MODELS.register(_build.__name__)(_build)
 
 __all__ = [
@@ -27,4 +22,5 @@ __all__ = [
     "mlp",
     "mnist_cnn",
     "resnet9",
+    "wrn",
 ]
