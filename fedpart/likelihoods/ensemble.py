@@ -19,7 +19,7 @@ class EnsembleClassification(Categorical):
 
     ``p(y)`` is the mean of the members' probabilities, and -log p what is reported, as L_ML is. Training
     minimises the sum of the members' cross-entropies, in weights and psi, so that each learns as it would
-    alone (SuperWeight Networks, Teterwak et al. 2024). By Jensen's inequality -log p is at most the mean of these.
+    alone (SuperWeight Networks, Teterwak et al. 2024). By Jensen's inequality -log p is at most their mean.
     Temperature and label smoothing are those of every member, see :class:`.Categorical`.
     """
 
