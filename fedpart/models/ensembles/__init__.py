@@ -2,6 +2,7 @@
 
 from fedpart.models.ensembles.batch import batch_ensemble
 from fedpart.models.ensembles.building import ensemble
+from fedpart.models.ensembles.composed import composed
 from fedpart.models.ensembles.ensemble import ENSEMBLES, Ensemble
 from fedpart.models.ensembles.mimo import Mimo
 from fedpart.models.ensembles.slimmable import slimmable
@@ -13,6 +14,7 @@ __all__ = [
     "Mimo",
     "UniversallySlimmable",
     "batch_ensemble",
+    "composed",
     "ensemble",
     "slimmable",
 ]

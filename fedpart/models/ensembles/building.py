@@ -31,8 +31,8 @@ def ensemble(
         members: of each its ``model``, by name, and that model's options: ``{model: wrn, depth: 16}``;
             ``times`` stands for so many equal ones.
         kind: what they share: ``deep`` nothing, ``batch`` all but factors of rank one, ``mimo`` all but input
-            and output, ``slimmable`` and ``universally_slimmable`` leading slices; or
-            ``package.module:callable`` (build, members, **options).
+            and output, ``slimmable`` and ``universally_slimmable`` leading slices, ``composed`` templates or
+            bases (SuperWeight Networks); or ``package.module:callable`` (build, members, **options).
         options: of the kind.
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
         temperature: of the concrete relaxation.
