@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.data.dataset import Dataset
+from fedpart.likelihoods import EnsembleClassification
 from fedpart.models.ensembles import Ensemble
 from fedpart.training.state import ModelState
 
@@ -29,20 +30,25 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
 
     Returns:
         ``parameters``: trained numbers; ``accuracy``, ``nll`` (nats per example, of averaged probabilities)
-        and the likelihood's measures: ``calibration_error``, ``diversity`` and the like. ``subsets``: of
-        every subset of up to eight members, or of each member and of the first 2, 3, .. of more, its
-        ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in one sample
-        (of convolutions and matrix products alone); None for a network that is no :class:`.Ensemble`.
+        and what :meth:`.EnsembleClassification.of_members` finds, ``calibration_error`` and ``diversity``.
+        ``subsets``: of every subset of up to eight members, or of each member and of the first 2, 3, .. of
+        more, its ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in
+        one sample (of convolutions and matrix products alone); None for a network that is no
+        :class:`.Ensemble`.
+
+    Raises:
+        TypeError: the task has another likelihood.
     """
     outputs = torch.cat([out.cpu() for out in state.predict(dataset.inputs)])
     chosen = list(_subsets(outputs.shape[1]))
     costs = _costs(state, dataset, chosen)
     with torch.no_grad(), state.task.likelihood_at(state.psi.cpu()) as likelihood:
+        if not isinstance(likelihood, EnsembleClassification):
+            raise TypeError(f"The likelihood is {likelihood!r}; an ensemble has Task(likelihood='ensemble').")
         rows: list[dict[str, Any]] = []
         for members in chosen:
             own = outputs[:, list(members)]
             right = likelihood.hits(own, dataset.targets)
-            assert right is not None
             rows.append(
                 {
                     "members": list(members),
@@ -51,13 +57,13 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
                     "nll": likelihood.of_each(own, dataset.targets).double().mean().item(),
                 }
             )
-        measures = likelihood.measures(outputs, dataset.targets)
+        more = likelihood.of_members(outputs, dataset.targets)
     whole = rows[-1]
     return {
         "parameters": state.task.counts["trained"],
         "accuracy": whole["accuracy"],
         "nll": whole["nll"],
-        **measures,
+        **more,
         "subsets": rows,
     }
 

@@ -45,8 +45,9 @@ def test_every_subset_is_scored_and_its_cost_is_that_of_its_members(make):
         assert row["accuracy"] == pytest.approx((p.argmax(1) == DATA.targets).double().mean().item())
         assert row["nll"] == pytest.approx(nn.functional.nll_loss(p.log(), DATA.targets).item(), rel=1e-5)
     assert rows[-1]["nll"] <= sum(row["nll"] for row in rows[:3]) / 3 + 1e-6, "Jensen"
-    scores = state.evaluate(DATA, measures=True)
+    scores = state.evaluate(DATA)
     assert {key: found[key] for key in scores} == pytest.approx(scores)
+    assert found["diversity"] >= 0 and 0 <= found["calibration_error"] <= 1
     assert found["parameters"] == state.task.counts["trained"]
 
 
@@ -56,6 +57,15 @@ def test_members_that_share_a_pass_cost_what_it_costs():
     assert {row["multiply_adds"] for row in rows} == {multiply_adds(1.0) + 64 * 25 * 8 + 64 * 3}
     rows = of_ensemble(state_of(batch_ensemble(networks(0.5, 0.5))), DATA)["subsets"]
     assert [row["multiply_adds"] for row in rows] == [n * multiply_adds(0.5) for n in (1, 1, 2)]
+
+
+def test_another_likelihood_has_no_members():
+    with pytest.raises(TypeError, match="an ensemble has Task"):
+        of_ensemble(state_of(Ensemble(networks(0.5)), from_first), DATA)
+
+
+def from_first(outputs, targets):
+    return nn.functional.cross_entropy(outputs[:, 0], targets, reduction="none")
 
 
 def test_of_many_members_the_first_few_together():
