@@ -17,7 +17,7 @@ from fedpart.likelihoods.classification import Categorical, check_classes
 class EnsembleClassification(Categorical):
     """One class per example: ``outputs [B, M, K]`` logits of M members, ``targets [B]`` int64.
 
-    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported, as L_ML is. Training
+    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training
     minimises the sum of the members' cross-entropies, in weights and psi, so that each learns as it would
     alone (SuperWeight Networks, Teterwak et al. 2024). By Jensen's inequality -log p is at most their mean.
     Temperature and label smoothing are those of every member, see :class:`.Categorical`.
