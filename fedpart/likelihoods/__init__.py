@@ -2,6 +2,7 @@
 
 from fedpart.likelihoods.base import LIKELIHOODS, Likelihood
 from fedpart.likelihoods.classification import Classification
+from fedpart.likelihoods.ensemble import EnsembleClassification
 from fedpart.likelihoods.from_model import FromModel
 from fedpart.likelihoods.gaussian import Gaussian
 from fedpart.likelihoods.multilabel import MultiLabel
@@ -12,6 +13,7 @@ from fedpart.likelihoods.tokens import TokenClassification
 __all__ = [
     "LIKELIHOODS",
     "Classification",
+    "EnsembleClassification",
     "FromModel",
     "Gaussian",
     "Likelihood",

@@ -50,7 +50,18 @@ class Likelihood(HyperModule):
         Raises:
             ValueError: a likelihood of one's own returns another shape.
         """
-        nll: Tensor = self(outputs, targets)
+        return self._checked(self(outputs, targets), outputs)
+
+    def loss(self, outputs: Tensor, targets: Any) -> Tensor:
+        """What training minimises, ``[B]`` nats, with the arguments of :meth:`forward`: -log p, unless a
+        likelihood says otherwise. What is reported is always -log p."""
+        return self(outputs, targets)  # type: ignore[no-any-return]
+
+    def loss_of_each(self, outputs: Tensor, targets: Any) -> Tensor:
+        """:meth:`loss`, checked as :meth:`of_each` is."""
+        return self._checked(self.loss(outputs, targets), outputs)
+
+    def _checked(self, nll: Tensor, outputs: Tensor) -> Tensor:
         if nll.shape != (len(outputs),):
             raise ValueError(
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "

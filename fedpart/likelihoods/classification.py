@@ -88,14 +88,11 @@ class Classification(Categorical):
     """One class per example: ``outputs [B, K]`` logits, ``targets [B]`` int64; see :class:`Categorical`."""
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point():
+        check_classes("classification", targets)
+        if outputs.ndim == 3:
             raise ValueError(
-                "classification takes integers, but the targets are real numbers; use likelihood='gaussian'"
-            )
-        if targets.ndim != 1:
-            raise ValueError(
-                f"classification takes one class per example, but the targets are {list(targets.shape)}; use "
-                f"likelihood='token_classification' or 'multilabel'"
+                f"classification takes one prediction per example, but the outputs are "
+                f"{list(outputs.shape)}; use likelihood='ensemble' for several networks in one, [B, M, K]"
             )
         return self.nll(outputs, targets)
 
@@ -111,3 +108,20 @@ class Classification(Categorical):
             "f1": metrics.multiclass_f1_score(p, targets, classes, average="macro").item(),
             "calibration_error": metrics.multiclass_calibration_error(p, targets, classes).item(),
         }
+
+
+def check_classes(name: str, targets: Tensor) -> None:
+    """Refuse targets that are not one class per example.
+
+    Raises:
+        ValueError: says which likelihood takes them.
+    """
+    if targets.is_floating_point():
+        raise ValueError(
+            f"{name} takes integers, but the targets are real numbers; use likelihood='gaussian'"
+        )
+    if targets.ndim != 1:
+        raise ValueError(
+            f"{name} takes one class per example, but the targets are {list(targets.shape)}; use "
+            f"likelihood='token_classification' or 'multilabel'"
+        )

@@ -17,8 +17,12 @@ from fedpart.layers.constant import is_constant, spectral_weights
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
-def check_supported(module: nn.Module) -> None:
+def check_supported(module: nn.Module, chunks: int = 1) -> None:
     """Refuse layers that would let data leak between partitions.
+
+    Args:
+        module: the network.
+        chunks: C. A layer whose ``ties_examples`` is true is refused if there are several.
 
     Raises:
         ValueError: names all of them, the reasons, and the code to use instead.
@@ -26,6 +30,11 @@ def check_supported(module: nn.Module) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
         reason = _refusal(layer)
+        if reason is None and chunks > 1 and getattr(layer, "ties_examples", False):
+            reason = (
+                "in training it computes with several examples at a time, so that none has its own loss; "
+                "train it with method: none, or use another kind of network"
+            )
         if reason:
             where = repr(name) if name else "the top level"
             found.setdefault((type(layer).__name__, reason), []).append(where)
@@ -107,5 +116,7 @@ def stacked_parameters(module: nn.Module) -> dict[str, Any]:
             own = {"weight": "product", "bias": "sum", **own}
         for name, fold in own.items():
             if getattr(layer, name, None) is not None:  # None: a norm without scale or bias
+                if parametrize.is_parametrized(layer, name):  # as a slice of another layer's
+                    name = f"parametrizations.{name}.original"
                 folds[f"{prefix}.{name}" if prefix else name] = fold
     return folds

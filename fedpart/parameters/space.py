@@ -76,7 +76,7 @@ class ParameterSpace:
         only: Collection[str] | None = None,
     ) -> None:
         if only is None:
-            check_supported(module)
+            check_supported(module, chunks)
         folds = _folds(module, stacked or {}) if only is None else {}
         self.chunks = chunks
         private = getattr(module, "private_parameters", ())

@@ -62,8 +62,7 @@ class Task:
         notes: a sentence about everything that was changed about the network so that it can be trained.
 
     Raises:
-        ValueError: a layer that cannot be partitioned, an unknown likelihood, average, precision or parameter
-            name, or S < 1.
+        ValueError: a layer that cannot be partitioned, a name of something that there is not, or S < 1.
     """
 
     def __init__(
@@ -219,12 +218,13 @@ class Task:
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
-        """Mean negative log-likelihood of the batch in nats, a scalar; weighted if the batch has weights."""
+        """Mean :meth:`.Likelihood.loss` of the batch in nats, a scalar; weighted if the batch has weights."""
         if self._computes_loss:
             _, nll = self._own(w, psi, batch, noise, dropout)
         else:
             outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-            nll = self.likelihood(outputs, batch.targets, psi)
+            with self.likelihood_at(psi) as likelihood:
+                nll = likelihood.loss_of_each(outputs, batch.targets)
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:

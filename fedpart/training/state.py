@@ -152,7 +152,7 @@ class ModelState:
                     found = task.predict(named, self.psi, batch, noise, dropout)
                 except IndexError:
                     out = task.outputs(named, self.psi, batch.inputs, noise, dropout=dropout)
-                    check_labels(dataset, out.shape[1], "evaluation")
+                    check_labels(dataset, out.shape[-1], "evaluation")
                     self.check(dataset, classes=out.shape[-1])
                     raise
                 nll += found.nll.sum().item()

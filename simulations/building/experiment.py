@@ -10,6 +10,7 @@ from typing import overload
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
 from fedpart.data import random_subset
+from fedpart.data.corruption import corrupted
 from fedpart.evidence.laplace import check_laplace, laplace_evidence
 from simulations.building.data import client_shards, load_data
 from simulations.building.task import build_task, check_device
@@ -58,8 +59,8 @@ class TrainingExperiment:
         """The state before the first iteration.
 
         Raises:
-            ValueError: chunks, method or evidence do not fit the data or the task, or psi would never be
-                stepped.
+            ValueError: chunks, method or evidence do not fit the data or the task, psi would never be
+                stepped, or the inputs are no images that could be corrupted.
             ImportError: laplace-torch is wanted and not installed.
         """
         evidence = laplace_evidence if self.config.evidence == "laplace" else None
@@ -67,6 +68,8 @@ class TrainingExperiment:
         training = Training(self.task, self.train, settings, self.config.identity(), evidence)
         if evidence is not None:
             check_laplace(training)
+        if self.config.corrupted and len(self.test):
+            corrupted(self.test.subset([0]), "contrast", 1)  # refused here, and not after the training
         check_psi(training)
         return training
 

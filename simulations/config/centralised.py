@@ -33,6 +33,9 @@ class TrainingConfig(_Keys, Config):
         "what reports and early stopping are judged by: lml (L_ML), or laplace (diagonal Laplace evidence of "
         "the network; needs fedpart[laplace])",
     )
+    corrupted: bool = entry(
+        False, "whether the test is repeated on images that are corrupted here, five ways at five severities"
+    )
     select: SelectSection | None = entry(
         None, "what `fedpart select` varies; `fedpart train` does not look at it", decides="nothing"
     )

@@ -83,14 +83,16 @@ class Config(section_of(RunSettings)):
     test_points: int | None = entry(None, "random subset for the test; null: all", ge=1)
 
     model: named(MODELS) = entry(
-        "digits_cnn", "digits_cnn, mnist_cnn, resnet9, or package.module:callable (num_classes, input_shape)"
+        "digits_cnn",
+        "digits_cnn, mnist_cnn, resnet9, wrn, ensemble (of several networks), ..., or "
+        "package.module:callable (num_classes, input_shape)",
     )
     model_options: dict[str, Any] = entry({}, "further keyword arguments of the model's builder")
     likelihood: named(LIKELIHOODS, "likelihood") = entry(
         "classification",
-        "classification, token_classification, multilabel, gaussian, poisson, ordinal, from_model (the "
-        "network returns its loss), or package.module:callable, a fedpart.likelihoods.Likelihood or a "
-        "function -> nll per example",
+        "classification, ensemble (of a model with several members), token_classification, multilabel, "
+        "gaussian, poisson, ordinal, from_model (the network returns its loss), or package.module:callable, "
+        "a fedpart.likelihoods.Likelihood or a function -> nll per example",
     )
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"

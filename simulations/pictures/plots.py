@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulations.building.data import load_data
 from simulations.folders.run_directory import STATE
+from simulations.pictures.anytime_figure import anytime_figure, has_costs
 from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import save_png
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
@@ -19,7 +20,8 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     """Draw one run's pictures into its folder.
 
     ``learning_curve.png``; ``psi.png`` if it learned hyperparameters, those of a mask over inputs apart in
-    ``mask.png``; and of a finished run on images, what its transforms do to them, ``transforms.png``.
+    ``mask.png``; of a finished run on images, what its transforms do to them, ``transforms.png``; and of a
+    finished ensemble the accuracy of its subsets, ``anytime.png``.
 
     The run need not be finished; there are no files without a line of metrics. Unless ``download``, data that
     are not here are not fetched.
@@ -38,6 +40,8 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
         figures["psi"] = run_psi_figure(run)
     if masks:
         figures["mask"] = mask_figure(run)
+    if has_costs(run.summary):
+        figures["anytime"] = anytime_figure(run.summary)
     files = save_png(figures, run.folder)
     if (run.folder / STATE).is_file():
         splits = load_data(run.config, download=download)

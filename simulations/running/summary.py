@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
+from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
 from fedpart.federated.architectures import by_architecture, ensemble
@@ -67,7 +68,9 @@ def summarise(
         where those on ``train`` are of the examples that its weights were trained on. ``subnetworks``: for
         k = 1..C how many ``examples`` its weights were trained on, its scores on these (``train``), on the
         ``next`` chunk (which they have not seen; None if there is none) and on ``test``; ``stages``: the test
-        scores at the end of each part of training, the last those of the final state.
+        scores at the end of each part of training, the last those of the final state. ``ensemble``, on test
+        data, of a network with that likelihood: what :func:`.of_ensemble` finds. ``corrupted``, with that
+        key: what :func:`.of_corrupted` finds.
     """
     config = experiment.config
     if isinstance(experiment, Experiment):
@@ -217,7 +220,18 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         **_of_test(measures),
         "subnetworks": subnetworks,
         "stages": stages,
+        **_beyond(training, experiment.test if len(experiment.test) else None, config.corrupted),
     }
+
+
+def _beyond(training: Training, test: Dataset | None, corrupted: bool) -> dict[str, Any]:
+    """Of an ensemble its subsets, and of images what corruption does, on test data."""
+    found: dict[str, Any] = {}
+    if test is not None and training.task.likelihood_name == "ensemble":
+        found["ensemble"] = of_ensemble(training, test)
+    if test is not None and corrupted:
+        found["corrupted"] = of_corrupted(training, test, training.seed)
+    return found
 
 
 def _seen(training: Training, k: int, iteration: int) -> int:

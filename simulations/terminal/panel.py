@@ -163,6 +163,7 @@ def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
         at = f"at iteration {summary['lml_iteration']:,}"
         rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
+    rows += _ensemble_rows(summary)
     parts = summary["subnetworks"]
     if len(parts) > 1 and all(part["test"] for part in parts):
         each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)
@@ -171,6 +172,25 @@ def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if stage[f"test_{key}"] is not None:
             score = show.format(stage[f"test_{key}"])
             rows.append((stage["name"], f"{score} on test data before the next stage"))
+    return rows
+
+
+def _ensemble_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of an ensemble its members' and common scores, and what corrupted images do."""
+    rows, accuracy, nll = [], SCORES["accuracy"].format, SCORES["nll"].format
+    if (found := summary.get("ensemble")) is not None:
+        alone = [row["accuracy"] for row in found["subsets"] if len(row["members"]) == 1]
+        together = f"{accuracy(found['accuracy'])}, {nll(found['nll'])}"
+        calibration = f"calibration error {accuracy(found['calibration_error'])}"
+        rows.append(("ensemble", f"together {together}, {calibration}; {found['parameters']:,} parameters"))
+        rows.append(("members", ", ".join(map(accuracy, alone))))
+        if "diversity" in found:
+            rows.append(
+                ("diversity", f"{found['diversity']:.2f}: pairs that disagree, over a member's errors")
+            )
+    if (found := summary.get("corrupted")) is not None:
+        mean = ", ".join(SCORES[key].format(found["mean"][key]) for key in SCORES if key in found["mean"])
+        rows.append(("corrupted", f"{mean}, the mean of 25 corrupted test sets"))
     return rows
 
 

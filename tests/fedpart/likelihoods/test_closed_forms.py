@@ -38,6 +38,7 @@ def test_every_likelihood_is_in_a_test_here():
         "gaussian",
         "poisson",
         "ordinal",
+        "ensemble",  # test_ensemble.py
         "from_model",  # test_from_model.py
     }
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import Dataset, Task, federate
-from fedpart.likelihoods import Classification, Gaussian, MultiLabel, Ordinal, Poisson
+from fedpart.likelihoods import Classification, EnsembleClassification, Gaussian, MultiLabel, Ordinal, Poisson
 from fedpart.likelihoods import TokenClassification as Tokens
 from fedpart.likelihoods.from_model import FromModel
 
@@ -47,6 +47,20 @@ def test_classification(smoothing):
     assert found["f1"] == pytest.approx(sum(f1(chosen == k, y == k) for k in range(K)) / K, rel=1e-5)
     assert found["calibration_error"] == pytest.approx(calibration_error(p, y), rel=1e-4)
     assert found.keys() == {"f1", "calibration_error"}
+
+
+@pytest.mark.parametrize("smoothing", [None, 0.3])
+def test_an_ensemble_is_measured_by_its_averaged_probabilities(smoothing):
+    """One member as classification is; of several, what classification makes of the mean."""
+    logits, y = random_logits(N, 4, K), random_classes(N)
+    one, ends = Classification(label_smoothing=smoothing), EnsembleClassification(label_smoothing=smoothing)
+    with torch.no_grad():
+        alone = one.measures(logits[:, 0], y)
+        assert ends.measures(logits[:, :1], y) == pytest.approx(alone, abs=1e-6)
+        mean = ends.mean_log_p(logits)
+        found, wanted = ends.measures(logits, y), Classification().measures(mean, y)
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-6)
+    assert found["diversity"] > 0
 
 
 @pytest.mark.parametrize("average", ["log_probabilities", "probabilities"])

@@ -9,6 +9,8 @@ from torch import nn
 from fedpart import ConcreteDropout, RandomPartition, Task
 from fedpart.models import MODELS, digits_cnn, mlp, mnist_cnn, resnet9
 
+ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, ensembles/
+
 
 def test_mnist_cnn_is_the_papers():
     assert sum(p.numel() for p in mnist_cnn(dropout=None).parameters()) == 1_276_630
@@ -18,7 +20,7 @@ def test_mnist_cnn_is_the_papers():
     assert rates == pytest.approx([10.0] * 4, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"frozen_resnet", "lora_text"}))  # test_fine_tuned.py
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - ELSEWHERE))
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 17, 9)])
 def test_outputs(name, shape):
     module = MODELS.resolve(name)(num_classes=7, input_shape=shape)

@@ -1,0 +1,124 @@
+"""What an ensemble is worth: alone, together, in every subset; and what corrupted images do to a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
+from fedpart.data.dataset import Dataset
+from fedpart.likelihoods import EnsembleClassification
+from fedpart.models.ensembles import Ensemble
+from fedpart.training.state import ModelState
+
+MOST = 8  # members, of which every subset is scored
+
+Members = tuple[int, ...]
+
+
+def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
+    """Scores of an ensemble, and of what a device with less time would compute of it (anytime inference).
+
+    Args:
+        state: whose task has the likelihood ``ensemble``.
+        dataset: at least one example.
+
+    Returns:
+        ``parameters``: trained numbers; ``accuracy``, ``nll`` (nats per example, of averaged probabilities)
+        and what :meth:`.EnsembleClassification.of_members` finds, ``calibration_error`` and ``diversity``.
+        ``subsets``: of every subset of up to eight members, or of each member and of the first 2, 3, .. of
+        more, its ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in
+        one sample (of convolutions and matrix products alone); None for a network that is no
+        :class:`.Ensemble`.
+
+    Raises:
+        TypeError: the task has another likelihood.
+    """
+    outputs = torch.cat([out.cpu() for out in state.predict(dataset.inputs)])
+    chosen = list(_subsets(outputs.shape[1]))
+    costs = _costs(state, dataset, chosen)
+    with torch.no_grad(), state.task.likelihood_at(state.psi.cpu()) as likelihood:
+        if not isinstance(likelihood, EnsembleClassification):
+            raise TypeError(f"The likelihood is {likelihood!r}; an ensemble has Task(likelihood='ensemble').")
+        rows: list[dict[str, Any]] = []
+        for members in chosen:
+            own = outputs[:, list(members)]
+            right = likelihood.hits(own, dataset.targets)
+            rows.append(
+                {
+                    "members": list(members),
+                    "multiply_adds": costs.get(members),
+                    "accuracy": right.double().mean().item(),
+                    "nll": likelihood.of_each(own, dataset.targets).double().mean().item(),
+                }
+            )
+        more = likelihood.of_members(outputs, dataset.targets)
+    whole = rows[-1]
+    return {
+        "parameters": state.task.counts["trained"],
+        "accuracy": whole["accuracy"],
+        "nll": whole["nll"],
+        **more,
+        "subsets": rows,
+    }
+
+
+def of_corrupted(state: ModelState, dataset: Dataset, seed: int = 0) -> dict[str, Any]:
+    """Scores on images that are corrupted here; see :func:`.corrupted`.
+
+    Args:
+        state: of a network for images.
+        dataset: at least one example.
+        seed: of the noise.
+
+    Returns:
+        ``mean``: ``accuracy``, ``nll`` and ``calibration_error``, as far as the likelihood has them, each the
+        mean over five corruptions at five severities; ``by_corruption``: of each the scores by severity.
+    """
+    found: dict[str, list[dict[str, float]]] = {}
+    for name in CORRUPTIONS:
+        sets = (corrupted(dataset, name, severity, seed) for severity in SEVERITIES)
+        found[name] = [_scores(state.evaluate(one, measures=True)) for one in sets]
+    every = [row for rows in found.values() for row in rows]
+    mean = {key: sum(row[key] for row in every) / len(every) for key in every[0]}
+    return {"mean": mean, "by_corruption": found}
+
+
+def _scores(found: dict[str, float]) -> dict[str, float]:
+    return {key: found[key] for key in ("accuracy", "nll", "calibration_error") if key in found}
+
+
+def _subsets(count: int) -> Iterator[Members]:
+    if count <= MOST:
+        for size in range(1, count + 1):
+            yield from combinations(range(count), size)
+        return
+    yield from ((member,) for member in range(count))
+    yield from (tuple(range(size)) for size in range(2, count + 1))
+
+
+def _costs(state: ModelState, dataset: Dataset, chosen: list[Members]) -> dict[Members, int]:
+    """Multiply-adds of each subset; where those of the members add up to all, the others are sums."""
+    module = state.module().requires_grad_(False)  # which the counter would hook
+    if not isinstance(module, Ensemble) or not isinstance(dataset.inputs, Tensor):
+        return {}
+    module, example = module.to(state.task.dtype), dataset.inputs[:1].to(state.task.dtype)
+
+    def cost(members: Members) -> int:
+        flops = []
+        for rows in (1, 2):  # weights that are composed from shared numbers are so once for all examples
+            with FlopCounterMode(display=False) as counter:
+                module(example.repeat(rows, *[1] * (example.ndim - 1)), only=members)
+            flops.append(counter.get_total_flops())
+        return int(flops[1] - flops[0]) // 2
+
+    everyone = tuple(range(len(module)))
+    alone = {members: cost(members) for members in chosen if len(members) == 1}
+    if sum(alone.values()) == cost(everyone):
+        return {members: sum(alone[member,] for member in members) for members in chosen}
+    return {members: cost(members) for members in chosen}

@@ -1,0 +1,119 @@
+"""Clusters and coefficients learned from gradients, and that a bank can be made of what is found."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import Dataset, Task, Training, TrainingSettings, fit
+from fedpart.centralised.sharing import learned_clusters, learned_coupling, weight_gradients
+from fedpart.models import wrn
+from fedpart.models.ensembles import Ensemble
+from fedpart.sharing.bank import Bank
+from fedpart.sharing.clusters import crop_similarity
+
+DATA = Dataset(torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3)
+
+
+def networks(*sizes):
+    torch.manual_seed(0)
+    return [wrn(3, (1, 8, 8), depth, width) for depth, width in sizes]
+
+
+def state_of(members):
+    task = Task(Ensemble(members), likelihood="ensemble", samples=1)
+    return Training(task, DATA, TrainingSettings(method="none", chunks=(1.0,)))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Two widths and another depth that share banks and coefficients by depth."""
+    bank = Bank(clusters="depth", coupled=True)
+    return state_of(bank.compose(networks((10, 2), (10, 1), (16, 1))))
+
+
+def layers_of(groups):
+    return [name for group in groups for name in group]
+
+
+def test_gradients_are_those_of_the_plain_network(mixed):
+    found = weight_gradients(mixed, DATA)
+    for index, member in enumerate(mixed.module().members):
+        plain = member.plain()
+        nn.functional.cross_entropy(plain(DATA.inputs), DATA.targets, reduction="sum").backward()
+        for name in member.recipes:
+            torch.testing.assert_close(found[index, name], plain.get_submodule(name).weight.grad)
+    assert len(found) == 10 + 9 + 15, "all convolutions: the second width has a shortcut less"
+
+
+def test_thresholds_at_the_ends(mixed):
+    alone, bins = learned_clusters(mixed, DATA, 1.0), learned_clusters(mixed, DATA, -1.01)
+    assert len(alone) == 10 and len(bins) < 10
+    for groups in (alone, bins):
+        assert sorted(layers_of(groups)) == sorted(f"{i}:{n}" for i, n in weight_gradients(mixed, DATA))
+    assert all(sum(name.startswith("0:") for name in group) == 1 for group in alone)
+
+
+def test_another_depth_joins_what_is_most_similar_and_another_width_its_namesake():
+    bank = Bank(clusters="depth", coupled=True)
+    state = state_of(bank.compose(networks((16, 2), (16, 1.5), (10, 1))))
+    whose = {name: n for n, group in enumerate(learned_clusters(state, DATA, 1.0)) for name in group}
+    gradients = weight_gradients(state, DATA)
+    for name in state.module().members[1].recipes:
+        assert whose[f"1:{name}"] == whose[f"0:{name}"]
+    recipes = [member.recipes for member in state.module().members]
+    for name, recipe in recipes[2].items():
+        near = [other for other, one in recipes[0].items() if one.banks[0] == recipe.banks[0]]
+        cosines = [crop_similarity(gradients[2, name], gradients[0, other]) for other in near]
+        assert whose[f"2:{name}"] == whose[f"0:{near[cosines.index(max(cosines))]}"]
+
+
+def test_a_budget_lowers_the_threshold(mixed):
+    free, least = learned_clusters(mixed, DATA, 1.0), learned_clusters(mixed, DATA, -1.01)
+
+    def numbers(clusters):
+        members = Bank(clusters=clusters).compose(networks((10, 2), (10, 1), (16, 1)))
+        values = {id(p): p.numel() for m in members for n, p in m.named_parameters() if n.endswith("values")}
+        return sum(values.values())
+
+    assert numbers(least) < numbers(free)
+    found = learned_clusters(mixed, DATA, 1.0, budget=numbers(free) - 1)
+    assert numbers(least) <= numbers(found) < numbers(free)
+    with pytest.raises(ValueError, match="raise the budget"):
+        learned_clusters(mixed, DATA, budget=numbers(least) - 1)
+
+
+def test_coefficients_stay_together_where_their_gradients_agree(mixed):
+    assert learned_coupling(mixed, DATA, 1.0) == []
+    together = learned_coupling(mixed, DATA, -1.01)
+    assert all(len(group) > 1 for group in together)
+    alphas = [recipe.alphas[0] for one in mixed.module().members for recipe in one.recipes.values()]
+    assert len(together) == sum(alphas.count(name) > 1 for name in set(alphas))
+    some = learned_coupling(mixed, DATA, 0.5)
+    clusters = learned_clusters(mixed, DATA)
+    members = Bank(clusters=clusters, coupled=some).compose(networks((10, 2), (10, 1), (16, 1)))
+    task = Task(Ensemble(members), likelihood="ensemble", samples=1)
+    result = fit(task, DATA, method="none", chunks=(1.0,), iterations=1, batch_size=8)
+    assert result.predict(DATA.inputs).shape == (24, 3, 3)
+
+
+def test_a_gradient_of_coefficients_is_autograds():
+    """Equal layers whose coefficients are their own: what is compared is dL/dalpha."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), *(nn.Linear(64, 64) for _ in range(3)), nn.Linear(64, 3))
+    (one,) = Bank(clusters="depth", coupled=True, budget=3 * 64 * 64).compose([network])
+    state = state_of([one])
+    member = state.module().members[0]
+    nn.functional.cross_entropy(member(DATA.inputs), DATA.targets, reduction="sum").backward()
+    gradients = weight_gradients(state, DATA)
+    for name, module in member.shared.items():
+        if name.startswith("alpha"):
+            users = {layer: recipe for layer, recipe in member.recipes.items() if name in recipe.alphas}
+            parts = [
+                member.shared[r.banks[0]].values @ gradients[0, layer].flatten() for layer, r in users.items()
+            ]
+            torch.testing.assert_close(sum(parts), module.alpha.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_other_networks_are_refused():
+    with pytest.raises(TypeError, match="kind: composed"):
+        learned_clusters(state_of(networks((10, 1))), DATA)
