@@ -86,14 +86,16 @@ def test_client_that_kills_its_actor_in_mid_round_once(tmp_path):
     assert_equal_runs(result, local(3))
 
 
-def test_client_that_always_kills_its_actor(tmp_path):
-    victim = build({}).protocol.cohort(1)[1]
-    config = {"dying": victim, "marker": str(tmp_path / "died"), "always": True}
+def test_client_that_always_kills_its_actor_and_one_that_raises(tmp_path):
+    raising, victim = build({}).protocol.cohort(1)[:2]
+    config = {"dying": victim, "marker": str(tmp_path / "died"), "always": True, "failing": raising}
     with RayGrid(load, CLIENTS, config, workers=2) as grid:
         _, reports = run(grid, 1, on_client_error="skip")  # the others of its calls are not lost
-    assert [skip["client"] for skip in reports[0].skipped] == [victim]
-    reason = reports[0].skipped[0]["reason"]
-    assert reason.startswith(f"Client {victim} failed in round 1: its process died 3 times")
+        with pytest.raises(ClientError, match=rf"^Client {raising} failed in round 1: KeyError: .*the disk"):
+            run(grid, 1)
+    reasons = {skip["client"]: skip["reason"] for skip in reports[0].skipped}
+    assert sorted(reasons) == [raising, victim]
+    assert reasons[victim].startswith(f"Client {victim} failed in round 1: its process died 3 times")
 
 
 def one_client_that_dies():
@@ -115,17 +117,6 @@ def test_who_is_beside_a_message_that_kills_is_not_to_blame():
         replies = list(grid.send_and_receive([*messages[1:3], messages[0], *messages[3:5]]))
     assert len(replies) == 5, "what waits behind it runs again"
     assert [r.metadata.src_node_id for r in replies if r.has_error()] == [FIRST_NODE]
-
-
-def test_client_exception_is_named():
-    victim = build({}).protocol.cohort(1)[0]
-    with (
-        RayGrid(load, CLIENTS, {"failing": victim}, workers=1) as grid,
-        pytest.raises(
-            ClientError, match=rf"^Client {victim} failed in round 1: KeyError: .*the disk of this"
-        ),
-    ):
-        run(grid, 1)
 
 
 def test_timeout_gives_up_and_the_grid_goes_on(grid):
