@@ -16,10 +16,14 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.models.ensembles import Ensemble
+from fedpart.randomness.noise import Noise
 from fedpart.sharing import Composed
 from fedpart.sharing.bank import SuperWeight
 from fedpart.sharing.blocks import Shape, chains, cut
 from fedpart.sharing.clusters import crop_similarity, merged
+from fedpart.task.gradients import Point, gradients
+from fedpart.task.jobs import Job
+from fedpart.task.task import Batch, Task
 from fedpart.training.state import ModelState, rows_at_once
 
 Layer = tuple[int, str]
@@ -105,7 +109,7 @@ def learned_coupling(state: ModelState, dataset: Dataset, beta: float = 0.9) -> 
 
 
 def weight_gradients(state: ModelState, dataset: Dataset) -> dict[Layer, Tensor]:
-    """Gradients of the composed weights, by member and layer: of the sum of losses, in inference.
+    """Gradients of the composed weights, by member and layer: of the sum of cross-entropies, in inference.
 
     Args:
         state: whose network is an :class:`.Ensemble` of :class:`.Composed` members.
@@ -114,20 +118,28 @@ def weight_gradients(state: ModelState, dataset: Dataset) -> dict[Layer, Tensor]
     Raises:
         TypeError: it is another network.
     """
-    module, found = _ensemble(state), dict[Layer, Tensor]()
-    size = rows_at_once(torch.device("cpu"), 1)
-    with state.task.likelihood_at(state.psi.cpu()) as likelihood:
-        for index, member in enumerate(module.members):
-            assert isinstance(member, Composed)
-            weights = {name: w.detach().requires_grad_() for name, w in member.weights().items()}
-            with member.holding(weights) as network:
-                for start in range(0, len(dataset), size):
-                    inputs, targets = dataset.batch(slice(start, start + size))
-                    loss = likelihood.loss(network(inputs)[:, None], targets).sum()
-                    parts = torch.autograd.grad(loss, list(weights.values()))
-                    for name, part in zip(weights, parts, strict=True):
-                        found[index, name] = part + found.get((index, name), 0)
+    found: dict[Layer, Tensor] = {}
+    for index, member in enumerate(_ensemble(state).members):
+        assert isinstance(member, Composed)
+        task = Task(member.plain(), samples=1)  # the composed weights are its parameters
+        space, psi = task.parameter_space(1), task.psi_space.initial()
+        point, total = Point(space, space.initial()), torch.zeros(space.size)
+        size = rows_at_once(total.device, 1)
+        for start in range(0, len(dataset), size):
+            batch = Batch(*dataset.batch(slice(start, start + size)))
+            mean = gradients(task, _at_rest, Job(subnetwork=1, partition=1), point, psi, batch, None).theta
+            assert mean is not None
+            total += batch.examples * mean
+        named = space.tensors(total)
+        found |= {(index, name): named[f"{name}.weight"] for name in member.recipes}
     return found
+
+
+def _at_rest(
+    task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+) -> Tensor:
+    """The loss in inference."""
+    return task.loss(w, psi, batch, noise, dropout=False)
 
 
 def _ensemble(state: ModelState) -> Ensemble:
