@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from numbers import Integral
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
+from fedpart.sharing import plain_name
 from fedpart.task.gradients import MISFIT, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.jobs import Job
@@ -122,11 +123,7 @@ def personalise(
         raise ClientError.of(client, None, error) from error
     if not math.isfinite(after["nll"]):
         raise tuning.diverged(after["nll"])
-    module = state.module()
-    with torch.no_grad():
-        for name, value in moved.items():
-            module.get_parameter(name).copy_(value)
-    return Personal(module, len(kept), len(scored), before, after)
+    return Personal(state.module(moved), len(kept), len(scored), before, after)
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:
@@ -164,7 +161,7 @@ def _moving(task: Task, layers: Sequence[str]) -> ParameterSpace:
     names = [entry.name for entry in task.parameter_space(1).entries]
     moving: set[str] = set()
     for pattern in layers:
-        matched = fnmatch.filter(names, pattern)
+        matched = [name for name in names if fnmatch(name, pattern) or fnmatch(plain_name(name), pattern)]
         if not matched:
             raise ValueError(
                 f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"

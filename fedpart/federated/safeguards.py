@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,10 +58,8 @@ class ClipSettings(Settings):
         Raises:
             ValueError: see :meth:`norms`.
         """
-        found = dict[int, float]()
-        for j, norm in enumerate(self.norms(partition.chunks), start=1):
-            found |= dict.fromkeys(partition.cell_sizes(j), norm)
-        return list(found.values())
+        norms = self.norms(partition.chunks)
+        return [norms[bisect_right(partition.bounds, start) - 1] for start in partition.cells[:-1]]
 
 
 @documented

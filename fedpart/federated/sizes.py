@@ -16,7 +16,7 @@ from fedpart.task.task import Task
 
 
 class Networks(NamedTuple):
-    """``task``, ``partition``: of the server's network, the largest; and those of all sizes."""
+    """``task``, ``partition``: of the server's network; and those of all sizes."""
 
     task: Task
     partition: Partition
@@ -41,15 +41,23 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
         partition = method.partition(own, chunks, settings)
         return Networks(own, partition, [own], [partition])
     sized = [of_size(task, one["model_options"], settings.seed) for one in settings.architectures]
-    sizes = [one.parameter_space(1).size for one in sized]
+    shapes = [
+        [(entry.name, entry.shape) for entry in one.parameter_space(1).entries] for one in (task, *sized)
+    ]
     if settings.sharing is not None:
-        sized = composed(sized, sharing_of(settings.sharing), settings.seed)
+        given = [task if same == shapes[0] else one for same, one in zip(shapes[1:], sized, strict=True)]
+        sized = composed(given, sharing_of(settings.sharing), settings.seed)
     tasks = [method.prepare(one) for one in sized]
     spaces = [one.parameter_space(number) for one in tasks]
     if has_private(spaces):  # then no network has all
+        if shapes[0] not in shapes[1:]:
+            raise ValueError(
+                "No architecture is the task's own network, which is the one that is scored; give the task "
+                "the network of one of them."
+            )
         partitions = nested(method.partition(own, chunks, settings, united(spaces)), spaces)
-        largest = sizes.index(max(sizes))
-        return Networks(tasks[largest], partitions[largest], tasks, partitions)
+        index = shapes[1:].index(shapes[0])
+        return Networks(tasks[index], partitions[index], tasks, partitions)
     whole = method.partition(own, chunks, settings)
     partition, *partitions = nested(whole, [whole.space, *spaces])
     return Networks(own, partition, tasks, partitions)

@@ -16,6 +16,7 @@ from fedpart.methods.base import METHODS
 from fedpart.methods.plain import Plain
 from fedpart.methods.views import ClientView
 from fedpart.randomness.streams import generator
+from fedpart.sharing import within
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
@@ -270,5 +271,7 @@ def _state(task: Task, psi: Tensor) -> dict[str, Tensor]:
 
 def _logits(task: Task) -> list[str]:
     """Names of the drop rates' logits in psi."""
-    layers = [path for path, layer in task.module.named_modules() if isinstance(layer, ConcreteDropout)]
+    layers = [
+        path for path, layer in within(task.module).named_modules() if isinstance(layer, ConcreteDropout)
+    ]
     return [name for name in (f"{path}.logit" for path in layers) if name in task.psi_names]

@@ -4,9 +4,9 @@ import importlib
 import pkgutil
 
 from fedpart.sharing.base import SHARINGS, Sharing, sharing_of
-from fedpart.sharing.composed import Composed, Penalised
+from fedpart.sharing.composed import Composed, Penalised, plain_name, within
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
 
-__all__ = ["SHARINGS", "Composed", "Penalised", "Sharing", "sharing_of"]
+__all__ = ["SHARINGS", "Composed", "Penalised", "Sharing", "plain_name", "sharing_of", "within"]

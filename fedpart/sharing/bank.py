@@ -7,9 +7,8 @@ cluster, the larger ones have the smaller ones' blocks, and one more each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from typing import Any, Literal
 
 import torch
@@ -20,7 +19,7 @@ from fedpart.sharing.base import SHARINGS, Sharing
 from fedpart.sharing.blocks import Shape, assembled, chains, cut
 from fedpart.sharing.budget import allocated
 from fedpart.sharing.composed import Composed, Recipe
-from fedpart.sharing.layers import key, orthogonal, weight_layers, weight_of
+from fedpart.sharing.layers import check_patterns, key, matches, orthogonal, weight_layers, weight_of
 
 _COUPLED = "alpha"
 
@@ -94,17 +93,25 @@ class Bank(Sharing):
         coupled: bool | Sequence[Sequence[str]] = False,
         keep: Sequence[str] = (),
     ) -> None:
-        if isinstance(clusters, str) and clusters not in ("layer", "depth"):
-            raise ValueError(f"clusters are layer, depth, or lists of names of layers, got {clusters!r}.")
+        if clusters not in ("layer", "depth") and not _is_groups(clusters):
+            raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")
+        if not isinstance(coupled, bool) and not _is_groups(coupled):
+            raise ValueError(f"coupled is true, false, or lists of lists of layers, got {coupled!r}.")
         if coefficients not in ("trained", "frozen"):
             raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
-        if templates < 1:
-            raise ValueError(f"A bank has at least one template, got templates: {templates}.")
-        self.budget, self.templates, self.clusters, self.keep = budget, templates, clusters, tuple(keep)
+        for name, number in (("templates", templates), ("budget", budget)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise ValueError(f"{name} is a whole number, at least 1, got {number!r}.")
+        self.budget, self.templates, self.clusters, self.keep = budget, templates, clusters, keep
         self.trained, self.coupled = coefficients == "trained", coupled
 
-    def compose(self, networks: Sequence[nn.Module], seed: int = 0) -> list[Composed]:
-        layers = [weight_layers(network, self.keep) for network in networks]
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
+        layers = weight_layers(networks, self.keep, plain)
+        for option, groups in (("clusters", self.clusters), ("coupled", self.coupled)):
+            for group in () if isinstance(groups, (str, bool)) else groups:
+                check_patterns(option, group, layers)
         users: dict[str, list[Tensor]] = {}  # of each bank: blocks of the layers that use it
         alphas: dict[str, dict[str, None]] = {}  # of each bank: its coefficients' names
         recipes: list[dict[str, SuperWeight]] = [{} for _ in networks]
@@ -158,7 +165,7 @@ class Bank(Sharing):
                 if self.clusters == "depth":
                     cluster = f"quarter{4 * place // len(names) + 1}"
                 elif (number := _matching(self.clusters, index, name)) is not None:
-                    cluster = f"cluster{number + 1}"
+                    cluster = f"#{number + 1}"
                 else:
                     cluster = key(name)
                 found.setdefault(cluster, []).append((index, name))
@@ -181,10 +188,11 @@ def _matching(groups: str | Sequence[Sequence[str]] | bool, index: int, name: st
     """The first of the groups that has a pattern for a network's layer."""
     if isinstance(groups, (str, bool)):
         return None
-    names = name, f"{index}:{name}"
-    return next(
-        (n for n, group in enumerate(groups) if any(fnmatch(one, p) for p in group for one in names)), None
-    )
+    return next((n for n, group in enumerate(groups) if any(matches(p, index, name) for p in group)), None)
+
+
+def _is_groups(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in given)
 
 
 def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> Tensor:

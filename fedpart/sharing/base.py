@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -19,13 +19,16 @@ class Sharing(ABC):
     """
 
     @abstractmethod
-    def compose(self, networks: Sequence[nn.Module], seed: int = 0) -> list[Composed]:
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
         """The networks, with weights composed from shared numbers; the modules themselves stay as they are.
 
         Args:
             networks: of several sizes, or several members of an ensemble; layers of the same name belong
                 together.
             seed: of the initial values that are drawn.
+            plain: names of parameters that stay as they are, such as those that are hyperparameters.
 
         Returns:
             As many; what they share is in memory once.
@@ -47,5 +50,9 @@ def sharing_of(given: Mapping[str, Any]) -> Sharing:
     options = dict(given)
     if not isinstance(kind := options.pop("kind", None), str):
         raise ValueError(f"sharing needs a kind, one of {', '.join(SHARINGS.names())}, got {dict(given)}.")
-    made: Sharing = SHARINGS.make(kind, options)
+    made = SHARINGS.make(kind, options)
+    if not isinstance(made, Sharing):
+        raise ValueError(
+            f"The kind of sharing {kind!r} is no fedpart.sharing.Sharing; derive it from that class."
+        )
     return made

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Any, Literal
 
 import torch
@@ -46,7 +46,7 @@ class OfBasis(Recipe):
     """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
 
     Attributes:
-        name: of the layer, in ``shared`` and in ``own``.
+        name: of basis and coefficients, in ``shared`` and in ``own``.
         shape: of its weight.
     """
 
@@ -65,7 +65,7 @@ class OfBasis(Recipe):
 class OneBasis(Sharing):
     """FLANC: a basis for each layer, of all widths, which begins orthonormal.
 
-    Coefficients, norms, biases, the first and the last layer are each width's own.
+    Coefficients, norms, biases, the first and the last layer, as they are defined, are each width's own.
 
     Args:
         kernels: M over the widest network's outputs of the layer (the authors' ``n_basis``).
@@ -86,39 +86,44 @@ class OneBasis(Sharing):
         for name, share in (("kernels", kernels), ("inputs", inputs)):
             if not 0 < share <= 1:
                 raise ValueError(f"{name} is a share above 0 and at most 1, got {share:g}.")
-        if penalty < 0:
-            raise ValueError(f"The penalty is at least 0, got {penalty:g}.")
+        if not 0 <= penalty < inf:
+            raise ValueError(f"The penalty is at least 0, and finite, got {penalty:g}.")
         if coefficients not in ("trained", "frozen"):
             raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
-        self.kernels, self.inputs, self.penalty, self.keep = kernels, inputs, penalty, tuple(keep)
+        self.kernels, self.inputs, self.penalty, self.keep = kernels, inputs, penalty, keep
         self.trained = coefficients == "trained"
 
-    def compose(self, networks: Sequence[nn.Module], seed: int = 0) -> list[Composed]:
-        layers = [weight_layers(network, self.keep)[1:] for network in networks]
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
+        layers = weight_layers(networks, self.keep, plain, first=False)
         weights = [
             {name: weight_of(network, name).detach() for name in names}
             for network, names in zip(networks, layers, strict=True)
         ]
-        bases: dict[str, Basis] = {}
-        for index, name in enumerate(dict.fromkeys(name for names in layers for name in names)):
-            bases[name] = Basis(
-                self._basis([one[name] for one in weights if name in one], seed, index), self.penalty
-            )
-        if not bases:
+        users: dict[str, list[Tensor]] = {}
+        for own in weights:
+            for name, weight in own.items():
+                users.setdefault(_name(name, weight), []).append(weight)
+        if not users:
             raise ValueError(
                 "No network has a Linear or Conv layer between its first and its last one, so that there is "
                 "nothing to compose; leave sharing out."
             )
+        bases = {
+            name: Basis(self._basis(theirs, seed, index), self.penalty)
+            for index, (name, theirs) in enumerate(users.items())
+        }
         found = []
         for index, (network, own) in enumerate(zip(networks, weights, strict=True)):
-            recipes = {name: OfBasis(key(name), tuple(weight.shape)) for name, weight in own.items()}
-            combined = {
-                key(name): Combination(
-                    _combination(weight, bases[name].values.detach(), seed, index, place), self.trained
-                )
-                for place, (name, weight) in enumerate(own.items())
-            }
-            found.append(Composed(network, recipes, {key(name): bases[name] for name in own}, combined))
+            names = {layer: _name(layer, weight) for layer, weight in own.items()}
+            recipes = {layer: OfBasis(names[layer], tuple(weight.shape)) for layer, weight in own.items()}
+            combined = {}
+            for place, (layer, weight) in enumerate(own.items()):
+                basis = bases[names[layer]].values.detach()
+                values = _combination(weight, basis, seed, index, place)
+                combined[names[layer]] = Combination(values, self.trained)
+            found.append(Composed(network, recipes, {name: bases[name] for name in combined}, combined))
         return found
 
     def _basis(self, weights: Sequence[Tensor], seed: int, index: int) -> Tensor:
@@ -128,6 +133,11 @@ class OneBasis(Sharing):
         across = max(1, round(self.inputs * max(weight.shape[1] for weight in weights)))
         drawn = orthogonal(rows, across * prod(kernel), generator(seed, "basis", index))
         return drawn.to(weights[0].dtype).view(rows, across, *kernel)
+
+
+def _name(layer: str, weight: Tensor) -> str:
+    """Of a layer's basis and coefficients: layers of one name and kernel share a basis."""
+    return f"{key(layer)}:{'x'.join(map(str, weight.shape[2:]))}"
 
 
 def _combination(weight: Tensor, basis: Tensor, seed: int, network: int, place: int) -> Tensor:

@@ -51,9 +51,8 @@ def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
     for block, (before, shape) in zip(blocks[1:], pairwise(chain), strict=False):
         kernel = shape[2:]
         split = before[0] * (shape[1] - before[1]) * prod(kernel)
-        more_inputs = block[:split].view(before[0], -1, *kernel) if split else None
-        if more_inputs is not None:
-            weight = torch.cat([weight, more_inputs], 1)
+        if split:
+            weight = torch.cat([weight, block[:split].view(before[0], -1, *kernel)], 1)
         if shape[0] > before[0]:
             weight = torch.cat([weight, block[split:].view(-1, *shape[1:])], 0)
     return weight

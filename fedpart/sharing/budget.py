@@ -25,14 +25,13 @@ def allocated(sizes: Sequence[int], uses: Sequence[int], budget: int, most: int)
             f"The budget is {budget:,} numbers, but one template for each bank takes {sum(sizes):,}; "
             f"raise the budget, or let more layers share a bank (clusters: depth)."
         )
-    found, wants = [1] * len(sizes), list(uses)
-    while True:
-        before = list(found)
-        for bank, size in enumerate(sizes):
-            if found[bank] < min(wants[bank], most) and size <= left:
-                found[bank] += 1
-                left -= size
-        if found == before and wants == list(uses):
-            wants = [most] * len(sizes)
-        elif found == before:
-            return found
+    found = [1] * len(sizes)
+    for wants in (uses, [most] * len(sizes)):
+        before: list[int] = []
+        while found != before:
+            before = list(found)
+            for bank, size in enumerate(sizes):
+                if found[bank] < min(wants[bank], most) and size <= left:
+                    found[bank] += 1
+                    left -= size
+    return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedpart.layers.copying import copied
@@ -62,8 +63,10 @@ class Composed(nn.Module):
             del self.network.get_submodule(name).weight
 
     def weights(self) -> dict[str, Tensor]:
-        """The composed weights by the layers' names."""
-        return {name: recipe.weight(self.shared, self.own) for name, recipe in self.recipes.items()}
+        """The composed weights by the layers' names; autocast leaves them in the parameters' precision."""
+        device = next(self.parameters()).device
+        with torch.autocast(device.type, enabled=False):
+            return {name: recipe.weight(self.shared, self.own) for name, recipe in self.recipes.items()}
 
     @contextmanager
     def holding(self, weights: Mapping[str, Tensor]) -> Iterator[nn.Module]:
@@ -83,8 +86,21 @@ class Composed(nn.Module):
             return network(*args, **kwargs)
 
     def plain(self) -> nn.Module:
-        """A copy of the network with its present weights as plain parameters."""
+        """A copy of the network with its present weights as plain parameters, in their own order."""
         network = copied(self.network)
         for name, weight in self.weights().items():
-            network.get_submodule(name).weight = nn.Parameter(weight.detach().clone())
+            layer = network.get_submodule(name)
+            others = dict(layer._parameters)
+            layer._parameters.clear()
+            layer._parameters.update({"weight": nn.Parameter(weight.detach().clone()), **others})
         return network
+
+
+def within(module: nn.Module) -> nn.Module:
+    """The network whose weights are composed; a module that is not composed itself."""
+    return module.network if isinstance(module, Composed) else module
+
+
+def plain_name(name: str) -> str:
+    """What a parameter of :func:`within` is called there, given its name in the composed network."""
+    return name.removeprefix("network.")

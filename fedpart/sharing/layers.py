@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatch
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,35 +13,65 @@ from torch import Tensor, nn
 _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def weight_layers(network: nn.Module, keep: Sequence[str] = ()) -> list[str]:
-    """Names of Linear and Conv layers with a trained weight of their own, in order, but for the last one.
+def weight_layers(
+    networks: Sequence[nn.Module], keep: Sequence[str], plain: Collection[str], first: bool = True
+) -> list[list[str]]:
+    """Of each network the Linear and Conv layers whose weights are composed, as they are defined in it.
 
-    The last one is taken for the classifier, which no other network shares.
+    They have a trained weight of their own. The last one is taken for the classifier, and is none of them.
 
     Args:
-        network: whose layers they are.
+        networks: whose layers they are.
         keep: patterns of names of layers that are not composed.
+        plain: names of parameters that stay as they are.
+        first: whether the first one may be among them.
 
     Raises:
         ValueError: a pattern matches no layer.
     """
-    every = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, _KINDS)]
-    for pattern in keep:
-        if not any(fnmatch(name, pattern) for name, _ in every):
-            raise ValueError(
-                f"No Linear or Conv layer matches {pattern!r} of `keep`; they are "
-                f"{', '.join(name for name, _ in every)}."
-            )
-    uses = [id(p) for _, p in network.named_parameters(remove_duplicate=False)]
-    return [
-        name
-        for name, layer in every[:-1]
-        if name
-        and isinstance(weight := layer._parameters.get("weight"), nn.Parameter)
-        and weight.requires_grad
-        and uses.count(id(weight)) == 1
-        and not any(fnmatch(name, pattern) for pattern in keep)
+    every = [
+        {name: layer for name, layer in network.named_modules() if isinstance(layer, _KINDS)}
+        for network in networks
     ]
+    check_patterns("keep", keep, every)
+    found = []
+    for index, (network, layers) in enumerate(zip(networks, every, strict=True)):
+        uses = [id(p) for _, p in network.named_parameters(remove_duplicate=False)]
+        found.append([
+            name
+            for name in [*layers][0 if first else 1 : -1]
+            if name
+            and isinstance(weight := layers[name]._parameters.get("weight"), nn.Parameter)
+            and weight.requires_grad
+            and uses.count(id(weight)) == 1
+            and f"{name}.weight" not in plain
+            and not any(matches(pattern, index, name) for pattern in keep)
+        ])  # fmt: skip
+    return found
+
+
+def matches(pattern: str, index: int, layer: str) -> bool:
+    """Whether a pattern is for a layer of a network: by its name, or with the network's number before it."""
+    return fnmatch(layer, pattern) or fnmatch(f"{index}:{layer}", pattern)
+
+
+def check_patterns(option: str, patterns: Any, networks: Sequence[Collection[str]]) -> None:
+    """Refuse what is no list of patterns, and a pattern that matches no layer.
+
+    Args:
+        option: whose patterns they are.
+        patterns: as given.
+        networks: names of each one's layers.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ValueError(f"{option} has lists of names of layers, such as [conv1, fc*], got {patterns!r}.")
+    for pattern in patterns:
+        if not any(matches(pattern, index, name) for index, names in enumerate(networks) for name in names):
+            known = ", ".join(dict.fromkeys(name for names in networks for name in names))
+            raise ValueError(f"No Linear or Conv layer matches {pattern!r} of {option}; they are {known}.")
 
 
 def weight_of(network: nn.Module, layer: str) -> nn.Parameter:

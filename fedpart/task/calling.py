@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedpart.sharing import within
 from fedpart.trees import Tree
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # what forward calls them
@@ -33,11 +34,11 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
         try:
             return module(inputs)
         except TypeError as error:
-            signature = inspect.signature(module.forward)
+            signature = inspect.signature(within(module).forward)
             if _fits(signature, (inputs,), {}):
                 raise
             raise _misfit(signature, inputs, targets) from error
-    signature = inspect.signature(module.forward)
+    signature = inspect.signature(within(module).forward)
     kwargs = dict(inputs) if isinstance(inputs, Mapping) else {}
     args = () if kwargs else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     for arguments in _with_targets(signature.parameters, args, kwargs, targets):
@@ -85,6 +86,7 @@ def _fits(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
 
 def _of_tensors(module: nn.Module) -> bool:
     """Whether the network begins with a layer that is known to take tensors, and never a dict of them."""
+    module = within(module)
     while isinstance(module, nn.Sequential) and len(module):
         module = module[0]
     return type(module).__module__.split(".")[0] in ("torch", "torchvision", "fedpart")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -108,8 +109,14 @@ def gradients(
 
 def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:
     """What parts of ``module`` add to the loss that ``w``, named tensors, is trained with."""
-    parts = ((path, one) for path, one in module.named_modules() if isinstance(one, Penalised))
-    return sum((one.penalty(w[f"{path}.values"]) for path, one in parts), 0.0)
+    if module not in _PENALISED:
+        parts = ((path, one) for path, one in module.named_modules() if isinstance(one, Penalised))
+        _PENALISED[module] = [(f"{path}.values", one) for path, one in parts]
+    found = (one.penalty(w[name]) for name, one in _PENALISED[module] if name in w)
+    return sum(found, 0.0)
+
+
+_PENALISED: WeakKeyDictionary[nn.Module, list[tuple[str, Penalised]]] = WeakKeyDictionary()
 
 
 def psi_mask(task: Task, trained: Sequence[str]) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.parameters.inspection import check_supported
 from fedpart.registry import nearest
-from fedpart.sharing import Composed
+from fedpart.sharing import Composed, plain_name
 
 
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
@@ -108,7 +108,7 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
     claimed: set[str] = set()
     for path, layer in model.named_modules():
         if isinstance(layer, HyperModule) and layer.hyperparameters:
-            prefix = psi_name(model, path) + "." if path not in ("module", "") else ""
+            prefix = f"{name}." if (name := psi_name(model, path)) else ""
             values.update({prefix + name: value for name, value in layer.physical().items()})
             claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
     for path in paths:
@@ -118,9 +118,11 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
 
 
 def psi_name(model: nn.Module, path: str) -> str:
-    """What a hyperparameter is called: as in the plain network, where its weights are composed."""
-    composed = isinstance(getattr(model, "module", None), Composed)
-    return short_name(path).removeprefix("network.") if composed else short_name(path)
+    """What a hyperparameter, or a layer that has some, is called: as in the plain network, if composed."""
+    name = short_name(path)
+    if isinstance(getattr(model, "module", None), Composed):
+        return "" if name == "network" else plain_name(name)
+    return name
 
 
 def short_name(path: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedpart.parameters.inspection import stacked_parameters
 from fedpart.sharing import Sharing
 from fedpart.task.substitution import frozen_of
 from fedpart.task.task import Task
@@ -59,12 +60,14 @@ def composed(tasks: Sequence[Task], sharing: Sharing, seed: int) -> list[Task]:
     Raises:
         ValueError: see :meth:`.Sharing.compose`.
     """
-    found = []
-    for task, network in zip(tasks, sharing.compose([one.module for one in tasks], seed), strict=True):
+    modules, found = [one.module for one in tasks], []
+    stacked = {name for one in tasks for name in (*one.stacked, *stacked_parameters(one.module))}
+    plain = stacked.union(*(one.psi_names for one in tasks))
+    for task, network in zip(tasks, sharing.compose(modules, seed, plain), strict=True):
         weights = {name for name, _ in task.module.named_parameters()}
         psi = [f"network.{name}" for name in task.psi_names if name in weights]
-        stacked = {f"network.{name}": fold for name, fold in task.stacked.items()}
-        new = {"hyperparameters": psi, "stacked": stacked, "learn_dropout": False}
+        folds = {f"network.{name}": fold for name, fold in task.stacked.items()}
+        new = {"hyperparameters": psi, "stacked": folds, "learn_dropout": False}
         found.append(Task(network, **{**task.arguments, **new}).with_psi(task.psi_space.initial()))
     return found
 

@@ -73,14 +73,17 @@ class ModelState:
         """psi by name."""
         return self.task.psi_tensors(self.psi)
 
-    def module(self) -> nn.Module:
+    def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
 
         It does not contain the input transforms: average it over transformed inputs yourself, or use
-        :meth:`predict`.
+        :meth:`predict`. Composed weights are plain ones, but for members of an ensemble.
+
+        Args:
+            changed: tensors in place of those of :meth:`tensors`, by name.
         """
         module = copied(self.task.module)
-        _fill(module, self.tensors())
+        _fill(module, {**self.tensors(), **(changed or {})})
         if isinstance(module, Composed):
             module = module.plain()
         _fill(module, self.psi_tensors())

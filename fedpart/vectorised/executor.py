@@ -17,6 +17,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.methods.base import Method
+from fedpart.sharing import Penalised
 from fedpart.task.jobs import Job, reported
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.cohort import CohortSum, aggregate
@@ -63,6 +64,11 @@ class VectorisedRunner:
             raise ValueError(
                 f"Clients that are computed together have one loss, but the method "
                 f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."
+            )
+        if any(isinstance(part, Penalised) for part in protocol.task.module.modules()):
+            raise ValueError(
+                "The network has a penalty, as with sharing of kind basis, which is not computed for several "
+                "clients together; use execution: loop, or several workers."
             )
         if protocol.task.channels_last:
             raise ValueError(

@@ -9,12 +9,16 @@ from torch.nn import functional as F
 
 from fedpart import (
     AdamSettings,
+    ClipSettings,
     ConcreteDropout,
+    Dataset,
     LocalSettings,
+    PrivacySettings,
     Protocol,
     SGDSettings,
     Task,
     federate,
+    personalise,
 )
 from fedpart.engines import LocalEngine
 from fedpart.sharing import SHARINGS
@@ -28,6 +32,7 @@ EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
 CHUNKS = (0.5, 0.3, 0.2)
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
+SHARED = {"architectures": ARCHITECTURES, "sharing": {"kind": "bank", "budget": 1400}}
 BASIS = {"kind": "basis", "inputs": 0.5, "kernels": 0.5}
 KINDS = pytest.mark.parametrize(
     "sharing", [BANK, TIGHT, COUPLED, BASIS], ids=["bank", "tight", "coupled", "basis"]
@@ -133,8 +138,10 @@ def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sh
         {},
         {"sharing": BASIS, "method": "fedavg"},
         {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True, "download": "bf16"},
+        {"clip": ClipSettings((0.01, 0.1, 0.2), psi=0.1), "sharing": BASIS},
+        {"method": "fedex", "architectures": ARCHITECTURES},
     ],
-    ids=["partitioned", "fedavg", "error feedback"],
+    ids=["partitioned", "fedavg", "error feedback", "clip", "fedex"],
 )
 def test_workers_have_the_bits_of_one_process(changes):
     one, two = run(**changes), run(workers=2, **changes)
@@ -206,6 +213,62 @@ def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
         torch.testing.assert_close(module(x), composed, rtol=0, atol=1e-6)
 
 
+def test_cells_are_clipped_to_the_norms_of_their_partitions_whatever_the_network():
+    norms = (0.01, 0.1, 0.2)
+    protocol = Protocol(task(), settings(10, chunks=CHUNKS, clip=ClipSettings(norms, psi=0.1), **SHARED))
+    for j, norm in enumerate(norms, start=1):
+        for partition in protocol.partitions:
+            assert {protocol.norms[cell - 1] for cell in partition.cell_sizes(j)} == {norm}
+    private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
+    assert run(1, **private).metrics[-1].epsilon > 0
+
+
+def test_the_tasks_own_weights_are_where_the_size_that_has_its_shape_begins():
+    own = net()
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.fill_(0.125)
+    state = run(0, Task(own, samples=1, sizes=net), sharing={"kind": "bank"}).state
+    for name, parameter in state.module().named_parameters():
+        assert name == "5.logit" or (parameter == 0.125).all(), name
+    assert torch.equal(state.of_architecture(1).module()[6].weight, net(0.6)[6].weight)
+
+
+def test_weights_that_are_hyperparameters_stay_plain():
+    one = [{"share": 1.0, "model_options": {"width": 1.0}}]
+    learned = Task(net(), samples=1, sizes=net, hyperparameters=["4.bias", "4.weight"])
+    found = run(1, learned, architectures=one)
+    assert set(found.state.task.module.recipes) == {"1"}
+    assert set(found.state.psi_tensors()) == {"4.weight", "4.bias", "5.logit"}
+
+
+def test_a_client_trains_on_from_composed_weights():
+    for sharing in (BANK, BASIS):
+        result = run(1, sharing=sharing)
+        for layers in (["*"], ["6.*"], ["own.*"]):
+            personal = personalise(result, shard(12, 3), layers=layers, epochs=1)
+            same = torch.equal(personal.module[6].weight, result.module()[6].weight)
+            assert same == (layers == ["own.*"])
+
+
+class WithLoss(nn.Module):
+    """Computes its loss itself, from a dict of inputs."""
+
+    def __init__(self, width=1.0):
+        super().__init__()
+        self.body = net(width)
+
+    def forward(self, image, y=None):
+        logits = self.body(image)
+        return logits if y is None else F.cross_entropy(logits, y, reduction="none")
+
+
+def test_a_network_is_called_as_it_wants_to_be():
+    data = [Dataset({"image": one.inputs}, one.targets) for one in shards(EXAMPLES)]
+    own = Task(WithLoss(), likelihood="from_model", samples=1, sizes=WithLoss)
+    assert run(1, own, data).metrics[-1].train_loss > 0
+
+
 def test_bytes_are_those_of_the_numbers_that_a_client_has():
     found = run(1, method="fedavg", cohort=10)
     protocol, up, down = found.state.protocol, 0, 0
@@ -228,6 +291,7 @@ def test_bytes_are_those_of_the_numbers_that_a_client_has():
         ({"scheme": "node"}, "use scheme: random"),
         ({"method": "fedrolex", "server": SGDSettings(1.0)}, "leave sharing and private parameters out"),
         ({"execution": "vectorised"}, "architectures; leave architectures out, or use"),
+        ({"the_task": Task(net(2.0), samples=1, sizes=net)}, "No architecture is the task's own network"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart.models import mnist_cnn
+from fedpart.models import mnist_cnn, wrn
 from fedpart.sharing import SHARINGS
 from fedpart.sharing.blocks import assembled, block_sizes, chains, cut
 from fedpart.sharing.budget import allocated
+from fedpart.sharing.layers import weight_layers
 
 DOUBLE = torch.float64
 
@@ -108,9 +109,7 @@ def test_scaled_coefficients_scale_the_gradient_of_templates_alone():
             for one in composed.own.values():
                 one.alpha.mul_(scale)
         (torch.stack([*composed.weights().values()]) * upstream).sum().backward()
-        return composed.shared["cluster1:0"].values.grad.clone(), [
-            a.alpha.grad for a in composed.own.values()
-        ]
+        return composed.shared["#1:0"].values.grad.clone(), [a.alpha.grad for a in composed.own.values()]
 
     (before, alphas), (after, same) = gradients(1.0), gradients(4.0)
     torch.testing.assert_close(after, 4 * before, rtol=1e-12, atol=0)
@@ -142,6 +141,7 @@ def test_a_budget_is_kept_and_used_as_far_as_templates_go():
     assert allocated([100, 10], [3, 1], 110, 8) == [1, 1]
     assert allocated([100, 10], [3, 1], 229, 8) == [2, 2]  # what is left takes no more of either
     assert allocated([100, 10], [3, 1], 100000, 8) == [8, 8]
+    assert allocated([10, 10], [2, 2], 100, 2) == [2, 2], "as many layers as a bank may have templates"
     with pytest.raises(ValueError, match="one template for each bank takes 110"):
         allocated([100, 10], [3, 1], 109, 8)
     for budget in (500, 700, 1100):
@@ -167,7 +167,7 @@ def test_layers_of_one_cluster_share_and_others_do_not():
 def test_a_basis_is_a_convolution_of_groups_and_then_one_of_single_pixels():
     """FLANC's own way to compute it."""
     for network in compose("basis", [sized(1), sized(0.5)], inputs=0.25, kernels=0.5):
-        basis, combined = network.shared["1"].values, network.own["1"].values
+        basis, combined = network.shared["1:3x3"].values, network.own["1:3x3"].values
         x = torch.randn(2, network.weights()["1"].shape[1], 7, 7, dtype=DOUBLE)
         groups = x.reshape(-1, basis.shape[1], 7, 7)
         between = F.conv2d(groups, basis).reshape(2, -1, 5, 5)
@@ -201,6 +201,40 @@ def test_a_basis_begins_orthonormal_and_its_penalty_says_how_far_it_is_from_that
         assert basis.penalty(2 * basis.values).item() == pytest.approx(3 * doubled.square().mean().item())
 
 
+def test_a_layer_may_be_kept_and_the_next_ones_are_composed_all_the_same():
+    for kind, first in (("bank", "0"), ("basis", "1")):
+        (composed,) = compose(kind, [equal_layers()], keep=["1"])
+        assert set(composed.recipes) == {first, "2"} - {"1"}
+    shallow = nn.Sequential(*equal_layers()[:1], *equal_layers()[3:])
+    deep, _ = compose("bank", [equal_layers(), shallow], keep=["2"])
+    assert set(deep.recipes) == {"0", "1"}, "though the other network has no such layer"
+
+
+def test_layers_of_one_name_and_another_kernel_have_a_basis_each():
+    other = equal_layers()
+    other[1] = nn.Conv2d(4, 4, 5, padding=2, bias=False).double()
+    first, second = compose("basis", [equal_layers(), other], inputs=0.5, kernels=0.5)
+    assert set(first.shared) & set(second.shared) == {"2:3x3"}
+    assert (
+        first(torch.rand(2, 4, 5, 5, dtype=DOUBLE)).shape
+        == second(torch.rand(2, 4, 5, 5, dtype=DOUBLE)).shape
+    )
+
+
+def test_a_wide_residual_network_with_one_template_for_each_layer_has_its_own_numbers():
+    """36,479,194 are those of WRN-28-10 for ten classes; a coefficient comes with each bank."""
+    with torch.device("meta"):
+        network = wrn(10, (3, 32, 32), depth=28, width=10)
+    layers = weight_layers([network], (), ())[0]
+    shapes = [tuple(network.get_submodule(layer).weight.shape) for layer in layers]
+    sizes = [size for shape in shapes for size in block_sizes([shape])]
+    assert allocated(sizes, [1] * len(sizes), sum(sizes), 8) == [1] * len(sizes)
+    rest = numbers(network) - sum(prod(shape) for shape in shapes)
+    assert sum(sizes) + rest == 36_479_194
+    (small,) = compose("bank", [wrn(10, (3, 32, 32), depth=10, width=1)])
+    assert numbers(small) - len(small.recipes) == 77_850
+
+
 def test_composed_weights_begin_as_wide_as_plain_ones():
     plain = mnist_cnn()
     for kind, options in (("bank", {"budget": 3_000_000}), ("basis", {})):
@@ -213,9 +247,8 @@ def test_a_plain_copy_computes_the_same():
     (composed,) = compose("bank", [equal_layers()], clusters=[["*"]], budget=2 * 144)
     x = torch.randn(2, 4, 5, 5, dtype=DOUBLE)
     assert torch.equal(composed.plain()(x), composed(x))
-    assert {name for name, _ in composed.plain().named_parameters()} == {
-        name for name, _ in equal_layers().named_parameters()
-    }
+    names = [name for name, _ in composed.plain().named_parameters()]
+    assert names == [name for name, _ in equal_layers().named_parameters()]
 
 
 @pytest.mark.parametrize(
@@ -223,12 +256,19 @@ def test_a_plain_copy_computes_the_same():
     [
         ("bank", {"clusters": "width"}, "clusters are layer, depth, or lists"),
         ("bank", {"coefficients": "some"}, "coefficients are trained or frozen"),
-        ("bank", {"templates": 0}, "at least one template"),
+        ("bank", {"templates": 0}, "templates is a whole number, at least 1"),
+        ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
+        ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
+        ("bank", {"clusters": 5}, "lists of lists of layers"),
+        ("bank", {"coupled": "yes"}, "coupled is true, false, or lists of lists"),
+        ("bank", {"clusters": [["convx"]]}, "matches 'convx' of clusters; they are 0, 1, 2"),
         ("bank", {"keep": ["conv*"]}, "No Linear or Conv layer matches 'conv"),
+        ("bank", {"keep": "0"}, r"keep has lists of names of layers"),
         ("bank", {"budget": 10}, "The budget is 10 numbers, but one template for each bank takes 432"),
         ("bank", {"keep": ["*"]}, "whose weight could be composed"),
         ("basis", {"inputs": 0}, "inputs is a share above 0"),
         ("basis", {"penalty": -1}, "at least 0"),
+        ("basis", {"penalty": float("inf")}, "at least 0, and finite"),
         ("basis", {"coefficients": "some"}, "coefficients are trained or frozen"),
         ("basis", {"keep": ["*"]}, "nothing to compose"),
         ("bank", {"numbers": 10}, "does not take the options"),
