@@ -60,6 +60,7 @@ def composed(tasks: Sequence[Task], sharing: Sharing, seed: int) -> list[Task]:
     Raises:
         ValueError: see :meth:`.Sharing.compose`.
     """
+    tasks = [one.replace() for one in tasks]  # which switches on what an evaluation has switched off
     modules, found = [one.module for one in tasks], []
     stacked = {name for one in tasks for name in (*one.stacked, *stacked_parameters(one.module))}
     plain = stacked.union(*(one.psi_names for one in tasks))

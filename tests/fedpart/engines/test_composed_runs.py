@@ -234,6 +234,12 @@ def test_the_tasks_own_weights_are_where_the_size_that_has_its_shape_begins():
     assert torch.equal(state.of_architecture(1).module()[6].weight, net(0.6)[6].weight)
 
 
+def test_a_task_that_has_been_evaluated_is_composed_with_its_dropout():
+    used, data = task(), shards(EXAMPLES)
+    run(1, used, data, sharing=None, validation=shard(9, 1))
+    assert_same(run(1, used, data), run(1))
+
+
 def test_weights_that_are_hyperparameters_stay_plain():
     one = [{"share": 1.0, "model_options": {"width": 1.0}}]
     learned = Task(net(), samples=1, sizes=net, hyperparameters=["4.bias", "4.weight"])

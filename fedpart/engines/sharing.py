@@ -1,0 +1,138 @@
+"""Which layers of clients' networks share, learned from gradients that a few cohorts upload once each.
+
+SuperWeight Networks (Teterwak et al. 2024) learn it in one place. Here a round of search is a cohort whose
+clients send the gradients of their composed weights, as many numbers as their plain network's layers have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.federated.federation import Federation
+from fedpart.sharing import Composed
+from fedpart.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
+from fedpart.training.weight_gradients import gradients_of_weights
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a search has found, and what it has cost besides the training before it.
+
+    Attributes:
+        groups: what :class:`.Bank` takes as ``clusters``, or as ``coupled``.
+        upload_bytes, download_bytes: without headers.
+        clients: that answered.
+    """
+
+    groups: list[list[str]]
+    upload_bytes: int
+    download_bytes: int
+    clients: int
+
+
+def learned_clusters(
+    federation: Federation,
+    shards: Sequence[Dataset],
+    tau: float = 0.1,
+    budget: int | None = None,
+    *,
+    rounds: int = 5,
+    data: Literal["first", "all"] = "first",
+) -> Learned:
+    """The first stage, see :func:`.clusters_of`; the federation stays as it is.
+
+    Args:
+        federation: trained for a while, with ``architectures`` and ``sharing`` of kind bank.
+        shards: of its clients.
+        tau, budget: see :func:`.clusters_of`.
+        rounds: of search, whose cohorts are those that would come next.
+        data: whose gradients count. ``first``: of the clients of chunk 1, through subnetwork 1, so that the
+            structure has seen nothing that psi is judged by; ``all``: of all, through the whole network.
+
+    Raises:
+        ValueError: networks are not composed by a bank; nobody of chunk 1 is in the cohorts; or no tau fits
+            the budget.
+    """
+    gradients, costs = searched_gradients(federation, shards, rounds, data)
+    return Learned(clusters_of(gradients, recipes_of(_networks(federation)), tau, budget), *costs)
+
+
+def learned_coupling(
+    federation: Federation,
+    shards: Sequence[Dataset],
+    beta: float = 0.9,
+    *,
+    rounds: int = 5,
+    data: Literal["first", "all"] = "first",
+) -> Learned:
+    """The second stage, see :func:`.coupling_of`, of a federation whose coefficients are ``coupled``.
+
+    Args:
+        federation, shards, rounds, data: see :func:`learned_clusters`.
+        beta: see :func:`.coupling_of`.
+
+    Raises:
+        ValueError: as :func:`learned_clusters`.
+    """
+    gradients, costs = searched_gradients(federation, shards, rounds, data)
+    recipes, templates = recipes_of(_networks(federation)), dict[str, Tensor]()
+    for (index, _), recipe in recipes.items():
+        named = federation.of_architecture(index).tensors(1 if data == "first" else None)
+        templates |= {bank: named[f"shared.{bank}.values"].cpu() for bank in recipe.banks}
+    return Learned(coupling_of(gradients, recipes, templates, beta), *costs)
+
+
+def searched_gradients(
+    federation: Federation, shards: Sequence[Dataset], rounds: int, data: str
+) -> tuple[dict[Layer, Tensor], tuple[int, int, int]]:
+    """Gradients of composed weights, summed over cohorts; see :func:`learned_clusters`.
+
+    Returns:
+        Those by architecture and layer; and bytes up, bytes down, and how many clients have answered.
+
+    Raises:
+        ValueError: see :func:`learned_clusters`.
+    """
+    if data not in ("first", "all"):
+        raise ValueError(f"data are first or all, the chunks that decide what is shared, got {data!r}.")
+    protocol, networks = federation.protocol, _networks(federation)
+    k = 1 if data == "first" else protocol.partition.chunks
+    states = [federation.of_architecture(index) for index in range(len(networks))]
+    plain = [state.module(state.tensors(k)) for state in states]
+    found, precision = dict[Layer, Tensor](), federation.task.precision
+    up = down = clients = 0
+    with federation.task.likelihood_at(federation.psi.cpu()) as likelihood:
+        for number in range(federation.round + 1, federation.round + rounds + 1):
+            for client in federation.cohort(number):
+                if data == "first" and protocol.chunk(client) > 1:
+                    continue
+                index = protocol.architectures[client]
+                layers = [*networks[index].recipes]
+                each = gradients_of_weights(plain[index], layers, shards[client], likelihood, precision)
+                for name, gradient in each.items():
+                    found[index, name] = gradient + found.get((index, name), 0)
+                up += sum(gradient.numel() * gradient.itemsize for gradient in each.values())
+                down, clients = down + protocol.state_bytes(client), clients + 1
+    missing = [index for index in range(len(networks)) if not any(i == index for i, _ in found)]
+    if missing:
+        raise ValueError(
+            f"None of the {clients} clients asked in {rounds} rounds of search has the architecture "
+            f"{missing[0]}; search for more rounds."
+        )
+    return found, (up, down, clients)
+
+
+def _networks(federation: Federation) -> list[Composed]:
+    found = [task.module for task in federation.protocol.tasks]
+    composed = [module for module in found if isinstance(module, Composed)]
+    if len(composed) < len(found):
+        raise ValueError(
+            "The federation's networks are not composed, so that nothing is shared by clusters; give it "
+            "architectures and sharing={'kind': 'bank', 'clusters': 'depth', 'coupled': True}."
+        )
+    return composed
