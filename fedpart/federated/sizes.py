@@ -34,7 +34,7 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
         settings: of the run.
 
     Raises:
-        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`.nested`.
+        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`fedpart.parameters.nested.nested`.
     """
     own, number = method.prepare(task), len(chunks)
     if settings.architectures is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 Shape = tuple[int, ...]
-"""[out, in, *kernel] of a weight."""
+"""``[out, in, *kernel]`` of a weight."""
 
 
 def chains(shapes: Iterable[Shape]) -> list[list[Shape]]:

@@ -32,7 +32,8 @@ def ensemble(
             ``times`` stands for so many equal ones.
         kind: what they share: ``deep`` nothing, ``batch`` all but factors of rank one, ``mimo`` all but input
             and output, ``slimmable`` and ``universally_slimmable`` leading slices, ``composed`` templates or
-            bases (SuperWeight Networks); or ``package.module:callable`` (build, members, **options).
+            bases (SuperWeight Networks); or ``package.module:callable``, which is called with
+            ``(build, members, **options)``.
         options: of the kind.
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
         temperature: of the concrete relaxation.

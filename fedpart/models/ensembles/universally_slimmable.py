@@ -19,7 +19,7 @@ class UniversallySlimmable(Ensemble):
     calibrated for every width after training; GroupNorm need not be.
 
     Args:
-        members: see :func:`.nested`.
+        members: see :func:`fedpart.models.ensembles.slimmable.nested`.
         drawn: how many a pass of training computes.
 
     Raises:
