@@ -70,8 +70,9 @@ class EnsembleClassification(Categorical):
 
 
 def calibration_error(p: Tensor, targets: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: |share that is right - mean confidence| of equal bins, weighted by their
-    numbers of examples (Guo et al. 2017). Written out, since importing torchmetrics takes seconds.
+    """Expected calibration error (Guo et al. 2017): how far the share that is right is from the mean confidence.
+
+    Over equal bins, weighted by their numbers of examples. Importing torchmetrics would take seconds.
 
     Args:
         p: probabilities ``[n, K]``.
