@@ -70,9 +70,9 @@ class EnsembleClassification(Categorical):
 
 
 def calibration_error(p: Tensor, targets: Tensor, bins: int = 15) -> float:
-    """Expected calibration error (Guo et al. 2017): how far the share that is right is from the mean confidence.
+    """Expected calibration error: the share that is right less the mean confidence (Guo et al. 2017).
 
-    Over equal bins, weighted by their numbers of examples. Importing torchmetrics would take seconds.
+    Its size, over equal bins weighted by their examples. Importing torchmetrics would take seconds.
 
     Args:
         p: probabilities ``[n, K]``.
