@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.figure import Figure
 
 # Okabe and Ito (2008): colour-blind eyes tell them apart; markers and dashes do so in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = (
     *("-", "--", "-.", ":"),
