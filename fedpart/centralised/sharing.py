@@ -19,7 +19,7 @@ from fedpart.training.weight_gradients import gradients_of_weights
 
 
 def learned_clusters(
-    state: ModelState, dataset: Dataset, tau: float = 0.1, budget: int | None = None
+    state: ModelState, dataset: Dataset, tau: float = 0.1, budget: int | None = None, *, k: int = 1
 ) -> list[list[str]]:
     """The first stage, see :func:`.clusters_of`.
 
@@ -28,52 +28,59 @@ def learned_clusters(
             what the authors begin with.
         dataset: on whose sum of losses gradients are taken, e.g. that of the first chunk.
         tau, budget: see :func:`.clusters_of`.
+        k: the subnetwork that is asked: the first has seen the first chunk alone.
 
     Raises:
         TypeError: the members are not composed by a bank.
         ValueError: no tau fits the budget.
     """
-    return clusters_of(weight_gradients(state, dataset), recipes_of(_members(state)), tau, budget)
+    return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau, budget)
 
 
-def learned_coupling(state: ModelState, dataset: Dataset, beta: float = 0.9) -> list[list[str]]:
+def learned_coupling(
+    state: ModelState, dataset: Dataset, beta: float = 0.9, *, k: int = 1
+) -> list[list[str]]:
     """The second stage, see :func:`.coupling_of`.
 
     Args:
         state: a trained ensemble, composed by :class:`.Bank` with ``coupled``.
-        dataset: see :func:`learned_clusters`.
+        dataset, k: see :func:`learned_clusters`.
         beta: see :func:`.coupling_of`.
 
     Raises:
         TypeError: the members are not composed by a bank.
     """
-    members = _members(state)
+    members = _members(state, k)
     recipes, templates = recipes_of(members), dict[str, Tensor]()
     for (index, _), recipe in recipes.items():
         shared: Any = members[index].shared
         templates |= {bank: shared[bank].values.detach() for bank in recipe.banks}
-    return coupling_of(weight_gradients(state, dataset), recipes, templates, beta)
+    return coupling_of(weight_gradients(state, dataset, k), recipes, templates, beta)
 
 
-def weight_gradients(state: ModelState, dataset: Dataset) -> dict[Layer, Tensor]:
+def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[Layer, Tensor]:
     """Gradients of the composed weights, by member and layer: of the sum of cross-entropies, in inference.
+
+    A temperature or label smoothing that the ensemble's likelihood may have is left out.
 
     Args:
         state: whose network is an :class:`.Ensemble` of :class:`.Composed` members.
         dataset: at least one example.
+        k: subnetwork.
 
     Raises:
         TypeError: it is another network.
     """
     found: dict[Layer, Tensor] = {}
-    for index, member in enumerate(_members(state)):
-        each = gradients_of_weights(member.plain(), [*member.recipes], dataset)
+    for index, member in enumerate(_members(state, k)):
+        layers, precision = [*member.recipes], state.task.precision
+        each = gradients_of_weights(member.plain(), layers, dataset, precision=precision)
         found |= {(index, name): gradient for name, gradient in each.items()}
     return found
 
 
-def _members(state: ModelState) -> list[Composed]:
-    module = state.module()
+def _members(state: ModelState, k: int) -> list[Composed]:
+    module = state.module(state.tensors(k))
     members = [*module.members] if isinstance(module, Ensemble) else []
     composed = [one for one in members if isinstance(one, Composed)]
     if not members or len(composed) < len(members):

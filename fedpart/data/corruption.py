@@ -67,7 +67,7 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
         seed: of the noise.
 
     Raises:
-        ValueError: an unknown corruption or severity, or inputs that are no images.
+        ValueError: an unknown corruption or severity, or inputs that are no images with values in [0, 1].
     """
     if corruption not in CORRUPTIONS or severity not in SEVERITIES:
         raise ValueError(
@@ -77,5 +77,10 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
     images = dataset.inputs
     if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
         raise ValueError("Only images [n, c, h, w] of real numbers can be corrupted; set corrupted: false.")
+    if images.min() < 0 or images.max() > 1:
+        raise ValueError(
+            f"Images to corrupt have values in [0, 1], got {images.min():g} to {images.max():g}; normalise "
+            f"them inside the network, or do not corrupt them (corrupted: false)."
+        )
     found = CORRUPTIONS[corruption](images, severity, seed).clamp(0, 1)
     return Dataset(found, dataset.targets)

@@ -100,6 +100,8 @@ def searched_gradients(
     """
     if data not in ("first", "all"):
         raise ValueError(f"data are first or all, the chunks that decide what is shared, got {data!r}.")
+    if rounds < 1:
+        raise ValueError(f"A search has at least one round, got rounds: {rounds}.")
     protocol, networks = federation.protocol, _networks(federation)
     k = 1 if data == "first" else protocol.partition.chunks
     states = [federation.of_architecture(index) for index in range(len(networks))]

@@ -27,9 +27,10 @@ class HeteroFL(FedAvg):
     """FedAvg over ``architectures``: a number is averaged over the clients that have it.
 
     With ``mask_classes`` a client learns from the classes it has. It sets the logits of the others to 0, and
-    their rows of the last layer, weights and biases, are left out of the mean. The server tells absent rows
-    by changes that are all exactly 0, so these are sent as any others, and with them which classes a client
-    lacks. A row whose gradients are all 0, because the client is certain of every example, is left out too.
+    their rows, weights and biases, of the layer that is defined last are left out of the mean. The server
+    tells absent rows by changes that are all exactly 0, so these are sent as any others, and with them which
+    classes a client lacks. A row whose gradients are all 0, because the client is certain of every example,
+    is left out too.
 
     Args:
         mask_classes: see above; as in the authors' code (``src/models/conv.py`` and ``src/fed.py``), where

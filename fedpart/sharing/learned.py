@@ -29,7 +29,8 @@ def clusters_of(
     """The first stage: clusters of layers whose weights have similar gradients.
 
     Layers of the largest network that share a bank now are merged by :func:`.merged`. A layer of a network
-    with the same layers joins its namesake, any other one the most similar layer that it shares a bank with.
+    with the same layers joins its namesake, any other one the most similar layer that it shares a bank with;
+    those that share a bank with none of the largest network's are merged among themselves.
 
     Args:
         gradients: of the sum of losses.
@@ -49,12 +50,13 @@ def clusters_of(
     sizes = [sum(part.numel() for (i, _), part in gradients.items() if i == m) for m in members]
     largest = sizes.index(max(sizes))
     base = [layer for layer in gradients if layer[0] == largest]
+    joined = {layer: _counterpart(layer, base, gradients, banks) for layer in gradients}
+    base += [layer for layer, other in joined.items() if other == layer and layer not in base]
     similarities = {
         (one, other): crop_similarity(gradients[one], gradients[other])
         for one, other in combinations(base, 2)
         if banks[one] == banks[other]
     }
-    joined = {layer: _counterpart(layer, base, gradients, banks) for layer in gradients}
     while True:
         groups = merged(similarities, tau, base)
         whole = [[layer for layer, one in joined.items() if one in group] for group in groups]

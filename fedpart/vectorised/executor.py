@@ -70,6 +70,12 @@ class VectorisedRunner:
                 "The network has a penalty, as with sharing of kind basis, which is not computed for several "
                 "clients together; use execution: loop, or several workers."
             )
+        tying = [type(one).__name__ for one in protocol.task.module.modules() if _ties_examples(one)]
+        if tying:
+            raise ValueError(
+                f"{tying[0]} computes with several examples at a time, and batches are padded here; use "
+                f"execution: loop, or several workers."
+            )
         if protocol.task.channels_last:
             raise ValueError(
                 "Clients cannot be computed together in channels-last memory format; set channels_last to "
@@ -270,3 +276,7 @@ class _Member(NamedTuple):
     def width(self) -> int:
         """Examples in the largest steps of its jobs, together."""
         return sum(len(of.batches[0]) for of in self.work)
+
+
+def _ties_examples(layer: nn.Module) -> bool:
+    return bool(getattr(layer, "ties_examples", False))

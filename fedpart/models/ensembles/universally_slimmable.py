@@ -23,7 +23,7 @@ class UniversallySlimmable(Ensemble):
         drawn: how many a pass of training computes.
 
     Raises:
-        ValueError: fewer than two, or more than there are members.
+        ValueError: fewer than two, or more than there are members; or two of one width.
     """
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
@@ -32,6 +32,11 @@ class UniversallySlimmable(Ensemble):
             raise ValueError(
                 f"A step trains two members or more, at most all {len(members)}, got drawn: {drawn}; change "
                 f"it, or give more members."
+            )
+        if len(set(sizes)) < len(sizes):
+            raise ValueError(
+                "Two members of a universally slimmable network have one width, and so are one network; give "
+                "each width once."
             )
         self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))
         super().__init__(members)

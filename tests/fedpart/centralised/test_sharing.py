@@ -114,6 +114,29 @@ def test_a_gradient_of_coefficients_is_autograds():
             torch.testing.assert_close(sum(parts), module.alpha.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_later_chunks_decide_nothing_about_what_is_shared():
+    bank = Bank(clusters="depth", coupled=True)
+    task = Task(Ensemble(bank.compose(networks((10, 1), (10, 1)))), likelihood="ensemble", samples=1)
+    state = Training(task, DATA, TrainingSettings(method="partitioned", chunks=(0.5, 0.5)))
+    before = weight_gradients(state, DATA), weight_gradients(state, DATA, k=2)
+    state.w[state.partition.slice(2)] += 0.5
+    after = weight_gradients(state, DATA), weight_gradients(state, DATA, k=2)
+    for first, then, same in zip(before, after, (True, False), strict=True):
+        assert all(torch.equal(first[layer], then[layer]) for layer in first) == same
+
+
+def test_what_is_found_has_every_layer_and_fits_the_budget_that_it_was_given():
+    """A shallow member has a shortcut in a quarter where the deep one has none."""
+    sizes = (16, 1), (10, 1)
+    state = state_of(Bank(clusters="depth", coupled=True).compose(networks(*sizes)))
+    least = learned_clusters(state, DATA, -1.01)
+    assert sorted(layers_of(least)) == sorted(f"{i}:{name}" for i, name in weight_gradients(state, DATA))
+    members = Bank(clusters=least).compose(networks(*sizes))
+    values = {id(p): p.numel() for m in members for n, p in m.named_parameters() if n.endswith("values")}
+    budget = sum(values.values())
+    Bank(budget=budget, clusters=learned_clusters(state, DATA, 1.0, budget)).compose(networks(*sizes))
+
+
 def test_other_networks_are_refused():
     with pytest.raises(TypeError, match="kind: composed"):
         learned_clusters(state_of(networks((10, 1))), DATA)

@@ -87,5 +87,5 @@ def test_what_cannot_be_searched_is_refused_in_one_sentence(state):
         learned_clusters(plain, shards(EXAMPLES))
     with pytest.raises(ValueError, match="data are first or all"):
         learned_clusters(state, shards(EXAMPLES), data="second")
-    with pytest.raises(ValueError, match="search for more rounds"):
+    with pytest.raises(ValueError, match="at least one round"):
         learned_clusters(state, shards(EXAMPLES), rounds=0)
