@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.data.dataset import Dataset
 from fedpart.likelihoods import EnsembleClassification
 from fedpart.models.ensembles import Ensemble
+from fedpart.training.costs import multiply_adds
 from fedpart.training.state import ModelState
 
 MOST = 8  # members, of which every subset is scored
@@ -110,12 +110,8 @@ def _costs(state: ModelState, dataset: Dataset, chosen: list[Members]) -> dict[M
     module, example = module.to(state.task.dtype), dataset.inputs[:1].to(state.task.dtype)
 
     def cost(members: Members) -> int:
-        flops = []
-        for rows in (1, 2):  # weights that are composed from shared numbers are so once for all examples
-            with FlopCounterMode(display=False) as counter:
-                module(example.repeat(rows, *[1] * (example.ndim - 1)), only=members)
-            flops.append(counter.get_total_flops())
-        return int(flops[1] - flops[0]) // 2
+        rest = [1] * (example.ndim - 1)
+        return multiply_adds(lambda rows: module(example.repeat(rows, *rest), only=members))
 
     everyone = tuple(range(len(module)))
     alone = {members: cost(members) for members in chosen if len(members) == 1}

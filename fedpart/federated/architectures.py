@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.federation import Federation
 from fedpart.task.task import Batch
+from fedpart.training.costs import multiply_adds
 
 
 def by_architecture(
@@ -69,11 +69,10 @@ def ensemble(federation: Federation, dataset: Dataset, samples: int | None = Non
 
 
 def _multiply_adds(state: Federation, dataset: Dataset) -> int:
-    """Of one more example: what a pass costs besides, such as composing weights, is left out."""
-    task, named, found = state.task.with_samples(1), state.tensors(), []
-    for places in ([0], [0, 0]):
-        batch = Batch(*dataset.batch(torch.tensor(places), state.w.device))
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            task.predict(named, state.psi, batch, None)
-        found.append(int(counter.get_total_flops()))
-    return (found[1] - found[0]) // 2
+    task, named = state.task.with_samples(1), state.tensors()
+
+    def compute(examples: int) -> None:
+        places = torch.zeros(examples, dtype=torch.int64)
+        task.predict(named, state.psi, Batch(*dataset.batch(places, state.w.device)), None)
+
+    return multiply_adds(compute)

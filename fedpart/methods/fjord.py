@@ -12,14 +12,11 @@ from fedpart.methods.base import METHODS
 from fedpart.methods.fedavg import FedAvg
 from fedpart.methods.labels import check_logits
 from fedpart.methods.views import ClientView
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Objective
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch, Task
-from fedpart.training.settings import RunSettings
 from fedpart.trees import Tree
 
 
@@ -44,16 +41,10 @@ class FjORD(FedAvg):
         super().__init__(augment)
         self.distil = distil
 
-    def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
-    ) -> Partition:
+    def prepare(self, task: Task) -> Task:
         if self.distil:
             check_logits(task, "distil trains on probabilities")
-        return super().partition(task, chunks, settings, space)
+        return super().prepare(task)
 
     def architectures(self, client: ClientView, steps: int) -> list[int]:
         if self.distil:

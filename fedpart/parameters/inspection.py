@@ -30,7 +30,7 @@ def check_supported(module: nn.Module, chunks: int = 1) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
         reason = _refusal(layer)
-        if reason is None and chunks > 1 and getattr(layer, "ties_examples", False):
+        if reason is None and chunks > 1 and ties_examples(layer):
             reason = (
                 "in training it computes with several examples at a time, so that none has its own loss; "
                 "train it with method: none, or use another kind of network"
@@ -97,6 +97,11 @@ def _refusal(layer: nn.Module) -> str | None:
             f"torch.view_as_complex(layer.{name})"
         )
     return None
+
+
+def ties_examples(layer: nn.Module) -> bool:
+    """Whether an example's outputs depend on others of its batch in training, as a layer says of itself."""
+    return bool(getattr(layer, "ties_examples", False))
 
 
 def stacked_parameters(module: nn.Module) -> dict[str, Any]:

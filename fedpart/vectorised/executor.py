@@ -17,6 +17,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.round import Round
 from fedpart.methods.base import Method
+from fedpart.parameters.inspection import ties_examples
 from fedpart.sharing import Penalised
 from fedpart.task.jobs import Job, reported
 from fedpart.trees import joined, map_leaves
@@ -70,7 +71,7 @@ class VectorisedRunner:
                 "The network has a penalty, as with sharing of kind basis, which is not computed for several "
                 "clients together; use execution: loop, or several workers."
             )
-        tying = [type(one).__name__ for one in protocol.task.module.modules() if _ties_examples(one)]
+        tying = [type(one).__name__ for one in protocol.task.module.modules() if ties_examples(one)]
         if tying:
             raise ValueError(
                 f"{tying[0]} computes with several examples at a time, and batches are padded here; use "
@@ -276,7 +277,3 @@ class _Member(NamedTuple):
     def width(self) -> int:
         """Examples in the largest steps of its jobs, together."""
         return sum(len(of.batches[0]) for of in self.work)
-
-
-def _ties_examples(layer: nn.Module) -> bool:
-    return bool(getattr(layer, "ties_examples", False))

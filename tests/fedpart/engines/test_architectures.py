@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, assert_same
 from torch import nn
 from torch.nn import functional as F
 
@@ -21,13 +22,6 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.engines.turns import Turns
 
-WIDTHS = (1.0, 0.6, 0.3)
-SHARES = (0.3, 0.3, 0.4)
-ARCHITECTURES = [
-    {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
-]
-EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
-CHUNKS = (0.5, 0.3, 0.2)
 HALF = [{"share": 1.0, "model_options": {"width": 0.5}}]
 RARE = [*({"share": s, "model_options": {"width": w}} for s, w in ((0.7, 1.0), (0.29, 0.6), (0.01, 0.4)))]
 
@@ -54,10 +48,6 @@ def run(rounds=3, the_task=None, data=None, workers=1, **changes):
     common |= {"architectures": ARCHITECTURES} | changes
     chosen = the_task or task()
     return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
-
-
-def assert_same(one, other):
-    assert torch.equal(one.state.w, other.state.w) and torch.equal(one.state.psi, other.state.psi)
 
 
 def test_a_mean_over_the_clients_that_have_a_number_as_a_loop_over_indices_finds_it():

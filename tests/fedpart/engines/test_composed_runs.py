@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, WIDTHS, assert_same
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -23,13 +24,6 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.sharing import SHARINGS
 
-WIDTHS = (1.0, 0.6, 0.3)
-SHARES = (0.3, 0.3, 0.4)
-ARCHITECTURES = [
-    {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
-]
-EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
-CHUNKS = (0.5, 0.3, 0.2)
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
 SHARED = {"architectures": ARCHITECTURES, "sharing": {"kind": "bank", "budget": 1400}}
@@ -62,10 +56,6 @@ def run(rounds=3, the_task=None, data=None, workers=1, **changes):
     common |= {"architectures": ARCHITECTURES, "sharing": BANK} | changes
     chosen = the_task or task()
     return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
-
-
-def assert_same(one, other):
-    assert torch.equal(one.state.w, other.state.w) and torch.equal(one.state.psi, other.state.psi)
 
 
 @KINDS

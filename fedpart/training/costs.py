@@ -1,0 +1,24 @@
+"""What a network costs to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def multiply_adds(compute: Callable[[int], object]) -> int:
+    """Of one more example, of convolutions and matrix products alone.
+
+    What a pass costs besides, such as composing weights from shared numbers, is left out.
+
+    Args:
+        compute: makes a pass with so many examples.
+    """
+    flops = []
+    for examples in (1, 2):
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            compute(examples)
+        flops.append(int(counter.get_total_flops()))
+    return (flops[1] - flops[0]) // 2

@@ -1,0 +1,16 @@
+"""Clients of three sizes in three chunks, which tests share."""
+
+import torch
+
+WIDTHS = (1.0, 0.6, 0.3)
+SHARES = (0.3, 0.3, 0.4)
+ARCHITECTURES = [
+    {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
+]
+EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
+CHUNKS = (0.5, 0.3, 0.2)
+
+
+def assert_same(one, other):
+    """Two results have the bits of weights and psi in common."""
+    assert torch.equal(one.state.w, other.state.w) and torch.equal(one.state.psi, other.state.psi)
