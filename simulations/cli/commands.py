@@ -20,6 +20,7 @@ from simulations.config.load import (
     kind_of,
     load_config,
 )
+from simulations.config.tables import table_file
 from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
@@ -34,6 +35,7 @@ from simulations.search.search import run_search
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
+from simulations.sweeps.table import run_table
 from simulations.terminal.gains import gains_table
 from simulations.terminal.panel import panel
 from simulations.terminal.progress import Progress
@@ -103,6 +105,24 @@ def compare(
     runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"the same command continues the comparison in {folder}", folder):
         run_comparisons(configs, names, seeds, folder, runner)
+
+
+def table(
+    name: str,
+    overrides: list[str],
+    scale: str | None,
+    rows: list[str],
+    finished: bool,
+    jobs: int,
+    out: Path | None,
+) -> None:
+    """Run the rows of a table."""
+    file = table_file(name)
+    folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
+    progress = Progress()
+    runner = CellRunner(jobs, progress=progress, console=progress.console)
+    with interruptible(f"the same command continues the table in {folder}", folder):
+        run_table(file, overrides, folder, runner, scale=scale, labels=rows, read_only=finished)
 
 
 def report(folder: Path, out: Path | None) -> None:

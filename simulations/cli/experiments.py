@@ -60,6 +60,28 @@ def compare(
 
 
 @app.command()
+def table(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A file, or one of simulations/configs/tables.")
+    ],
+    more: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As with --set.")] = None,
+    settings: Sets = None,
+    scale: Annotated[str | None, typer.Option(help="One of the file's scales.")] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option("--row", help="Run this one; may be given several times; all.")
+    ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: a table of what there is.")
+    ] = False,
+    jobs: _Jobs = 1,
+    out: _Many = None,
+) -> None:
+    """Run the rows of a table, each with several seeds, and write it."""
+    overrides = [*(settings or []), *(more or [])]
+    guarded(lambda: _commands().table(name, overrides, scale, rows or [], finished, jobs, out), out)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison, or of a run.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,

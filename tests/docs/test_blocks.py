@@ -1,5 +1,6 @@
 """Every block and command of the documentation is run, or says what it needs."""
 
+import itertools
 import re
 import shlex
 import sys
@@ -13,6 +14,7 @@ from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
 from simulations.config.load import ExperimentConfig
+from simulations.config.tables import SHIPPED, TableFile
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
 PAGES += sorted((DOCS / "guides").glob("*.md"))
@@ -72,7 +74,13 @@ def test_yaml_is_a_configuration(block, tmp_path, monkeypatch):
             monkeypatch.delitem(sys.modules, Path(other.file).stem, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    ExperimentConfig.from_dict(yaml.safe_load(block.text), identity(block))
+    data = yaml.safe_load(block.text)
+    if "columns" not in data:
+        ExperimentConfig.from_dict(data, identity(block))
+        return
+    table, file = TableFile.model_validate(data), SHIPPED / "on_the_page.yaml"
+    for label, scale in itertools.product(table.rows, (None, *table.scales)):
+        table.configured(label, 0, file, scale, [])
 
 
 def test_the_readme_begins_with_the_commands_that_ci_runs():

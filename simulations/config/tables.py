@@ -1,0 +1,94 @@
+"""TableFile: the rows, seeds and columns of a table that `fedpart table` makes from runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulations.config.keys import Section, entry
+from simulations.config.load import Config, kind_of, with_overrides
+from simulations.config.messages import sentence
+from simulations.config.yaml_files import read_extended
+from simulations.errors import ConfigError
+
+SHIPPED = Path(__file__).parents[1] / "configs" / "tables"
+
+
+class RowSection(Section):
+    """A row: what distinguishes its runs, and what is put beside them."""
+
+    config: str | None = entry(None, "another configuration than the table's, relative to the table's file")
+    set: dict[str, Any] = entry({}, "keys of the configuration and their values, as with --set")
+    scales: dict[str, dict[str, Any]] = entry({}, "what a scale of the table means for this row besides")
+    given: dict[str, str] = entry({}, "texts by column that come from elsewhere, e.g. a paper's numbers")
+
+
+class TableFile(Section):
+    """The rows, seeds and columns of a table."""
+
+    title: str = entry(..., "what the table shows, a sentence")
+    config: str = entry(..., "the configuration that rows begin with, relative to this file")
+    seeds: tuple[int, ...] = entry(..., "a run of every row for each of them", min_length=1)
+    set: dict[str, Any] = entry({}, "keys of the configuration and their values, for all rows")
+    scales: dict[str, dict[str, Any]] = entry({}, "more of them by name, which --scale chooses")
+    columns: dict[str, str] = entry(
+        ..., "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy"
+    )
+    rows: dict[str, RowSection] = entry(..., "by label")
+
+    def configured(
+        self, label: str, seed: int, file: Path, scale: str | None, overrides: list[str]
+    ) -> Config:
+        """The configuration of a run.
+
+        What is said later wins: the configuration's own file, ``set``, the scale, the row, ``overrides``.
+
+        Args:
+            label, seed: which run.
+            file: the table's.
+            scale: a name in ``scales``; None: as the table is.
+            overrides: ``key=value``.
+
+        Raises:
+            ConfigError: a file, a key or a value does not fit, or there is no such scale; one sentence.
+        """
+        row = self.rows[label]
+        if scale is not None and scale not in self.scales:
+            known = ", ".join(self.scales) or "none"
+            raise ConfigError(f"{file} has no scale {scale!r}; it has {known}.")
+        data, _ = read_extended(file.parent / (row.config or self.config))
+        scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
+        settings = self.set | scaled[0] | row.set | scaled[1]
+        lines = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        return with_overrides(
+            data, [*lines, *overrides, f"seed={seed}"], f"{file}, row {label!r}", kind_of(data)
+        )
+
+
+def table_file(name: str) -> Path:
+    """The file of that path, or the shipped one of that name.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    shipped = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    for path in (Path(name), SHIPPED / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    raise ConfigError(f"There is no table {name}; give a file, or one of {', '.join(shipped)}.")
+
+
+def read_table(file: Path) -> TableFile:
+    """What a table's file says.
+
+    Raises:
+        ConfigError: it cannot be read, or a key or value does not fit; one sentence.
+    """
+    data, source = read_extended(file)
+    try:
+        return TableFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {sentence(error, TableFile)}") from None

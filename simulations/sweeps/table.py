@@ -1,0 +1,153 @@
+"""Table: rows of settings, a run for each row and seed, and what their summaries say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from simulations.config.tables import TableFile, read_table
+from simulations.errors import ConfigError
+from simulations.folders.cell import Cell
+from simulations.folders.run_directory import read_summary
+from simulations.results.columns import text_of, values_at
+from simulations.results.estimate import Estimate
+from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
+from simulations.results.words import DASH, counted
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.tally import SweepIncomplete
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the runs of a table amount to.
+
+    Attributes:
+        file: the table's.
+        summaries: of finished runs, by row, seeds ascending.
+    """
+
+    file: TableFile
+    summaries: dict[str, list[dict[str, Any]]]
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings, and a row of texts each."""
+        given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
+        head = ["", "seeds", *self.file.columns, *given]
+        rows = []
+        for label, summaries in self.summaries.items():
+            own = [text_of(heading, path, summaries) for heading, path in self.file.columns.items()]
+            beside = [self.file.rows[label].given.get(heading, "") for heading in given]
+            rows.append([label, str(len(summaries)), *own, *beside])
+        return head, rows
+
+    @property
+    def caption(self) -> str:
+        """What the numbers are."""
+        every = [summary for own in self.summaries.values() for summary in own]
+        commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
+        made = f"; commit {', '.join(commits)}" if commits else ""
+        return f"mean \N{PLUS-MINUS SIGN} standard error over seeds{made}"
+
+    def table(self) -> Table:
+        """For the terminal."""
+        head, rows = self.cells()
+        table = terminal_table(["method", "seeds"], self.file.title, self.caption, padding=1)
+        table.add_column("found", justify="left")
+        for label, seeds, *texts in rows:
+            known = (
+                f"{name}: {text}" for name, text in zip(head[2:], texts, strict=True) if text.strip(DASH)
+            )
+            table.add_row(*map(Text, (label, seeds, LF.join(known))))
+        return table
+
+    def write(self, out: Path) -> None:
+        """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""
+        out.mkdir(parents=True, exist_ok=True)
+        lines = [f"# {self.file.title}", "", f"{self.caption[0].upper()}{self.caption[1:]}.", ""]
+        (out / "table.md").write_text(
+            "\n".join([*lines, *markdown_table(*self.cells())]) + "\n", encoding="utf-8"
+        )
+        write_csv(out / "table.csv", [self._flat(label) for label in self.summaries])
+
+    def _flat(self, label: str) -> dict[str, Any]:
+        summaries, flat = self.summaries[label], {}
+        for path in self.file.columns.values():
+            found = [values_at(path, summary) for summary in summaries]
+            alike = len({len(values) for values in found}) == 1
+            each = [Estimate.of(values) for values in zip(*found, strict=True)] if alike else []
+            flat |= {path if len(each) == 1 else f"{path}.{i}": estimate for i, estimate in enumerate(each)}
+        return {"row": label, "seeds": len(summaries)} | number_columns(flat) | self.file.rows[label].given
+
+
+def run_table(
+    file: Path,
+    overrides: list[str],
+    out: str | Path,
+    runner: CellRunner | None = None,
+    *,
+    scale: str | None = None,
+    labels: Sequence[str] = (),
+    read_only: bool = False,
+) -> Found:
+    """Run what is not finished, all rows of a seed before the next seed; print and write the table.
+
+    ``out`` gets ``<row>/seed<k>/`` (run folders), ``table.md`` and ``table.csv``. Finished runs are not run
+    again, started ones continued.
+
+    Args:
+        file: see :class:`.TableFile`.
+        overrides: ``key=value``, for all rows.
+        out: the folder.
+        runner: how runs are run and shown.
+        scale: a name in the file's ``scales``.
+        labels: the rows to run, all if there are none; the table has every row with a finished run.
+        read_only: run nothing.
+
+    Raises:
+        ConfigError: the file or a row does not fit, two rows have one folder, or a folder holds another run.
+        SweepIncomplete: some runs failed; raised at the end, when everything else is written.
+        Interrupted, OSError: it stopped; the same command continues it.
+    """
+    out, runner, table = Path(out), runner or CellRunner(), read_table(file)
+    for label in labels:
+        if label not in table.rows:
+            raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
+    names = {label: re.sub(r"[^A-Za-z0-9_.+-]+", "-", label).strip("-.").lower() for label in table.rows}
+    for label, name in names.items():
+        if not name or list(names.values()).count(name) > 1:
+            raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
+    cells = {
+        (label, seed): Cell(
+            f"{label}, seed {seed}",
+            table.configured(label, seed, file, scale, overrides),
+            out / names[label] / f"seed{seed}",
+        )
+        for seed in table.seeds
+        for label in table.rows
+    }
+    wanted = [cell for (label, _), cell in cells.items() if not labels or label in labels]
+    failed = [] if read_only else runner.complete(wanted)
+    summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in table.rows}
+    for (label, _), cell in cells.items():
+        summary = read_summary(cell.folder, cell.config) if cell.state() == "finished" else None
+        summaries[label] += [] if summary is None else [summary]
+    found = Found(table, {label: own for label, own in summaries.items() if own})
+    if not found.summaries and not failed:
+        raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")
+    if found.summaries:
+        found.write(out)
+        runner.console.print(found.table())
+        runner.say(
+            f"{counted(sum(map(len, found.summaries.values())), 'run')}; the table: {out / 'table.md'}"
+        )
+    if failed:
+        raise SweepIncomplete(
+            found, [f"{cell.name}: {error}" for cell, error, _ in failed], len(failed), len(wanted)
+        )
+    return found

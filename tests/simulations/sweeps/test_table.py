@@ -1,0 +1,159 @@
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+from fake_runs import write_run
+from rich.console import Console
+
+from simulations.config.tables import SHIPPED, read_table, table_file
+from simulations.errors import ConfigError
+from simulations.results.columns import text_of, values_at
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.table import run_table
+from simulations.sweeps.tally import SweepIncomplete
+
+ACCURACY = {("fedavg", 0): 0.80, ("fedavg", 1): 0.84, ("partitioned", 0): 0.9, ("partitioned", 1): 0.9}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A table of two rows and two seeds; ``changes`` of its keys."""
+
+    def written(**changes):
+        (tmp_path / "base.yaml").write_text("clients: 20\ncohort: 5\nrounds: 3\nevaluate_every: 1\n")
+        base = {
+            "title": "Two methods",
+            "config": "base.yaml",
+            "seeds": [0, 1],
+            "scales": {"long": {"rounds": 4, "cohort": 6}},
+            "columns": {
+                "test [%]": "test_accuracy",
+                "sizes [M]": "by.parameters",
+                "turn [deg]": "psi.affine.angle [deg]",
+            },
+            "rows": {
+                "FedAvg": {"set": {"method": "fedavg", "cohort": 4}, "given": {"paper [%]": "95.4"}},
+                "ours": {"set": {"local.learning_rate": 0.3}, "scales": {"long": {"clients": 30}}},
+            },
+        }
+        path = tmp_path / "table.yaml"
+        path.write_text(yaml.safe_dump(base | changes, sort_keys=False))
+        return path
+
+    return written
+
+
+class Run:
+    """Writes a run's folder in place of a run; ``fails`` is a row's method that fails."""
+
+    def __init__(self, fails=None):
+        self.fails, self.configs = fails, []
+
+    def __call__(self, config, out, *, resume=False, progress=None):
+        self.configs.append(config)
+        if config.method == self.fails:
+            raise ValueError("It has failed.")
+        found = {"by": [{"parameters": 2_000_000}, {"parameters": 500_000}]}
+        psi = {"affine.angle [deg]": 10.0 + 4 * config.seed} if config.method == "partitioned" else {}
+        accuracy = ACCURACY[config.method, config.seed]
+        return write_run(out, config, [accuracy] * config.rounds, psi=psi, **found)
+
+
+def made(path, out, run=None, overrides=(), **options):
+    runner = CellRunner(run=run or Run(), console=Console(file=io.StringIO(), width=80))
+    return run_table(path, list(overrides), out, runner, **options)
+
+
+def test_means_and_errors_over_seeds_by_hand(file, tmp_path):
+    made(file(), tmp_path / "out")
+    lines = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert lines[-4] == "|  | seeds | test [%] | sizes [M] | turn [deg] | paper [%] |"
+    assert lines[-2] == "| FedAvg | 2 | 82.0 ± 2.0 | 2.00 / 0.50 | — | 95.4 |"
+    assert lines[-1] == "| ours | 2 | 90.0 | 2.00 / 0.50 | 12 ± 2 |  |"
+    with (tmp_path / "out" / "table.csv").open() as lines:
+        fedavg = next(csv.DictReader(lines))
+    assert float(fedavg["test_accuracy"]) == pytest.approx(0.82)
+    assert float(fedavg["test_accuracy standard_error"]) == pytest.approx(0.02)
+    assert float(fedavg["by.parameters.1"]) == 500_000
+
+
+def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all(file, tmp_path):
+    path, run = file(set={"rounds": 2, "samples": 3}), Run()
+    made(path, tmp_path / "a", run)
+    made(path, tmp_path / "b", run, ["samples=7"], scale="long")
+    fedavg, ours = (run.configs[i] for i in (4, 5))
+    assert (run.configs[0].rounds, run.configs[0].samples, run.configs[0].cohort) == (2, 3, 4)
+    assert (fedavg.rounds, fedavg.samples, fedavg.cohort, fedavg.clients) == (4, 7, 4, 20)
+    assert (ours.rounds, ours.cohort, ours.clients, ours.local.learning_rate) == (4, 6, 30, 0.3)
+    assert [config.seed for config in run.configs[4:]] == [0, 0, 1, 1]
+
+
+def test_what_is_finished_is_not_run_again_and_rows_can_be_run_alone(file, tmp_path):
+    first, second = Run(), Run()
+    found = made(file(), tmp_path / "out", first, labels=["ours"])
+    assert [config.method for config in first.configs] == ["partitioned"] * 2
+    assert list(found.summaries) == ["ours"]
+    made(file(), tmp_path / "out", second)
+    assert [config.method for config in second.configs] == ["fedavg"] * 2
+    read = made(file(), tmp_path / "out", Run("nothing is run"), read_only=True)
+    assert [len(own) for own in read.summaries.values()] == [2, 2]
+
+
+def test_a_run_that_fails_leaves_the_others_their_table(file, tmp_path):
+    with pytest.raises(SweepIncomplete, match=r"(?s)2 of 4 runs failed.*ours, seed 0: It has failed"):
+        made(file(), tmp_path / "out", Run("partitioned"))
+    assert "| FedAvg | 2 | 82.0" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"labels": ["theirs"]}, "has no row 'theirs'; its rows are FedAvg, ours"),
+        ({}, {"scale": "longer"}, "has no scale 'longer'; it has long"),
+        ({}, {"read_only": True}, "No run of .* is finished"),
+        ({"rows": {"A b": {}, "a-B": {}}}, {}, "makes no folder of its own"),
+        ({"rows": {"a": {"set": {"chunky": 1}}}}, {}, "row 'a'.*unknown key 'chunky'"),
+        ({"row": {}}, {}, "unknown key 'row': did you mean 'rows'"),
+        ({"seeds": []}, {}, "seeds cannot be"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(file, tmp_path, changes, options, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        made(file(**changes), tmp_path / "out", **options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tmp_path):
+    path = table_file(name)
+    table = read_table(path)
+    for scale in (None, *table.scales):
+        for label in table.rows:
+            made = table.configured(label, table.seeds[0], path, scale, [f"data_dir={tmp_path}"])
+            assert made.seed == table.seeds[0]
+
+
+def test_a_name_that_is_no_table_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match=r"There is no table sizess; give a file, or one of .*sizes"):
+        table_file("sizess")
+    assert table_file("sizes") == Path(SHIPPED) / "sizes.yaml"
+
+
+def test_numbers_are_found_by_keys_that_have_points_themselves():
+    summary = {
+        "psi": {"affine.angle [deg]": 3, "affine.x": True},
+        "each": [{"a": 1}, {"a": None}],
+        "n": float("nan"),
+    }
+    assert values_at("psi.affine.angle [deg]", summary) == [3.0]
+    assert values_at("each.a", summary) == [1.0, None]
+    assert (
+        values_at("psi.affine.x", summary)
+        == values_at("nothing", summary)
+        == values_at("n", summary)
+        == [None]
+    )
+    assert text_of("a", "each.a", [summary]) == "1.000 / —"
+    assert text_of("a", "each.a", [summary, {"each": []}]) == "—"
