@@ -2,10 +2,13 @@
 
 Families of distributions over affine maps that can be learned:
 
-- ``minmax`` (Schwobel et al. 2021, the paper's MNIST setting): 14 numbers, the minimum and maximum of seven
-  components, each sampled as ``min + (max - min) U(0, 1)``; the matrix is a closed-form product.
+- ``minmax``: 14 numbers, the minimum and maximum of seven components, each sampled as
+  ``min + (max - min) U(0, 1)``; the matrix is a closed-form product (:func:`minmax_matrix`).
   ``centred`` is the same family in other coordinates, centre and half-width. Adam is not invariant to
   that choice: noise common to minimum and maximum no longer drowns the gradient of their difference.
+  ``schwobel`` is ``minmax`` with the product of Schwobel et al. 2021, the paper's MNIST setting
+  (:func:`schwobel_matrix`). Centres of these three are free, so they can learn an offset.
+  ``symmetric``: seven half-widths around the identity, with Schwobel's product.
 - ``augerino`` (Benton et al. 2020): 6 widths through softplus, components ``U(-w/2, w/2)``; the matrix is the
   exponential of the sum of generators.
 - ``lila`` (Immer et al. 2022, the paper's CIFAR setting): 6 half-widths p, components ``U(-p, p)``; a matrix
@@ -29,7 +32,7 @@ from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
 from fedpart.randomness.noise import uniform
 from fedpart.registry import nearest
 
-Family = Literal["minmax", "centred", "augerino", "lila"]
+Family = Literal["minmax", "centred", "schwobel", "symmetric", "augerino", "lila"]
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -74,11 +77,30 @@ def minmax_matrix(theta: Tensor) -> Tensor:
         ``[N, 2, 3]``.
     """
     angle, sx, sy, hx, hy, tx, ty = theta.unbind(-1)
-    cos, sin = angle.cos(), angle.sin()
     # shear @ scale = [[1, hx], [hy, 1]] @ diag(sx, sy)
-    a, b, c, d = sx, hx * sy, hy * sx, sy
-    rows = [cos * a - sin * c, cos * b - sin * d, tx, sin * a + cos * c, sin * b + cos * d, ty]
-    return torch.stack(rows, dim=-1).view(-1, 2, 3)
+    a, b, c, d = _rotated(angle, sx, hx * sy, hy * sx, sy)
+    return torch.stack([a, b, tx, c, d, ty], dim=-1).view(-1, 2, 3)
+
+
+def schwobel_matrix(theta: Tensor) -> Tensor:
+    """Product of Schwobel et al. 2021 (their published code): ``x -> A (x - p)``, det A = sx sy.
+
+    Args:
+        theta: ``[N, 7]``, components and units as in :func:`minmax_matrix`; p is the shift. So it is turned,
+            sheared and scaled with the rest, and reads from the other side.
+
+    Returns:
+        ``[N, 2, 3]``: ``A = R(angle) [[1, hx], [hy, 1 + hx hy]] diag(sx, sy)``, and ``-A p``.
+    """
+    angle, sx, sy, hx, hy, px, py = theta.unbind(-1)
+    a, b, c, d = _rotated(angle, sx, hx * sy, hy * sx, (1 + hx * hy) * sy)
+    return torch.stack([a, b, -(a * px + b * py), c, d, -(c * px + d * py)], dim=-1).view(-1, 2, 3)
+
+
+def _rotated(angle: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
+    """The entries of ``R(angle) [[a, b], [c, d]]``, row by row, ``[N]`` each."""
+    cos, sin = angle.cos(), angle.sin()
+    return cos * a - sin * c, cos * b - sin * d, sin * a + cos * c, sin * b + cos * d
 
 
 def generator_matrix(coefficients: Tensor) -> Tensor:
@@ -98,6 +120,7 @@ def generator_matrix(coefficients: Tensor) -> Tensor:
 
 
 _SEVEN = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
+_IDENTITY = (0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @TRANSFORMS.register("affine")
@@ -105,13 +128,13 @@ class AffineAugmentation(HyperModule):
     """An input transform that samples one affine map per row from a learned distribution.
 
     Args:
-        family: ``minmax`` or ``centred`` (14 numbers), ``augerino`` or ``lila`` (6 numbers); see the module's
-            text.
-        initial: where the distribution starts. ``minmax`` and ``centred``: half-width around the identity,
-            one number or seven (default 0.02); ``lila``: half-widths, one number or six (default 0.02; at 0
-            the expected gradient is 0, for p and -p are the same); ``augerino``: the raw widths before
-            softplus, one number or six (default 0, that is a width of 0.69; -5 is nearly none). In every
-            family a number for each of some components, by name; the others have the default.
+        family: ``minmax``, ``centred`` or ``schwobel`` (14 numbers), ``symmetric`` (7), ``augerino`` or
+            ``lila`` (6); see the module's text.
+        initial: where the distribution starts. ``augerino``: the raw widths before softplus, one number or
+            six (default 0, that is a width of 0.69; -5 is nearly none). Elsewhere half-widths around the
+            identity, one number, or one per component (default 0.02; where the centre is held, the expected
+            gradient is 0 at 0, for p and -p are the same). In every family a number for each of some
+            components, by name; the others have the default.
         align_corners, padding: see :func:`warp`.
 
     Raises:
@@ -120,8 +143,7 @@ class AffineAugmentation(HyperModule):
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
     components: ClassVar[dict[str, tuple[str, ...]]] = {
-        "minmax": _SEVEN,
-        "centred": _SEVEN,
+        **dict.fromkeys(("minmax", "centred", "schwobel", "symmetric"), _SEVEN),
         "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
         "lila": ("shift_x", "shift_y", "angle", "scale_x", "scale_y", "shear"),
     }
@@ -129,7 +151,7 @@ class AffineAugmentation(HyperModule):
 
     def __init__(
         self,
-        family: Family = "minmax",
+        family: Family = "lila",
         initial: float | Sequence[float] | Mapping[str, float] | None = None,
         align_corners: bool = True,
         padding: str = "zeros",
@@ -155,20 +177,20 @@ class AffineAugmentation(HyperModule):
                 f"got {start.numel()}."
             )
         start = start.to(torch.get_default_dtype())
-        identity = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
-        if family == "minmax":
-            start = torch.stack([identity - start, identity + start])
+        if family in ("minmax", "schwobel"):
+            start = torch.stack(_around(start))
         elif family == "centred":
-            start = torch.stack([identity, start])
-        # minmax: [2, 7] (minimum, maximum); centred: [2, 7] (centre, half-width); augerino, lila: [6]
+            start = torch.stack([start.new_tensor(_IDENTITY), start])
+        # [2, 7] minimum, maximum (minmax, schwobel) or centre, half-width (centred); [7] symmetric; [6]
         self.range = nn.Parameter(start)
 
     def sample(self, n: int) -> Tensor:
         """``n`` affine maps from the current distribution, ``[n, 2, 3]``."""
         u = uniform((n, len(self.components[self.family])), like=self.range)
-        if self.family in ("minmax", "centred"):
+        if self.components[self.family] is _SEVEN:
             low, high = self._bounds()
-            return minmax_matrix(low + (high - low) * u)
+            matrix = minmax_matrix if self.family in ("minmax", "centred") else schwobel_matrix
+            return matrix(low + (high - low) * u)
         coefficients = self.widths() * (u - 0.5)
         if self.family == "lila":
             tx, ty, angle, x, y, shear = coefficients.unbind(-1)
@@ -217,12 +239,36 @@ class AffineAugmentation(HyperModule):
             values[f"{name}_min{unit}"], values[f"{name}_max{unit}"] = sorted((a * factor, b * factor))
         return values
 
+    def remarks(self, physical: Mapping[str, float]) -> list[str]:
+        """Which centres are further from the identity than their half-width, and what to do about it."""
+        away = []
+        for name in self.components[self.family]:
+            unit, _ = _UNITS.get(name, ("", 1.0))
+            low, high = physical[f"{name}_min{unit}"], physical[f"{name}_max{unit}"]
+            if not low <= float(name.startswith("scale")) <= high:
+                away.append(f"{name}{unit} {low:.2f} to {high:.2f}")
+        if not away:
+            return []
+        return [
+            f"Learned ranges leave out images as they are, for centres have moved by more than half-widths: "
+            f"{', '.join(away)}. Unless the data give a reason for such an offset, use a family that is "
+            f"symmetric, such as lila."
+        ]
+
     def _bounds(self) -> tuple[Tensor, Tensor]:
+        if self.family == "symmetric":
+            return _around(self.range)
         first, second = self.range
-        return (first, second) if self.family == "minmax" else (first - second, first + second)
+        return (first - second, first + second) if self.family == "centred" else (first, second)
 
     def extra_repr(self) -> str:
         return f"family={self.family}, align_corners={self.align_corners}, padding={self.padding}"
+
+
+def _around(half: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest components of ranges around the identity with these half-widths, ``[7]`` each."""
+    identity = half.new_tensor(_IDENTITY)
+    return identity - half, identity + half
 
 
 _BEYOND = 80.0  # nothing is left of an image under such a scale; its exponential must remain a number

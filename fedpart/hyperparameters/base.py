@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -40,6 +41,10 @@ class HyperModule(nn.Module):
             flat = self.get_parameter(name).detach().flatten().tolist()
             values.update({f"{name}[{i}]" if len(flat) > 1 else name: v for i, v in enumerate(flat)})
         return values
+
+    def remarks(self, physical: Mapping[str, float]) -> list[str]:
+        """What a person should know of such values of :meth:`physical`, a sentence each; often nothing."""
+        return []
 
     def widths(self) -> Tensor | None:
         """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""

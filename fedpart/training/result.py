@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Generic, TypeVar
 
 import torch
@@ -19,10 +20,15 @@ class Result(Generic[Report]):
     Attributes:
         state: the final state: a :class:`.Federation` or :class:`.Training`.
         metrics: one report per round, or per evaluation of centralised training, of this call.
+
+    Warns:
+        RuntimeWarning: what a person should know of the psi found, see :attr:`.ModelState.remarks`.
     """
 
     def __init__(self, state: ModelState, metrics: list[Report]) -> None:
         self.state, self.metrics = state, metrics
+        for remark in state.remarks:
+            warnings.warn(remark, RuntimeWarning, stacklevel=3)
 
     @property
     def psi(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pydantic import field_validator, model_validator
 from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
 from fedpart.data import SPLITS
 from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
+from fedpart.hyperparameters.affine import Family
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.config.keys import Section, entry, section_of
 from simulations.config.messages import named
@@ -25,7 +26,9 @@ class SplitSection(Section):
         "per_label",
         "per_label: each label is spread over clients by a Dirichlet draw, sizes differ; per_client: each "
         "client's label mixture is drawn, sizes equal; per_client_total: as per_client with alpha shared by "
-        "the labels; iid; or package.module:callable (groups, clients, alpha, seed)",
+        "the labels; per_client_shares: such mixtures, each label dealt in proportion, sizes differ; "
+        "per_client_subset: as if a random subset of 50,000 dealt by per_client_total; iid; "
+        "or package.module:callable (groups, clients, alpha, seed)",
     )
     alpha: float = entry(0.1, "Dirichlet concentration; small is skewed", gt=0)
     by: Literal["label", "angle"] = entry("label", "what is skewed: labels, or (rotated data) angle bins")
@@ -35,13 +38,15 @@ class SplitSection(Section):
 class AffineSection(Section):
     """Learned affine augmentation of images."""
 
-    family: Literal["minmax", "centred", "augerino", "lila"] = entry(
-        "minmax", "14 numbers (minmax, or centred: centre and half-width) or 6 (augerino, lila)"
+    family: Family = entry(
+        "lila",
+        "lila (6 half-widths), symmetric (7), augerino (6 raw widths): ranges around the identity; "
+        "minmax, centred (centre and half-width), schwobel: 14 numbers, with free centres",
     )
     initial: float | list[float] | dict[str, float] | None = entry(
         None,
-        "where the ranges start: half-widths around the identity (minmax, centred, lila), or raw widths "
-        "(augerino); one number, one for each component, or {component: number}",
+        "where the ranges start: half-widths around the identity, or raw widths (augerino); one number, "
+        "one for each component, or {component: number}",
     )
     align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
     padding: Padding = entry("zeros", "what lies outside of the image")

@@ -34,8 +34,9 @@ def summarise(
         workers: processes that ran the clients of a federated run at last; None: not known.
 
     Returns:
-        ``method, seed, data_seed``; ``psi`` in physical units; ``seconds`` of all rounds or iterations;
-        ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
+        ``method, seed, data_seed``; ``psi`` in physical units, and where there are any ``psi_remarks``,
+        sentences on it; ``seconds`` of all rounds or iterations; ``config_hash``, ``versions``,
+        ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
         example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
@@ -83,6 +84,7 @@ def summarise(
         "data_seed": config.data_seed,
         **own,
         "psi": state.task.physical(state.psi),
+        **({"psi_remarks": remarks} if (remarks := state.remarks) else {}),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),

@@ -64,6 +64,7 @@ def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[
     rows = []
     if summary["method"] not in ("fedavg", "fedrolex", "fjord", "heterofl", "none"):
         rows += _several("learned", _learned(summary["psi"]))
+        rows += _several("note", summary.get("psi_remarks", []))
     rows += own
     if missing := summary.get("test_measures_missing"):
         rows.append(("measures", missing))

@@ -39,6 +39,8 @@ class Split(Protocol):
 
 SPLITS: Registry[Split] = Registry("split")
 
+_WHOLE = 50_000  # training examples of MNIST in the paper, of which it takes subsets
+
 
 @SPLITS.register("per_label")
 def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
@@ -52,9 +54,7 @@ def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, 
     random = generator(seed, "split.per_label")
     counts = np.empty((clients, len(sizes)), dtype=np.int64)
     for label, size in enumerate(sizes):
-        bounds = np.cumsum(_dirichlet(random, alpha, clients)) * size + random.random()
-        bounds[-1] = size
-        counts[:, label] = np.diff(np.minimum(np.floor(bounds), size), prepend=0)
+        counts[:, label] = _systematic(_dirichlet(random, alpha, clients), size, random)
     return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
 
 
@@ -79,6 +79,43 @@ def dirichlet_per_client_total(groups: ArrayLike | Tensor, clients: int, alpha: 
     """
     labels, sizes = _labels(groups, clients)
     return _per_client(labels, sizes, clients, alpha / len(sizes), seed)
+
+
+@SPLITS.register("per_client_shares")
+def dirichlet_shares_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """Mixtures as ``dirichlet_per_client_total`` draws them, each label dealt in proportion; sizes differ.
+
+    Client i gets the share q_il / sum_j q_jl of label l, where q_i is its mixture; counts and empty clients
+    are as in ``dirichlet_per_label``. At alpha 0.1 both remarks of App. J on MNIST hold: most clients have a
+    single digit, and at 5,000 points few have more than 64 examples. A label in nobody's mixture is dealt
+    evenly.
+    """
+    labels, sizes = _labels(groups, clients)
+    random = generator(seed, "split.per_client_shares")
+    mixtures = np.stack([_dirichlet(random, alpha / len(sizes), len(sizes)) for _ in range(clients)])
+    mixtures[:, mixtures.sum(0) == 0] = 1.0
+    counts = np.empty((clients, len(sizes)), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        counts[:, label] = _systematic(mixtures[:, label] / mixtures[:, label].sum(), size, random)
+    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+
+
+@SPLITS.register("per_client_subset")
+def dirichlet_subset_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """As if the examples were a random subset of 50,000 that ``dirichlet_per_client_total`` has dealt.
+
+    So sizes differ, and a client's examples are a random part of what it would have of all. The 50,000 have
+    the labels of the examples, in proportion; from 50,000 examples on they are the examples. A client
+    without an example of the subset takes a random one from the client that is then the largest. At alpha
+    0.1 both remarks of App. J on MNIST hold, see ``dirichlet_shares_per_client``.
+    """
+    labels, sizes = _labels(groups, clients)
+    random = generator(seed, "split.per_client_subset")
+    whole = sizes if len(labels) >= _WHOLE else -(-sizes * _WHOLE // len(labels))
+    counts = _per_client_counts(whole, clients, alpha / len(sizes), random)
+    for label, size in enumerate(sizes):
+        counts[:, label] = random.multivariate_hypergeometric(counts[:, label], size, method="marginals")
+    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
 
 
 @SPLITS.register("iid")
@@ -149,11 +186,16 @@ def _dirichlet(random: np.random.Generator, alpha: float, size: int) -> NDArray[
 
 def _per_client(labels: Ints, sizes: Ints, clients: int, alpha: float, seed: int) -> Shards:
     random = generator(seed, "split.per_client")
-    left = sizes.copy()
+    return _shards(_deal(labels, _per_client_counts(sizes, clients, alpha, random), random), clients)
+
+
+def _per_client_counts(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
+    """Examples of each label per client [clients, L], of labels with so many examples [L]."""
+    left, examples = sizes.copy(), int(sizes.sum())
     counts = np.zeros((clients, len(sizes)), dtype=np.int64)
     for client in range(clients):
         mixture = _dirichlet(random, alpha, len(sizes))
-        wanted = len(labels) // clients + (client < len(labels) % clients)
+        wanted = examples // clients + (client < examples % clients)
         while wanted:
             # Drawing all at once and drawing again what was refused is drawing one by one, in distribution.
             mixture = np.where(left > 0, mixture, 0.0)
@@ -163,7 +205,16 @@ def _per_client(labels: Ints, sizes: Ints, clients: int, alpha: float, seed: int
             counts[client] += taken
             left -= taken
             wanted -= int(taken.sum())
-    return _shards(_deal(labels, counts, random), clients)
+    return counts
+
+
+def _systematic(
+    shares: NDArray[np.float64], size: np.int64, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Whole counts that sum to ``size``, each within one of its share of it; one random offset for all."""
+    bounds = np.cumsum(shares) * size + random.random()
+    bounds[-1] = size
+    return np.diff(np.minimum(np.floor(bounds), size), prepend=0)
 
 
 def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:

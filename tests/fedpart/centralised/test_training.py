@@ -489,14 +489,14 @@ def test_a_loop_of_ones_own_calls_the_steps():
 
 
 def test_retraining_starts_from_the_psi_that_was_found():
-    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation(initial=0.3)], samples=2)
+    task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("minmax", initial=0.3)], samples=2)
     found = run(training(task, shard(40), optimiser_psi=AdamSettings(0.05))).psi
     assert not torch.equal(found, task.psi_space.initial())
     again = run(training(task.with_psi(found), shard(40), method="none", method_options={"augment": True}))
     assert torch.equal(again.psi, found) and again.task.samples == 2
     assert torch.equal(
         task.psi_space.initial(),
-        Task(chain_net(), transforms=[AffineAugmentation(initial=0.3)]).psi_space.initial()[:14],
+        Task(chain_net(), transforms=[AffineAugmentation("minmax", initial=0.3)]).psi_space.initial()[:14],
     )
 
 

@@ -17,7 +17,8 @@ from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import load_config
 
-DIRICHLET = ["per_client", "per_client_total", "per_label"]
+DIRICHLET = ["per_client", "per_client_shares", "per_client_subset", "per_client_total", "per_label"]
+BOTH_REMARKS = ["per_client_shares", "per_client_subset"]
 LABELS = np.random.default_rng(0).integers(0, 10, 5000)
 
 
@@ -34,7 +35,7 @@ def mixtures(shards, labels=LABELS):
 
 
 def test_registered_recipes():
-    assert SPLITS.names() == ["iid", "per_client", "per_client_total", "per_label"]
+    assert SPLITS.names() == ["iid", *DIRICHLET]
 
 
 @settings(max_examples=80, deadline=None)
@@ -79,7 +80,7 @@ def test_most_clients_hold_one_digit_under_the_total_recipe():
     single = {
         name: np.mean(mixtures(SPLITS[name](labels, 100, 0.1, 0), labels).max(1) == 1) for name in DIRICHLET
     }
-    assert single["per_client_total"] > 0.5
+    assert min(single[name] for name in ("per_client_total", *BOTH_REMARKS)) > 0.5
     assert single["per_client"] < 0.4 and single["per_label"] < 0.4
 
 
@@ -88,6 +89,43 @@ def test_most_clients_hold_one_digit_under_the_total_recipe():
 def test_equal_sizes_to_within_one(name, clients):
     sizes = {len(shard) for shard in SPLITS[name](LABELS[:1250], clients, 0.1, 0)}
     assert sizes <= {1250 // clients, -(-1250 // clients)}
+
+
+@pytest.mark.parametrize("name", BOTH_REMARKS)
+def test_both_remarks_on_mnist_hold(name):
+    """App. J: most clients have one digit; of 5,000 points a small selection has more than 64."""
+    for points in (1250, 5000):
+        single, above, far_above = [], [], []
+        for seed in range(5):
+            shards = SPLITS[name](LABELS[:points], 100, 0.1, seed)
+            assert len({len(shard) for shard in shards}) > 5
+            single.append(np.mean(mixtures(shards).max(1) == 1))
+            above.append(np.mean([len(shard) > 64 for shard in shards]))
+            far_above.append(np.mean([len(shard) > 128 for shard in shards]))
+        assert 0.5 < np.mean(single) < 0.85 and np.mean(far_above) < 0.02
+        assert np.mean(above) == 0 if points == 1250 else 0 < np.mean(above) < 0.25
+
+
+def test_shares_deal_each_label_in_proportion():
+    """In sum over clients, sizes of 10 equal labels at even mixtures are equal; a label is dealt whole."""
+    labels = np.arange(20_000) % 10
+    counts = np.stack([np.bincount(labels[shard], minlength=10)
+                       for shard in SPLITS["per_client_shares"](labels, 100, 1e6, 0)])  # fmt: skip
+    assert (abs(counts - 20) <= 2).all()
+
+
+def test_a_subset_of_all_is_all():
+    """From 50,000 examples on nothing is left out: equal sizes again, as before the subset is taken."""
+    labels = np.arange(50_000) % 10
+    assert {len(shard) for shard in SPLITS["per_client_subset"](labels, 100, 0.1, 0)} == {500}
+    assert len({len(shard) for shard in SPLITS["per_client_subset"](labels[:49_000], 100, 0.1, 0)}) > 5
+
+
+@pytest.mark.parametrize("name", BOTH_REMARKS)
+def test_clients_that_would_be_empty_get_an_example(name):
+    labels = LABELS[:100]
+    sizes = np.array([len(shard) for shard in SPLITS[name](labels, 60, 0.1, 0)])
+    assert sizes.min() == 1 and sizes.sum() == 100 and sizes.max() > 2
 
 
 def test_per_label_sizes_differ_and_nobody_is_empty():

@@ -71,7 +71,7 @@ def test_a_shift_of_one_is_half_the_image():
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align_corners", [True, False])
-@pytest.mark.parametrize("family", ["minmax", "centred", "augerino", "lila"])
+@pytest.mark.parametrize("family", AffineAugmentation.components)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_identity_leaves_images_unchanged(family, align_corners, padding, dtype):
     initial = -1e3 if family == "augerino" else 0.0  # softplus(-1000) is 0
@@ -242,10 +242,11 @@ def test_physical_units():
 
 
 def test_where_ranges_start():
-    torch.testing.assert_close(AffineAugmentation().widths(), torch.full((7,), 0.04))
+    torch.testing.assert_close(AffineAugmentation().widths(), torch.full((6,), 0.04))
     torch.testing.assert_close(AffineAugmentation("augerino").widths(), torch.full((6,), math.log(2)))
     assert AffineAugmentation("minmax", 1).range.dtype == torch.float32
-    assert AffineAugmentation().range.numel() == 14 and AffineAugmentation("augerino").range.numel() == 6
+    assert AffineAugmentation("minmax").range.numel() == 14
+    assert AffineAugmentation("augerino").range.numel() == 6
     named = AffineAugmentation("lila", {"angle": 3.0, "shear": 0.5}).range
     torch.testing.assert_close(named, torch.tensor([0.02, 0.02, 3.0, 0.02, 0.02, 0.5]))
 
@@ -253,9 +254,15 @@ def test_where_ranges_start():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "lie"}, "Unknown affine family 'lie'; choose one of minmax, centred, augerino, lila"),
+        (
+            {"family": "lie"},
+            "Unknown affine family 'lie'; choose one of minmax, centred, schwobel, symmetric, aug",
+        ),
         ({"padding": "wrap"}, "Unknown padding 'wrap'"),
-        ({"initial": [0.1] * 6}, r"minmax family starts from one number or 7 \(angle, .*\), got 6"),
+        (
+            {"family": "minmax", "initial": [0.1] * 6},
+            r"minmax family starts from one number or 7 \(angle, .*\), got 6",
+        ),
         ({"family": "augerino", "initial": [0.1] * 7}, "augerino family starts from one number or 6"),
         ({"family": "lila", "initial": {"rotation": 1.0}}, "lila family has no 'rotation': .*angle"),
     ],

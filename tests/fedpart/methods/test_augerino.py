@@ -78,7 +78,7 @@ def test_objective_is_loss_plus_regulariser():
 
 
 def test_its_own_family_takes_the_place():
-    original = task(AffineAugmentation(initial=0.1, align_corners=False, padding="border"))
+    original = task(AffineAugmentation("minmax", initial=0.1, align_corners=False, padding="border"))
     prepared = Augerino(initial=-2.0).prepare(original)
     transform = prepared.transforms["affine"]
     assert (transform.family, transform.align_corners, transform.padding) == ("augerino", False, "border")

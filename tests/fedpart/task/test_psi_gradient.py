@@ -75,10 +75,11 @@ def cnn():
 
 
 CASES = {
-    "minmax": (smooth_network, {"transforms": [AffineAugmentation(initial=0.2)]}),
+    "minmax": (smooth_network, {"transforms": [AffineAugmentation("minmax", initial=0.2)]}),
+    "schwobel": (smooth_network, {"transforms": [AffineAugmentation("schwobel", initial=0.2)]}),
     "minmax without align_corners": (
         smooth_network,
-        {"transforms": [AffineAugmentation(initial=0.3, align_corners=False, padding="border")]},
+        {"transforms": [AffineAugmentation("minmax", initial=0.3, align_corners=False, padding="border")]},
     ),
     "log-probabilities": (
         smooth_network,

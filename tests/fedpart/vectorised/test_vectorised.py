@@ -81,7 +81,7 @@ def test_every_kind_of_task(scheme, defaults, average, share):
     assert_parity(task, 1e-12, scheme=scheme, defaults=defaults, local=SEVERAL_STEPS)
 
 
-@pytest.mark.parametrize("family", ["minmax", "centred", "augerino", "lila"])
+@pytest.mark.parametrize("family", AffineAugmentation.components)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_every_affine_family(family, padding):
     transform = AffineAugmentation(family, 0.1, padding=padding)
