@@ -13,6 +13,7 @@ import pytest
 import torch
 from places import CONFIGS, DATA
 
+from fedpart import AffineAugmentation
 from fedpart.data import Dataset, Splits, load_splits
 from simulations.building import data as building
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
@@ -87,6 +88,16 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     assert saved_config(tmp_path / "run").precision in ("fp32", "bf16")  # auto has been settled
     assert 0 <= summary["test_accuracy"] <= 1
     assert all(math.isfinite(value) for value in summary["psi"].values())
+
+
+@pytest.mark.parametrize("name", ["mnist_1k_rotated", "table4/rotmnist_1250", "quickstart"])
+def test_of_rotated_digits_only_the_rotation_starts_wide(name: str) -> None:
+    """Families order their components differently, and a list of numbers has no names."""
+    affine = load_config(CONFIGS / f"{name}.yaml").hyperparameters.affine
+    assert affine is not None and isinstance(affine.initial, list)
+    transform = AffineAugmentation(**affine.model_dump())
+    assert transform.physical()["angle_max [deg]"] == pytest.approx(math.degrees(max(affine.initial)))
+    assert sorted(transform.widths().tolist())[-2] <= 0.2 + 1e-6 < transform.widths().max()
 
 
 def test_table4_is_complete() -> None:
