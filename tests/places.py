@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "simulations" / "configs"
+EXPERIMENTS = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "tables")
 DATA = Path(os.environ.get("FEDPART_DATA_DIR", ROOT.parent / "shared" / "data"))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from places import CONFIGS
+from places import EXPERIMENTS
 
 from fedpart import FederationSettings, TrainingSettings
 from simulations.config.keys import keys_of
@@ -224,7 +224,7 @@ def test_short_forms_of_transforms() -> None:
     assert listed.hyperparameters.affine is not None
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shipped_configurations_load_and_survive_the_round_trip(path: Path) -> None:
     kind = kind_of(read_extended(path)[0])
     config = load_config(path, kind=kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from places import CONFIGS, DATA
+from places import CONFIGS, DATA, EXPERIMENTS
 
 from fedpart import AffineAugmentation
 from fedpart.data import Dataset, Splits, load_splits
@@ -25,7 +25,7 @@ from simulations.running import precision
 from simulations.running.run import run_experiment
 from simulations.sweeps.select import run_selection
 
-FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
+FILES = [path for path in EXPERIMENTS if path.parent.name != "shared"]
 SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points=16"]
 
 
