@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedpart.layers.group_norm import guard_group_norms
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
 from fedpart.task.calling import call, outputs_of, replaced
@@ -72,6 +73,8 @@ class Model(nn.Module):
         self.module = module
         self.ends = nn.ModuleDict({"likelihood": likelihood})
         self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
+        if channels_last:
+            guard_group_norms(module)
         self._resting = [layer for layer in module.modules() if not layer.training]
 
     def switch(self, dropout: bool) -> None:
