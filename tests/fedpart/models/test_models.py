@@ -72,6 +72,13 @@ def test_resnet9_is_the_standard_one():
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     assert sum(p.numel() for p in network.parameters()) == 6_573_130
     assert [layer.out_channels for layer in convolutions] == [64, 128, 128, 128, 256, 512, 512, 512]
+    public = resnet9(dropout=None, bias=True)
+    assert sum(p.numel() for p in public.parameters()) == 6_575_370
+    channels = sum(layer.out_channels for layer in convolutions)
+    assert (
+        sum(p.numel() for p in resnet9(dropout=None, bias=True, groups=2).parameters())
+        == 6_573_130 + channels
+    )
     sizes = []
     for layer in convolutions:
         layer.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))
