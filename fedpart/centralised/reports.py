@@ -36,7 +36,7 @@ class TrainingReport:
         iteration: completed; seconds: wall-clock since the last report, with L_ML.
         train_loss: what the parameter steps since the last report minimised, its mean: nats per example (for
             Augerino with its regulariser).
-        psi: raw values by name; physical: in units that a person reads.
+        psi: raw values by name, see :func:`.told`; physical: in units that a person reads.
         lml: L_ML in nats, or another estimate of the evidence that was asked for; None if no chunk is scored
             by a network that has not seen it.
         stage: name of the stage that ends here, if one does.
@@ -46,7 +46,7 @@ class TrainingReport:
     iteration: int
     seconds: float
     train_loss: float | None
-    psi: dict[str, list[float]]
+    psi: dict[str, list[float] | dict[str, float]]
     physical: dict[str, float]
     lml: float | None = None
     stage: str | None = None

@@ -36,6 +36,13 @@ class TrainingSettings(RunSettings, DecaySettings):
         ge=1,
     )
     optimiser: OptimiserSettings = setting(AdamSettings(), "of the weights, one state per partition")
+    scalars: float = setting(
+        1.0,
+        "learning rate of stacked scales and biases (of norms and Fixup) over that of the other weights; 0.1 "
+        "for Fixup networks",
+        gt=0,
+        le=1,
+    )
     optimiser_psi: OptimiserSettings = setting(AdamSettings(), "of psi")
     schedule: Literal["constant", "cosine"] = setting(
         "constant", "of the weights' learning rate, on total iterations: constant, or cosine to a last rate"

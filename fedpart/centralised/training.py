@@ -58,9 +58,8 @@ class Training(ModelState):
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
         if not self.method.centralised:
-            raise ValueError(
-                f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
-            )
+            name = settings.method
+            raise ValueError(f"The method {name!r} is federated only; plain centralised training is 'none'.")
         task = self.method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
@@ -75,6 +74,7 @@ class Training(ModelState):
             seed=settings.seed,
             device=settings.device,
             weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
+            scalars=settings.scalars,
         )
         self.check(self._chunks.data, "training")
         self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
@@ -250,7 +250,7 @@ class Training(ModelState):
             iteration=self.completed,
             seconds=time.perf_counter() - start,
             train_loss=loss / steps if steps else None,
-            psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
+            psi=self.told_psi(),
             physical=self.task.physical(self.psi),
             lml=lml,
             stage=stage,

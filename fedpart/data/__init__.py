@@ -11,6 +11,7 @@ from fedpart.data.images.listing import listing_digest as listing_digest
 from fedpart.data.loading import DATASETS as DATASETS
 from fedpart.data.loading import Loader as Loader
 from fedpart.data.loading import load_splits as load_splits
+from fedpart.data.normalisation import normalised as normalised
 from fedpart.data.rotation import rotate as rotate
 from fedpart.data.rotation import rotated as rotated
 from fedpart.data.rotation import rotated_splits as rotated_splits

@@ -79,8 +79,8 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
         raise ValueError("Only images [n, c, h, w] of real numbers can be corrupted; set corrupted: false.")
     if images.min() < 0 or images.max() > 1:
         raise ValueError(
-            f"Images to corrupt have values in [0, 1], got {images.min():g} to {images.max():g}; normalise "
-            f"them inside the network, or do not corrupt them (corrupted: false)."
+            f"Images to corrupt have values in [0, 1], got {images.min():g} to {images.max():g}; leave "
+            f"normalise out and do it inside the network, or do not corrupt them (corrupted: false)."
         )
     found = CORRUPTIONS[corruption](images, severity, seed).clamp(0, 1)
     return Dataset(found, dataset.targets)

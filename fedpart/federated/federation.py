@@ -34,7 +34,7 @@ class RoundReport:
         lml: L_ML per example, nats: mean log-likelihood of the cohort's clients of chunks k >= 2 by
             subnetwork k-1, which has never seen them (Eq. 26), at the round's start; None: there were none.
         cohort: client numbers.
-        psi: raw values by name; physical: in units that a person reads.
+        psi: raw values by name, see :func:`.told`; physical: in units that a person reads.
         skipped: clients without an update, with category and reason, see :class:`.Refusal`.
         refused: how often each category occurred: of the skipped clients, and of messages that were left
             out besides.
@@ -72,7 +72,7 @@ class RoundReport:
     cohort: list[int]
     upload_bytes: int
     download_bytes: int
-    psi: dict[str, list[float]]
+    psi: dict[str, list[float] | dict[str, float]]
     physical: dict[str, float]
     skipped: list[dict[str, Any]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
@@ -261,7 +261,7 @@ class Federation(ModelState):
             cohort=cohort,
             upload_bytes=upload,
             download_bytes=download,
-            psi={name: value.flatten().tolist() for name, value in self.psi_tensors().items()},
+            psi=self.told_psi(),
             physical=self.task.physical(self.psi),
             skipped=skipped,
             refused=tally(skipped, refused),

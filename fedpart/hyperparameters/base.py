@@ -13,6 +13,21 @@ TRANSFORMS: Registry[Any] = Registry("transform")
 """Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""
 
 
+MOST = 1000  # numbers of one tensor of psi that are told one by one
+
+
+def told(values: Tensor) -> list[float] | dict[str, float]:
+    """A tensor of psi as reports and lines of metrics have it, in its own units.
+
+    Its numbers in order; of more than 1,000, such as weights of layers, ``{"norm": .., "numbers": ..}``: the
+    Euclidean norm, and how many they are. Checkpoints and ``state.safetensors`` have all of them.
+    """
+    flat = values.detach().flatten()
+    if len(flat) > MOST:
+        return {"norm": flat.norm().item(), "numbers": len(flat)}
+    return flat.tolist()
+
+
 class HyperModule(nn.Module):
     """A layer or input transform some of whose parameters are hyperparameters (psi), learned by L_ML.
 
@@ -35,11 +50,14 @@ class HyperModule(nn.Module):
         return self
 
     def physical(self) -> dict[str, float]:
-        """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``."""
+        """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``; see :func:`.told`."""
         values: dict[str, float] = {}
         for name in self.hyperparameters:
-            flat = self.get_parameter(name).detach().flatten().tolist()
-            values.update({f"{name}[{i}]" if len(flat) > 1 else name: v for i, v in enumerate(flat)})
+            found = told(self.get_parameter(name))
+            if isinstance(found, dict):
+                values[f"{name}.norm"] = found["norm"]
+            else:
+                values.update({f"{name}[{i}]" if len(found) > 1 else name: v for i, v in enumerate(found)})
         return values
 
     def remarks(self, physical: Mapping[str, float]) -> list[str]:

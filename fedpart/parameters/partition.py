@@ -98,6 +98,21 @@ class Partition(ABC):
         """The numbers of subnetwork ``k``: :attr:`space`, or those of a network of fewer units."""
         return self.space
 
+    def stacked(self) -> list[Tensor]:
+        """For each j the places ``[m]`` in w_j of copies of stacked scales and biases (App. I.2).
+
+        Raises:
+            ValueError: the network has none.
+        """
+        masks = (self.take(self.space_of(j).stacked(), j, j) for j in range(1, self.chunks + 1))
+        places = [mask.nonzero().flatten() for mask in masks]
+        if not any(map(len, places)):
+            raise ValueError(
+                "The network has no stacked scales and biases that could step at a rate of their own; leave "
+                "scalars out of the optimiser."
+            )
+        return places
+
     @abstractmethod
     def initial(self) -> Tensor:
         """The initial values in partition order, ``[bounds[C]]``."""

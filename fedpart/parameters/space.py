@@ -121,6 +121,10 @@ class ParameterSpace:
                 flat[entry.offset : entry.offset + entry.size] = 1
         return flat
 
+    def stacked(self) -> Tensor:
+        """Which numbers are copies of stacked parameters (App. I.2), ``[size]``, bool; with one chunk too."""
+        return torch.cat([torch.full((entry.size,), entry.fold is not None) for entry in self.entries])
+
     def tensors(self, flat: Tensor) -> dict[str, Tensor]:
         """The module's named tensors from ``flat [size]``: views, with stacked copies folded; differentiable.
 

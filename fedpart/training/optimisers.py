@@ -98,6 +98,8 @@ class SlicedOptimiser:
         slices: the parts with a state of their own.
         settings: which optimiser.
         weight_decays: one per slice; none if not given.
+        slow: per slice the places ``[m]`` of numbers that step at ``scalars`` times the rate, decay included.
+        scalars: see :class:`.TrainingSettings`.
     """
 
     def __init__(
@@ -106,8 +108,11 @@ class SlicedOptimiser:
         slices: Sequence[slice],
         settings: OptimiserSettings,
         weight_decays: Sequence[float] | None = None,
+        slow: Sequence[Tensor] | None = None,
+        scalars: float = 1.0,
     ) -> None:
         self._parts = [vector[s] for s in slices]
+        self._slow, self._scalars = slow, scalars
         decays = weight_decays or [0.0] * len(self._parts)
         self._optimisers = [
             settings.build(part, decay) for part, decay in zip(self._parts, decays, strict=True)
@@ -127,7 +132,11 @@ class SlicedOptimiser:
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(optimiser.state[part], self._settings, part.grad)
         optimiser.param_groups[0]["lr"] = self.rate(index) * rate
+        slow = None if self._slow is None else self._slow[index]
+        before = None if slow is None else part[slow]
         optimiser.step()
+        if before is not None:  # every optimiser's step is proportional to its rate
+            part[slow] = torch.lerp(before, part[slow], self._scalars)
         part.grad = None
 
     def rate(self, index: int) -> float:

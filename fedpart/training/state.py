@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
+from fedpart.hyperparameters.base import told
 from fedpart.layers.copying import copied
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -34,6 +35,7 @@ class ModelState:
         seed: of the noise in evaluations.
         device: where the model is computed.
         weight_decays: one per partition.
+        scalars: rate of stacked scales and biases, see :class:`.TrainingSettings`.
 
     Attributes:
         completed: rounds or iterations.
@@ -56,13 +58,15 @@ class ModelState:
         seed: int,
         device: str = "cpu",
         weight_decays: Sequence[float] | None = None,
+        scalars: float = 1.0,
     ) -> None:
         self.task, self.partition, self.seed = task, partition, seed
         self.completed = 0
         self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
-        self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays)
+        slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
+        self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
         self.optimiser_psi = SlicedOptimiser(self.psi, [slice(0, len(self.psi))], optimiser_psi)
 
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
@@ -81,6 +85,10 @@ class ModelState:
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
         return self.task.psi_tensors(self.psi)
+
+    def told_psi(self) -> dict[str, list[float] | dict[str, float]]:
+        """psi by name as reports have it: see :func:`.told`."""
+        return {name: told(value) for name, value in self.psi_tensors().items()}
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.

@@ -1,4 +1,4 @@
-"""From a configuration to its data: loaded, rotated, reduced, and split among clients."""
+"""From a configuration to its data: loaded, rotated, normalised, reduced, and split among clients."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fedpart.data import (
     check_shards,
     has_labels,
     load_splits,
+    normalised,
     random_places,
     rotated,
 )
@@ -24,7 +25,7 @@ from simulations.config.load import Config, ExperimentConfig
 
 
 def load_data(config: Config, *, download: bool = True) -> Splits:
-    """The three data sets, rotated if they are to be, reduced to the configured numbers of points.
+    """The three data sets, rotated and normalised as configured, reduced to the configured numbers of points.
 
     The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
     nothing is fetched by a loader that takes that option.
@@ -58,7 +59,15 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
 
 
 def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
-    """The examples that are wanted, in memory; an image has the same angle whoever else is wanted."""
+    """The examples that are wanted, in memory and as networks get them."""
+    found = _turned(config, number, dataset, points)
+    return (
+        found if config.normalise is None else normalised(found, config.normalise.mean, config.normalise.std)
+    )
+
+
+def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
+    """The examples that are wanted; an image has the same angle whoever else is wanted."""
     places = None if points is None else random_places(len(dataset), points, config.data_seed)
     if config.rotated:
         angle = math.radians(config.max_angle)

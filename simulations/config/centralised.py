@@ -18,7 +18,7 @@ from simulations.config.shared import Clock, Config
 
 # Values of the key `evidence`, and what people read. In files an estimate of either kind is called lml.
 EVIDENCE_NAMES = {"lml": "L_ML", "laplace": "Laplace evidence"}
-_Keys = section_of(TrainingSettings, leave_out=("final_rate", "schedule_iterations"))
+_Keys = section_of(TrainingSettings, leave_out=("scalars", "final_rate", "schedule_iterations"))
 
 
 class TrainingConfig(_Keys, Config):
@@ -61,6 +61,7 @@ class TrainingConfig(_Keys, Config):
             optimiser_psi=self.optimiser_psi.settings(),
             weight_decay=self.optimiser.weight_decay,
             decay_scaling=self.optimiser.decay_scaling,
+            scalars=self.optimiser.scalars,
             schedule=self.schedule.shape,
             final_rate=self.schedule.final_rate,
             schedule_iterations=self.schedule.iterations,

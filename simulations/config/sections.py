@@ -19,6 +19,13 @@ from simulations.config.messages import named
 Padding = Literal["zeros", "border", "reflection"]
 
 
+class NormaliseSection(Section):
+    """Mean and standard deviation of each channel, which images are brought to 0 and 1 by."""
+
+    mean: list[float] = entry(..., "of each channel, where pixels are in [0, 1]", min_length=1)
+    std: list[float] = entry(..., "of each channel, above 0", min_length=1)
+
+
 class SplitSection(Section):
     """How the training points are divided among the clients."""
 
@@ -177,7 +184,9 @@ class PsiServerSection(ServerSection):
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
 
 
-class WeightOptimiserSection(section_of(DecaySettings), OptimiserSection):
+class WeightOptimiserSection(
+    section_of(TrainingSettings, scalars="scalars"), section_of(DecaySettings), OptimiserSection
+):
     """The optimiser of the weights, one state per partition, with their decay."""
 
 

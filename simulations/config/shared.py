@@ -19,14 +19,14 @@ from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
 from simulations.config.search import SearchSection
-from simulations.config.sections import HyperparameterSection, Padding
+from simulations.config.sections import HyperparameterSection, NormaliseSection, Padding
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
-    *("rotated", "max_angle", "rotated_padding", "split"),
+    *("rotated", "max_angle", "rotated_padding", "normalise", "split"),
     *("model", "model_options", "likelihood", "likelihood_options", "hyperparameters"),
 )
 
@@ -78,14 +78,19 @@ class Config(section_of(RunSettings)):
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
     rotated_padding: Padding = entry("zeros", "what lies outside of a rotated image")
+    normalise: NormaliseSection | None = entry(
+        None,
+        "subtract a mean from each channel of images and divide by a deviation, after they are rotated and "
+        "before any augmentation; null: pixels stay in [0, 1]",
+    )
     training_points: int | None = entry(None, "random subset for training; null: all", ge=1)
     validation_points: int | None = entry(None, "random subset for validation; null: all", ge=1)
     test_points: int | None = entry(None, "random subset for the test; null: all", ge=1)
 
     model: named(MODELS) = entry(
         "digits_cnn",
-        "digits_cnn, mnist_cnn, resnet9, wrn, ensemble (of several networks), ..., or "
-        "package.module:callable (num_classes, input_shape)",
+        "digits_cnn, mnist_cnn, resnet9, wrn, fixup_resnet, resnet_v2, ensemble (of several networks), ..., "
+        "or package.module:callable (num_classes, input_shape)",
     )
     model_options: dict[str, Any] = entry({}, "further keyword arguments of the model's builder")
     likelihood: named(LIKELIHOODS, "likelihood") = entry(

@@ -31,7 +31,8 @@ Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns
 def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
 
-    There are none if its data, ``splits``, are no images, or no transforms change them.
+    They are in their own colours, whatever the network gets. There are none if its data, ``splits``, are no
+    images, or no transforms change them.
     """
     config = saved_config(folder)
     shape = splits.train.input_shape
@@ -40,7 +41,13 @@ def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
     psi, (images, _) = saved_psi(folder, task), examples(splits)
     changed = not torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images)
-    return shown_blocks(task, psi, images) if changed else []
+    if not changed:
+        return []
+    blocks, spread = shown_blocks(task, psi, images), config.normalise
+    if spread is None:
+        return blocks
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (spread.mean, spread.std))
+    return [(title, shown * std + mean) for title, shown in blocks]
 
 
 def examples(splits: Splits) -> tuple[Tensor, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,7 +152,8 @@ def kept(physical: Mapping[str, float]) -> list[int]:
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
     """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others, up to ``limit`` entries.
 
-    Where there are drop rates, a distribution that they are chosen by is left out.
+    Where there are drop rates, a distribution that they are chosen by is left out. Norms of more than three
+    tensors of weights are one: that of all their numbers.
     """
     names = PsiParts.of(physical)
     parts = []
@@ -163,5 +165,10 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
     if names.keeps:
         parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
     chances = names.probabilities if names.rates else []
+    norms = [name for name in names.rest if Quantity.parse(name).kind == "norm"]
+    if len(norms) > 3:
+        total = math.hypot(*(physical[name] for name in norms))
+        parts.append(f"{len(norms)} tensors of weights, norm {total:.3g}")
+        chances = [*chances, *norms]
     parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
     return ", ".join(parts[:limit])

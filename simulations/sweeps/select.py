@@ -24,7 +24,7 @@ from simulations.sweeps.tally import SweepIncomplete
 # Keys whose values have no evidences that can be compared, and why.
 _EXAMPLES = (
     *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
-    *("rotated", "max_angle", "rotated_padding"),
+    *("rotated", "max_angle", "rotated_padding", "normalise"),
 )
 _INCOMPARABLE = {
     **dict.fromkeys(_EXAMPLES, "each is of other examples"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import CONFIGS, DATA, EXPERIMENTS
+from safetensors.torch import load_file
 
 from fedpart import AffineAugmentation
 from fedpart.data import Dataset, Splits, load_splits
@@ -98,6 +99,18 @@ def test_of_rotated_digits_only_the_rotation_starts_wide(name: str) -> None:
     transform = AffineAugmentation(**affine.model_dump())
     assert transform.physical()["angle_max [deg]"] == pytest.approx(math.degrees(max(affine.initial)))
     assert sorted(transform.widths().tolist())[-2] <= 0.2 + 1e-6 < transform.widths().max()
+
+
+def test_table3_with_a_validation_set(tmp_path: Path) -> None:
+    """Both methods have the same psi: 13 convolutions of 3x3, a shortcut, and norms."""
+    path = CONFIGS / "feature_extractor.yaml"
+    few = [*SMALL, "iterations=2", "batch_size=8", "evaluate_every=2"]
+    config = load_config(path, [*few, "method=validation", "chunks=[0.9,0.1]"], TrainingConfig)
+    run_experiment(config, tmp_path / "run")
+    saved = load_file(tmp_path / "run" / "state.safetensors")
+    assert sum(tensor.numel() for name, tensor in saved.items() if name.startswith("psi/")) == 66_000
+    learned = load_config(path, few, TrainingConfig)
+    assert (learned.hyperparameters, learned.optimiser) == (config.hyperparameters, config.optimiser)
 
 
 def test_table4_is_complete() -> None:

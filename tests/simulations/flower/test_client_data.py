@@ -19,6 +19,7 @@ CLIENT = 3
 WAYS = {
     "by label": {},
     "by angle": {"rotated": True, "split": {"recipe": "per_client", "alpha": 0.5, "by": "angle"}},
+    "normalised": {"normalise": {"mean": [0.1], "std": [0.3]}},
     "own evaluation": {"evaluation": "clients", "evaluation_share": None, "split": {"recipe": "per_label"}},
 }
 
@@ -75,6 +76,7 @@ def test_what_is_read_is_what_would_be_built(tmp_path, builds, split):
         {"rotated": True},
         {"rotated": True, "max_angle": 90},
         {"rotated": True, "rotated_padding": "border"},
+        {"normalise": {"mean": [0.1], "std": [0.3]}},
         {"split": {"alpha": 2.0}},
         {"split": {"alpha": 1.0, "recipe": "iid"}},
         {"data": "input_selection", "model": "mlp", "hyperparameters": {"affine": None}},
