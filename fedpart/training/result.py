@@ -14,6 +14,15 @@ from fedpart.trees import Tree
 Report = TypeVar("Report")
 
 
+def remarks_on(state: ModelState) -> list[str]:
+    """What a person should know of the psi found, by :meth:`.HyperModule.remarks` of the transforms."""
+    physical, found = state.task.physical(state.psi), []
+    for name, transform in state.task.transforms.items():
+        own = {key.removeprefix(f"{name}."): value for key, value in physical.items()}
+        found += [f"{name}: {remark}" for remark in transform.remarks(own)]
+    return found
+
+
 class Result(Generic[Report]):
     """What a run has learned.
 
@@ -22,12 +31,12 @@ class Result(Generic[Report]):
         metrics: one report per round, or per evaluation of centralised training, of this call.
 
     Warns:
-        RuntimeWarning: what a person should know of the psi found, see :attr:`.ModelState.remarks`.
+        RuntimeWarning: what a person should know of the psi found, see :func:`remarks_on`.
     """
 
     def __init__(self, state: ModelState, metrics: list[Report]) -> None:
         self.state, self.metrics = state, metrics
-        for remark in state.remarks:
+        for remark in remarks_on(state):
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
 
     @property

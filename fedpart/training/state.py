@@ -73,15 +73,6 @@ class ModelState:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""
         return self.partition.materialise(self.w, self.partition.chunks if k is None else k)
 
-    @property
-    def remarks(self) -> list[str]:
-        """What a person should know of the psi found, by :meth:`.HyperModule.remarks` of the transforms."""
-        physical, found = self.task.physical(self.psi), []
-        for name, transform in self.task.transforms.items():
-            own = {key.removeprefix(f"{name}."): value for key, value in physical.items()}
-            found += [f"{name}: {remark}" for remark in transform.remarks(own)]
-        return found
-
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
         return self.task.psi_tensors(self.psi)

@@ -12,6 +12,7 @@ from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
 from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.randomness.streams import generator
+from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST, seconds_to_accuracy
@@ -84,7 +85,7 @@ def summarise(
         "data_seed": config.data_seed,
         **own,
         "psi": state.task.physical(state.psi),
-        **({"psi_remarks": remarks} if (remarks := state.remarks) else {}),
+        **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, Task, federate, fit
+from fedpart.training.result import remarks_on
 
 FREE = ["minmax", "centred", "schwobel"]
 
@@ -72,7 +73,7 @@ def test_python_is_warned_once(learn):
     with pytest.warns(RuntimeWarning, match=r"^aug: Learned ranges leave out .*scale_y 1\.\d* to") as caught:
         result = run(moved("centred", "scale_y", 1.3, 0.01))
     assert len(caught) == 1 and caught[0].filename == __file__
-    assert [str(caught[0].message)] == result.state.remarks
+    assert [str(caught[0].message)] == remarks_on(result.state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(AffineAugmentation("lila", 0.05))
