@@ -336,7 +336,9 @@ def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
 
 
 def test_images_are_shown_as_at_the_start_and_as_learned():
-    task = Task(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), transforms=[AffineAugmentation(initial=0.01)])
+    task = Task(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), transforms=[AffineAugmentation("minmax", initial=0.01)]
+    )
     images, learned = torch.rand(3, 1, 8, 8), task.psi_space.initial()
     learned[0], learned[7] = -1.0, 1.0  # radians
     blocks = shown_blocks(task, learned, images)
