@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
+from fedpart.task.gradients import MISFIT
+
 
 class TrainingError(RuntimeError):
     """Training cannot go on: the loss is not finite, or the method has diverged; one sentence."""
+
+
+@contextmanager
+def one_sentence(iteration: int) -> Iterator[None]:
+    """Within this context, an iteration that fails says so as a :class:`TrainingError`."""
+    try:
+        yield
+    except IndexError as error:
+        raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error
 
 
 class Stage(NamedTuple):

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport
+from fedpart.centralised.prequential import prequential
+from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport, one_sentence
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
@@ -17,7 +18,7 @@ from fedpart.methods.base import build_method
 from fedpart.methods.views import Schedule
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
-from fedpart.task.gradients import MISFIT, Gradients, Point, gradients, psi_mask
+from fedpart.task.gradients import Gradients, Point, gradients, psi_mask
 from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
@@ -75,6 +76,7 @@ class Training(ModelState):
             device=settings.device,
             weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
             scalars=settings.scalars,
+            psi_slices=self.method.psi_slices(task),
         )
         self.check(self._chunks.data, "training")
         self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
@@ -82,7 +84,8 @@ class Training(ModelState):
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
         self.schedule = Schedule(self.shares, settings.iterations, settings.psi_every, self.learns_psi)
         self.best: Best | None = None
-        self._evidence = evidence or (Training.log_marginal_likelihood if self.scores_chunks else None)
+        own = self.method.estimates or self.scores_chunks
+        self._evidence = evidence or (Training.log_marginal_likelihood if own else None)
         if settings.keep_best and self._evidence is None:
             raise ValueError(
                 f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
@@ -136,7 +139,7 @@ class Training(ModelState):
             drawn = self._chunks.draw(step.first, step.last, size or self.settings.batch_size, rng)
             found = self._run(step, Batch(*drawn), iteration)
             loss = loss if psi_only else found
-        self.completed = iteration
+        self._complete(iteration)
         self._losses[0] += loss
         self._losses[1] += 1
         return loss
@@ -159,7 +162,7 @@ class Training(ModelState):
             raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
         self._index = 0
         loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), self._given(batch), self.completed + 1)
-        self.completed += 1
+        self._complete(self.completed + 1)
         return loss
 
     def psi_step(self, k: int, batch: Batch | Examples) -> float:
@@ -182,19 +185,14 @@ class Training(ModelState):
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)
 
     def log_marginal_likelihood(self) -> float:
-        """L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi) (Eq. 2), in nats, under training's noise.
+        """The method's own estimate of log p(D), or L_ML (:func:`.prequential`), in nats.
 
         Raises:
             ValueError: no chunk is scored by a network that has not seen it.
         """
-        if not self.scores_chunks:
-            raise ValueError("L_ML needs partitions trained on two chunks or more; there is one network.")
-        total = 0.0
-        for k in range(2, len(self.shares) + 1):
-            unseen = self.examples(k, k)
-            scores = self.evaluate(unseen, k - 1, dropout=True, purpose=f"L_ML {k}")
-            total -= scores["nll"] * len(unseen)
-        return total
+        if self.method.estimates:
+            return self.method.evidence(self, self._chunks.data)
+        return prequential(self, self.chunks)
 
     def run(
         self,
@@ -270,15 +268,15 @@ class Training(ModelState):
         key = NoiseKey(self.seed, "training", (iteration, self._index))
         noise = Noise(key, self.w.device, self.task.dtype)
         self._index += 1
-        try:
+        with one_sentence(iteration):
             found = gradients(self.task, self.method.loss, job, point, self.psi, batch, noise)
             self._apply(step, found, iteration)
-        except IndexError as error:
-            raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
-        except (ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error
         return found.loss
+
+    def _complete(self, iteration: int) -> None:
+        self.completed = iteration
+        with one_sentence(iteration):
+            self.method.finish(self, self._chunks.data)
 
     def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
         """Step w_j and psi.

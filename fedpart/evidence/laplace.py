@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.layers.copying import copied
-from fedpart.training.optimisers import AdamWSettings
-
-if TYPE_CHECKING:
-    from fedpart.centralised.training import Training
-
-
-_TRIED = 4  # examples
 
 
 class DiagonalLaplace(NamedTuple):
@@ -96,7 +89,7 @@ def diagonal_laplace(
     network = _evaluated_copy(module)
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
     device = next(network.parameters()).device
-    if _random(lambda: network(inputs[:batch_size].to(device))):
+    if is_random(lambda: network(inputs[:batch_size].to(device))):
         raise ValueError(
             "The network's outputs are random in eval(); the Laplace approximation needs fixed ones, so take "
             "sampled masks and augmentations out of the module."
@@ -112,55 +105,6 @@ def diagonal_laplace(
         torch.tensor(prior_precision, dtype=torch.float64, device=fitted.H.device)
     )
     return DiagonalLaplace(float(evidence), float(fitted.log_likelihood), float(prior_precision))
-
-
-def laplace_evidence(training: Training) -> float:
-    """Diagonal Laplace evidence of a plain network as it stands, in nats; for ``Training(evidence=...)``.
-
-    Hyperparameters inside the network are constants. The prior is the one that the weight decay stands for;
-    the best one where there is none, or where it is decoupled (AdamW).
-
-    Raises:
-        ValueError: there is more than one partition, whose weights have a decay each; or the task transforms
-            its inputs at random; see also :func:`diagonal_laplace`.
-    """
-    data, settings = training.examples(1, len(training.shares)), training.settings
-    coupled = bool(settings.weight_decay) and not isinstance(settings.optimiser, AdamWSettings)
-    precision: float | Literal["optimised"] = settings.weight_decay * len(data) if coupled else "optimised"
-    return _of_training(training, data, precision).log_marginal_likelihood
-
-
-def check_laplace(training: Training) -> None:
-    """Refuse what has no Laplace evidence, whatever it learns: tried on a few examples.
-
-    Raises:
-        ImportError: laplace-torch is not installed.
-        ValueError: see :func:`laplace_evidence`.
-    """
-    data = training.examples(1, len(training.shares))
-    _of_training(training, data.subset(range(min(_TRIED, len(data)))), 1.0)
-
-
-def _of_training(
-    training: Training, data: Dataset, precision: float | Literal["optimised"]
-) -> DiagonalLaplace:
-    if training.partition.chunks > 1:
-        raise ValueError(
-            "The Laplace evidence is of a plain network; use it with the method 'none', and L_ML with "
-            "partitions."
-        )
-    task = training.task
-    if _random(lambda: task.transformed(training.psi, data.inputs)):
-        raise ValueError(
-            "A Laplace approximation needs inputs that are the same each time, but they are transformed at "
-            "random; leave out learned masks and augmentations."
-        )
-    module = training.module()
-    for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name not in task.psi_names)
-    with torch.no_grad(), torch.random.fork_rng():
-        inputs = task.transformed(training.psi, data.inputs).cpu()
-    return diagonal_laplace(module, Dataset(inputs, data.targets), precision)
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:
@@ -207,7 +151,7 @@ def _evaluated_copy(module: nn.Module) -> nn.Module:
     return network
 
 
-def _random(outputs: Callable[[], Tensor]) -> bool:
+def is_random(outputs: Callable[[], Tensor]) -> bool:
     """Whether they differ from one time to the next."""
     with torch.no_grad(), torch.random.fork_rng():
         return not torch.equal(outputs(), outputs())

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from fedpart.data.dataset import Dataset
 from fedpart.methods.views import ClientView, Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.schemes import divided
@@ -34,11 +35,13 @@ class Method:
 
     Attributes:
         federated, centralised: whether it can be trained so; follow from what it defines, unless it says.
+        estimates: whether it has an :meth:`evidence` of its own; follows alike.
         held_out: share of its examples that a client never learns from, for :meth:`feedback`.
     """
 
     federated: ClassVar[bool] = False
     centralised: ClassVar[bool] = False
+    estimates: ClassVar[bool] = False
     held_out: float = 0.0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -47,6 +50,7 @@ class Method:
             cls.federated = cls.plan is not Method.plan
         if "centralised" not in cls.__dict__:
             cls.centralised = cls.steps is not Method.steps
+        cls.estimates = cls.evidence is not Method.evidence
 
     def prepare(self, task: Task) -> Task:
         """The task as this method trains it."""
@@ -151,6 +155,22 @@ class Method:
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         """Centralised: names of the stages of training, and the iteration at which each ends."""
         return {"trained": iterations}
+
+    def psi_slices(self, task: Task) -> list[slice]:
+        """Centralised: parts of psi with an optimiser state each; :class:`.Step` steps the first."""
+        return [slice(0, len(task.psi_space.initial()))]
+
+    def finish(self, state: ModelState, data: Dataset) -> None:
+        """Centralised: called at the end of every iteration; may step ``state.optimiser_psi``.
+
+        Args:
+            state: in which the iteration is completed.
+            data: all examples.
+        """
+
+    def evidence(self, state: ModelState, data: Dataset) -> float:
+        """Centralised: the method's own estimate of log p(D), in nats; reports have L_ML without one."""
+        raise TypeError(f"{type(self).__name__} does not define evidence().")
 
     @property
     def tells_clients_apart(self) -> bool:

@@ -121,13 +121,13 @@ class Task:
         """The task without augmentation: the identity transform and S = 1; layers keep their (frozen) psi."""
         return self.replace(transforms={}, samples=1)
 
-    def replace(self, transforms: Any = None, samples: int | None = None) -> Task:
-        """A copy with other input transforms, or another S."""
+    def replace(self, **changes: Any) -> Task:
+        """A copy with other arguments, such as ``transforms``, ``samples`` or ``precision``."""
         self._model.switch(True)
         own = {"hyperparameters": [*map(short_name, self._paths_of("module"))], "learn_dropout": False}
-        new = {key: one for key, one in (("transforms", transforms), ("samples", samples)) if one is not None}
-        task = Task(self.module, **{**self.arguments, **own, **new})
-        share_frozen(task._model, self._model)
+        task = Task(self.module, **{**self.arguments, **own, **changes})
+        if task.dtype == self.dtype:
+            share_frozen(task._model, self._model)
         task.notes = self.notes
         task._given |= {key: self._given[key] for key in ("hyperparameters", "learn_dropout")}
         return task

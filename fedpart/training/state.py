@@ -36,6 +36,7 @@ class ModelState:
         device: where the model is computed.
         weight_decays: one per partition.
         scalars: rate of stacked scales and biases, see :class:`.TrainingSettings`.
+        psi_slices: parts of psi that have an optimiser state each; None: one.
 
     Attributes:
         completed: rounds or iterations.
@@ -59,6 +60,7 @@ class ModelState:
         device: str = "cpu",
         weight_decays: Sequence[float] | None = None,
         scalars: float = 1.0,
+        psi_slices: Sequence[slice] | None = None,
     ) -> None:
         self.task, self.partition, self.seed = task, partition, seed
         self.completed = 0
@@ -67,7 +69,7 @@ class ModelState:
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
-        self.optimiser_psi = SlicedOptimiser(self.psi, [slice(0, len(self.psi))], optimiser_psi)
+        self.optimiser_psi = SlicedOptimiser(self.psi, psi_slices or [slice(None)], optimiser_psi)
 
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""

@@ -9,9 +9,9 @@ from typing import overload
 
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
+from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.corruption import corrupted
-from fedpart.evidence.laplace import check_laplace, laplace_evidence
 from simulations.building.data import client_shards, load_data
 from simulations.building.task import build_task, check_device
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig

@@ -16,8 +16,8 @@ from simulations.config.sections import (
 )
 from simulations.config.shared import Clock, Config
 
-# Values of the key `evidence`, and what people read. In files an estimate of either kind is called lml.
-EVIDENCE_NAMES = {"lml": "L_ML", "laplace": "Laplace evidence"}
+# Values of the key `evidence`, and `own`; what people read. In files an estimate of any kind is called lml.
+EVIDENCE_NAMES = {"lml": "L_ML", "laplace": "Laplace evidence", "own": "evidence of the method"}
 _Keys = section_of(TrainingSettings, leave_out=("scalars", "final_rate", "schedule_iterations"))
 
 
@@ -52,6 +52,11 @@ class TrainingConfig(_Keys, Config):
     @property
     def may_grow(self) -> bool:
         return self.settings().may_grow(self.build_method().stages(self.iterations, 1, 1))
+
+    @property
+    def judged_by(self) -> str:
+        """What ``lml`` is in reports and files: a key of :data:`EVIDENCE_NAMES`."""
+        return "own" if self.evidence == "lml" and self.build_method().estimates else self.evidence
 
     def settings(self) -> TrainingSettings:
         """The run in the library's terms."""

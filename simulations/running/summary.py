@@ -65,8 +65,9 @@ def summarise(
         :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
-        examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is,
-        ``lml`` or ``laplace``); ``train_``, ``val_`` and ``test_accuracy`` and ``_nll`` of the full network,
+        examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is:
+        ``lml``, ``laplace``, or ``own``, the method's); ``train_``, ``val_`` and ``test_accuracy`` and
+        ``_nll`` of the full network,
         where those on ``train`` are of the examples that its weights were trained on. ``subnetworks``: for
         k = 1..C how many ``examples`` its weights were trained on, its scores on these (``train``), on the
         ``next`` chunk (which they have not seen; None if there is none) and on ``test``; ``stages``: the test
@@ -218,7 +219,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         "iterations": config.iterations,
         "lml": last["lml"] if best is None else best.lml,
         "lml_iteration": last["iteration"] if best is None else best.iteration,
-        "evidence": config.evidence,
+        "evidence": config.judged_by,
         **_flat({"train": full["train"], "val": validation, "test": full["test"]}),
         **_of_test(measures),
         "subnetworks": subnetworks,

@@ -96,7 +96,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     for cell in todo.values():
         _check(cell, "select.laplace: " if cell in twins else f"{cell.name}: ")
     failed = runner.complete([*cells, *twins])
-    columns = [Column.of(config.method, config.evidence, config, _scores(cells))]
+    columns = [Column.of(config.method, config.judged_by, config, _scores(cells))]
     if twins:
         columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
     failures = [(cell.name, error) for cell, error, _ in failed]
@@ -137,7 +137,7 @@ def _check(cell: Cell, source: str) -> None:
     """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
     with one_sentence(lambda reason: ConfigError(f"{source}{reason}")):
         training = build(cell.config).start()
-    if cell.config.evidence == "lml" and not training.scores_chunks:
+    if cell.config.judged_by == "lml" and not training.scores_chunks:
         raise ConfigError(
             f"{source}selection compares L_ML, which the method {cell.config.method!r} on "
             f"{len(training.shares)} chunks does not have; use method: partitioned with two chunks or more, "

@@ -36,7 +36,7 @@ class Progress:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
         self._clock, self._total, self._every = config.clock.name, total, config.evaluate_every
         self._accuracy = self._clients = ""
-        self._evidence = EVIDENCE_NAMES[getattr(config, "evidence", "lml")]
+        self._evidence = EVIDENCE_NAMES[getattr(config, "judged_by", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
         if isinstance(config, ExperimentConfig):

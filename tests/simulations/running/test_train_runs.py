@@ -273,3 +273,30 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     refused(fedpart("train", tiny_training_file(tmp_path), *overrides), wanted)
     assert not (tmp_path / "runs").exists()
+
+
+def test_training_by_an_evidence_is_resumed_with_the_same_bits_and_says_whose_evidence_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"laplace": {"evidence": "last_layer", "burn_in": 1}}
+    changes: dict[str, Any] = {"method": "laplace", "method_options": options, "checkpoint_every": 7}
+    run_experiment(tiny_training(**changes), tmp_path / "calm")
+    step = Training.step
+
+    class Died(Exception):
+        pass
+
+    def die(self: Training) -> float:
+        if self.completed == 25:  # the checkpoint is of 21, two epochs of eight iterations after the burn-in
+            raise Died
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(Training, "step", die)
+        run_experiment(tiny_training(**changes), tmp_path / "killed")
+    run_experiment(saved_config(tmp_path / "killed"), tmp_path / "killed", resume=True)
+    same_run(tmp_path / "calm", tmp_path / "killed")
+    summary = read_summary(tmp_path / "calm")
+    assert summary is not None and summary["evidence"] == "own"
+    assert {"evidence.alpha", "evidence.beta"} < summary["psi"].keys()
+    assert [stage["name"] for stage in summary["stages"]] == ["burnt in", "trained"]

@@ -1,0 +1,36 @@
+"""Estimates of the log marginal likelihood: weights, batches with noise, finite differences."""
+
+import torch
+
+from fedpart import Batch
+from fedpart.randomness.noise import NoiseKey
+
+
+def draws(batch, size=5):
+    """Batches of a few examples, each with noise of its own."""
+
+    def batches():
+        for i, start in enumerate(range(0, batch.examples, size)):
+            part = Batch(batch.inputs[start : start + size], batch.targets[start : start + size])
+            yield part, NoiseKey(0, "evidence", (i,))
+
+    return batches
+
+
+def weights(task, scale=0.3):
+    space = task.parameter_space(1)
+    w = space.initial() + scale * torch.randn(space.size, dtype=torch.float64)
+    return {name: value.clone().requires_grad_() for name, value in space.tensors(w).items()}
+
+
+def evidence(estimate, w, psi, own, batches):
+    total = estimate.total(w, psi, batches)
+    return float(estimate.value(total, own).detach())
+
+
+def numeric(function, at, step=1e-5):
+    """Central differences of a scalar function of a vector."""
+    rows = step * torch.eye(len(at), dtype=at.dtype)
+    return torch.tensor(
+        [(function(at + row) - function(at - row)) / (2 * step) for row in rows], dtype=at.dtype
+    )

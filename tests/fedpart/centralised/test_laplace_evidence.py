@@ -1,0 +1,73 @@
+"""The diagonal Laplace evidence of a network in training is that of its network and data."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import (
+    AdamSettings,
+    AdamWSettings,
+    ConcreteMask,
+    Dataset,
+    FixedMask,
+    Task,
+    Training,
+    TrainingSettings,
+)
+from fedpart.centralised.laplace import laplace_evidence
+from fedpart.data import input_selection
+from fedpart.evidence.laplace import diagonal_laplace
+
+
+@pytest.fixture(scope="module")
+def data():
+    return input_selection(60, seed=0, informative=3, spurious=2)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    torch.manual_seed(1)
+    return nn.Linear(5, 2)
+
+
+def plain(task, data, **settings):
+    state = Training(
+        task, data, TrainingSettings(method="none", method_options={"augment": True}, **settings)
+    )
+    for _ in range(5):
+        state.step()
+    return state
+
+
+@pytest.mark.parametrize(
+    "settings, precision",
+    [
+        ({"weight_decay": 0.01}, 0.6),  # decay of the mean loss times 60 examples
+        ({}, "optimised"),
+        ({"weight_decay": 0.01, "optimiser": AdamWSettings(0.01)}, "optimised"),
+        ({"weight_decay": 0.02, "optimiser": AdamSettings(0.01)}, 1.2),
+    ],
+)
+def test_the_evidence_of_a_training_is_that_of_its_network(data, linear, settings, precision):
+    mask = FixedMask(5, 3)
+    state = plain(Task(linear, transforms=[mask], samples=1), data, **settings)
+    seen = Dataset(mask(data.inputs), data.targets)
+    expected = diagonal_laplace(state.module(), seen, precision).log_marginal_likelihood
+    assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
+
+
+def test_weights_that_are_hyperparameters_have_no_prior(data, linear):
+    state = plain(Task(linear, hyperparameters=["bias"], samples=1), data, weight_decay=0.01)
+    module = state.module()
+    module.bias.requires_grad_(False)
+    expected = diagonal_laplace(module, data, 0.6).log_marginal_likelihood
+    assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
+
+
+def test_there_is_no_laplace_evidence_of_partitions_or_random_inputs(data, linear):
+    partitions = Training(Task(linear), data, TrainingSettings(chunks=(0.5, 0.5)))
+    with pytest.raises(ValueError, match="method 'none'"):
+        laplace_evidence(partitions)
+    masked = plain(Task(linear, transforms=[ConcreteMask(5)], samples=1), data)
+    with pytest.raises(ValueError, match="at random"):
+        laplace_evidence(masked)

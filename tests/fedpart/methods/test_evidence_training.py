@@ -1,0 +1,213 @@
+"""Training by an estimate of the marginal likelihood: what iterations and epochs do, and that it learns."""
+
+import pytest
+import torch
+from evidences import numeric
+from problems import augmentation, chain_net, shard
+from torch import nn
+
+from fedpart import (
+    AdamSettings,
+    AffineAugmentation,
+    HyperModule,
+    SGDSettings,
+    Task,
+    Training,
+    TrainingError,
+    TrainingSettings,
+)
+from fedpart.data import DATASETS, random_subset, rotated
+from fedpart.models import mlp
+
+KINDS = ("kfac", "last_layer")
+PSI_RATE = 0.05
+
+
+def training(kind="kfac", task=None, data=None, options=None, **changes):
+    """Epochs of four iterations; two of them are burnt in."""
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    method = {"evidence": kind, "burn_in": 2, "batch": 10, **(options or {})}
+    own = {"method": "laplace", "method_options": method, "optimiser_psi": AdamSettings(PSI_RATE), "seed": 3}
+    return Training(
+        task, data or shard(40), TrainingSettings(**{"iterations": 20, "batch_size": 10, **own, **changes})
+    )
+
+
+def own(state):
+    return len(state.method.estimate.own)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_psi_is_stepped_at_the_ends_of_epochs_after_the_burn_in(kind):
+    state, moved = training(kind, options={"precision_steps": 1}), []
+    for _ in range(16):
+        before = state.psi.clone()
+        state.step()
+        moved.append(tuple(bool((part != 0).any()) for part in (state.psi - before).split([own(state), 15])))
+    assert [i + 1 for i, found in enumerate(moved) if any(found)] == [12, 16]
+    assert moved[11] == moved[15] == (True, True)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_the_prior_takes_so_many_steps_of_adam_and_psi_one(steps, monkeypatch):
+    state, parts = training(options={"precision_steps": steps}), []
+    step, start = state.optimiser_psi.step, state.psi.clone()
+
+    def note(part, *rest):
+        parts.append(part)
+        step(part, *rest)
+
+    monkeypatch.setattr(state.optimiser_psi, "step", note)
+    for _ in range(12):
+        state.step()
+    assert parts == [0] * steps + [1]
+    change = (state.psi - start).abs()
+    torch.testing.assert_close(change[own(state) :], torch.full((15,), PSI_RATE), rtol=0.01, atol=1e-6)
+    if steps == 1:
+        torch.testing.assert_close(change[: own(state)], torch.full((3,), PSI_RATE), rtol=0.01, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_psi_ascends_the_evidence(kind):
+    """The signs of its first step are those of finite differences of what reports say."""
+    state = training(
+        kind, Task(nn.Sequential(chain_net()), transforms=[augmentation()], samples=2, precision="fp64")
+    )
+    for _ in range(11):
+        state.step()
+    start, finish = state.psi.clone(), state.method.finish
+    at_end = []
+
+    def look(model, data):
+        w = model.w.clone()
+
+        def evidence(psi):
+            model.psi[own(model) :] = psi
+            return model.method.evidence(model, data)
+
+        finish(model, data)
+        after = model.psi.clone()
+        at_end.append((numeric(evidence, start[own(model) :], 1e-6), after - start))
+        model.psi.copy_(after)
+        assert torch.equal(w, model.w)
+
+    state.method.finish = look
+    state.step()
+    ((slopes, change),) = at_end
+    assert (slopes.abs() > 1e-3).all()
+    assert torch.equal(slopes.sign(), change[own(state) :].sign())
+
+
+def test_the_prior_is_in_the_loss():
+    """A step of SGD is that of plain training, and one along the precisions times the weights over N."""
+    data, net = shard(40), chain_net(dropout=False)
+    sgd = {"optimiser": SGDSettings(0.1), "batch_size": 10, "seed": 3, "iterations": 20}
+    state = training(task=Task(net, samples=1), data=data, **sgd)
+    plain = Training(Task(net, samples=1), data, TrainingSettings(method="none", **sgd))
+    state.psi.copy_(torch.tensor([1.0, 20.0, 3.0]).log())
+    before = state.tensors()
+    before = {name: value.clone() for name, value in before.items()}
+    state.step()
+    plain.step()
+    found, expected = state.tensors(), plain.tensors()
+    for layer, precision in zip(("0", "4", "6"), (1.0, 20.0, 3.0), strict=True):
+        for name in (f"{layer}.weight", f"{layer}.bias"):
+            shrunk = expected[name] - 0.1 * precision / 40 * before[name]
+            torch.testing.assert_close(found[name], shrunk, rtol=1e-5, atol=1e-7)
+
+
+def test_psi_s_rate_falls_to_its_last_along_a_cosine():
+    state = training(options={"burn_in": 1, "final_rate": 0.2}, iterations=24)
+    rates = [state.method._rate(epoch) for epoch in range(2, 7)]
+    assert rates[0] == 1 and rates[2] == pytest.approx(0.6) and rates[-1] == pytest.approx(0.2)
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(kind, tmp_path):
+    def fresh():
+        return training(kind, keep_best=True, schedule="cosine", options={"batches": 2})
+
+    whole, reports = fresh(), []
+    whole.run(4, reports.append)
+    assert len({report.lml for report in reports}) == 5 and whole.best.lml == max(r.lml for r in reports)
+    part = fresh()
+    for _ in range(14):  # after a step on psi, within an epoch
+        part.step()
+        if part.completed in (4, 8, 12):
+            part._report(None, 0.0)
+    part.save(tmp_path / "x.pt")
+    again, rest = fresh(), []
+    again.load(tmp_path / "x.pt")
+    again.run(4, rest.append)
+    assert torch.equal(whole.w, again.w) and torch.equal(whole.psi, again.psi)
+    assert [(r.iteration, r.lml) for r in rest] == [(r.iteration, r.lml) for r in reports[3:]]
+
+
+def test_a_loop_of_ones_own_ends_epochs_too():
+    state, data = training(), shard(10)
+    start = state.psi.clone()
+    for _ in range(12):
+        state.parameter_step(1, data)
+    assert not torch.equal(state.psi, start)
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"evidence": "elbo"}, "evidence is kfac or last_layer, got 'elbo'"),
+        ({"burn_in": -1}, "burn_in is a whole number, 0 or more, got -1"),
+        ({"precision_steps": 1.5}, "precision_steps is a whole number, 0 or more, got 1.5"),
+        ({"batches": 0}, "batches is a whole number, 1 or more, got 0"),
+        ({"batch": True}, "batch is a whole number, 1 or more, got True"),
+        ({"final_rate": 0}, "final_rate is above 0 and at most 1, got 0"),
+        ({"burn_in": 5}, "burn-in of 5 epochs takes all 20 iterations; train for more than 20"),
+    ],
+)
+def test_refused_options(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        training(options=options)
+
+
+def test_a_decay_beside_the_prior_is_refused():
+    with pytest.raises(ValueError, match="learns the prior of the weights; set weight_decay to 0"):
+        training(weight_decay=0.01)
+    assert training("last_layer", weight_decay=0.01).settings.weight_decay == 0.01  # it has no prior of these
+
+
+class Root(HyperModule):
+    """Finite, but its derivative is not."""
+
+    hyperparameters = ("amount",)
+
+    def __init__(self):
+        super().__init__()
+        self.amount = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return x * (1 + self.amount.sqrt())
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run():
+    state = training(task=Task(chain_net(), transforms=[Root()], samples=2))
+    with pytest.raises(
+        TrainingError, match="iteration 12: the gradient of the evidence is not finite; lower"
+    ):
+        for _ in range(12):
+            state.step()
+
+
+@pytest.mark.slow
+def test_the_range_of_rotated_digits_grows_and_with_it_the_evidence():
+    torch.manual_seed(0)
+    train = random_subset(rotated(DATASETS["digits"](None).train, 0), 200, 0)
+    task = Task(mlp(10, (1, 28, 28), hidden=(16,)), transforms=[AffineAugmentation("lila", 0.05)], samples=4)
+    more = {"iterations": 160, "batch_size": 25, "optimiser": AdamSettings(3e-3)}  # 20 epochs
+    state = training("kfac", task, train, {"burn_in": 5, "batch": 50, "final_rate": 0.5}, **more)
+    reports = []
+    state.run(160, reports.append)
+    before, after = reports
+    assert before.stage == "burnt in" and after.stage == "trained"
+    angle = "affine.angle_max [deg]"
+    assert before.physical[angle] < 3 and after.physical[angle] > 12
+    assert after.lml > before.lml + 50
