@@ -60,7 +60,7 @@ class Estimate(ABC):
             w: the network's named tensors in double precision, each with ``requires_grad``.
             psi: ``[P]``, in double precision.
             batch: see :class:`.Task`.
-            key: of its noise, see :meth:`noise`.
+            key: of its noise.
             graph: whether the result is differentiable by psi.
         """
 

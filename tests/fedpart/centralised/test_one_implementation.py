@@ -125,7 +125,8 @@ def test_aliases_are_followed(text):
 
 def test_every_part_of_the_mathematics_has_one_place():
     differentiates = users("torch.autograd.grad", ".backward")
-    assert differentiates == {"fedpart.task.gradients", "fedpart.vectorised.gradients"}  # many at once
+    losses = {"fedpart.task.gradients", "fedpart.vectorised.gradients"}  # of one client, and many at once
+    assert differentiates == losses | {"fedpart.evidence.estimate", "fedpart.evidence.kfac"}  # of an evidence
     assert users("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD") == {
         "fedpart.training.optimisers"
     }

@@ -43,7 +43,12 @@ def test_psi_is_stepped_at_the_ends_of_epochs_after_the_burn_in(kind):
     for _ in range(16):
         before = state.psi.clone()
         state.step()
-        moved.append(tuple(bool((part != 0).any()) for part in (state.psi - before).split([own(state), 15])))
+        moved.append(
+            tuple(
+                bool((part != 0).any())
+                for part in (state.psi - before).split([own(state), len(before) - own(state)])
+            )
+        )
     assert [i + 1 for i, found in enumerate(moved) if any(found)] == [12, 16]
     assert moved[11] == moved[15] == (True, True)
 
@@ -62,7 +67,9 @@ def test_the_prior_takes_so_many_steps_of_adam_and_psi_one(steps, monkeypatch):
         state.step()
     assert parts == [0] * steps + [1]
     change = (state.psi - start).abs()
-    torch.testing.assert_close(change[own(state) :], torch.full((15,), PSI_RATE), rtol=0.01, atol=1e-6)
+    torch.testing.assert_close(
+        change[own(state) :], torch.full_like(start[own(state) :], PSI_RATE), rtol=0.01, atol=1e-6
+    )
     if steps == 1:
         torch.testing.assert_close(change[: own(state)], torch.full((3,), PSI_RATE), rtol=0.01, atol=1e-6)
 
