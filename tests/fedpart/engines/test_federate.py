@@ -48,7 +48,7 @@ def test_reports_count_what_happened():
         assert 0 <= report.upload_bytes - 4 * sum(numbers) <= 1024 * len(numbers)
         assert 0 <= report.download_bytes - 16 * (len(state.w) + len(state.psi)) <= 4 * 1024
         assert report.val_accuracy is None and report.skipped == []
-        assert set(report.psi) == {"affine.range", "3.logit"} and len(report.psi["affine.range"]) == 14
+        assert set(report.psi) == {"affine.range", "3.logit"} and len(report.psi["affine.range"]) == 6
     assert seen[-1].physical == result.psi
 
 

@@ -43,7 +43,7 @@ def on_digits(**changes: Any) -> TrainingConfig:
         tiny_training(keep_best=True),  # a learned mask
         on_digits(),
         on_digits(method="augerino"),  # its affine family is not the configuration's
-        on_digits(method="augerino", hyperparameters={"affine": {"initial": [0.2] + [0.05] * 6}}),
+        on_digits(method="augerino", hyperparameters={"affine": {"initial": [0.2] + [0.05] * 5}}),
         on_digits(method="validation", chunks=[0.8, 0.2]),
         tiny(rounds=1),
         tiny(rounds=1, method="augerino"),

@@ -131,8 +131,10 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
     table = read_table(path)
     for scale in (None, *table.scales):
         for label in table.rows:
-            made = table.configured(label, table.seeds[0], path, scale, [f"data_dir={tmp_path}"])
-            assert made.seed == table.seeds[0]
+            config = table.configured(label, table.seeds[0], path, scale, [f"data_dir={tmp_path}"])
+            assert config.seed == table.seeds[0]
+    with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
+        run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 
 
 def test_a_name_that_is_no_table_is_refused_with_those_there_are():
