@@ -21,7 +21,9 @@ class RowSection(Section):
     """A row: what distinguishes its runs, and what is put beside them."""
 
     config: str | None = entry(None, "another configuration than the table's, relative to the table's file")
-    set: dict[str, Any] = entry({}, "keys of the configuration and their values, as with --set")
+    set: dict[str, Any] = entry(
+        {}, "keys of the configuration and their values, as with --set; {out} and {seed} are filled in"
+    )
     scales: dict[str, dict[str, Any]] = entry({}, "what a scale of the table means for this row besides")
     given: dict[str, str] = entry({}, "texts by column that come from elsewhere, e.g. a paper's numbers")
 
@@ -40,7 +42,7 @@ class TableFile(Section):
     rows: dict[str, RowSection] = entry(..., "by label")
 
     def configured(
-        self, label: str, seed: int, file: Path, scale: str | None, overrides: list[str]
+        self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]
     ) -> Config:
         """The configuration of a run.
 
@@ -49,6 +51,7 @@ class TableFile(Section):
         Args:
             label, seed: which run.
             file: the table's.
+            out: the folder of all runs, ``{out}`` in a row's texts, as ``{seed}`` is the seed.
             scale: a name in ``scales``; None: as the table is.
             overrides: ``key=value``.
 
@@ -63,6 +66,7 @@ class TableFile(Section):
         scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
         settings = self.set | scaled[0] | row.set | scaled[1]
         lines = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        lines = [line.replace("{out}", str(out)).replace("{seed}", str(seed)) for line in lines]
         return with_overrides(
             data, [*lines, *overrides, f"seed={seed}"], f"{file}, row {label!r}", kind_of(data)
         )

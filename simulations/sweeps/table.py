@@ -125,7 +125,7 @@ def run_table(
     cells = {
         (label, seed): Cell(
             f"{label}, seed {seed}",
-            table.configured(label, seed, file, scale, overrides),
+            table.configured(label, seed, file, out, scale, overrides),
             out / names[label] / f"seed{seed}",
         )
         for seed in table.seeds

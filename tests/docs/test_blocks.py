@@ -80,7 +80,7 @@ def test_yaml_is_a_configuration(block, tmp_path, monkeypatch):
         return
     table, file = TableFile.model_validate(data), SHIPPED / "on_the_page.yaml"
     for label, scale in itertools.product(table.rows, (None, *table.scales)):
-        table.configured(label, 0, file, scale, [])
+        table.configured(label, 0, file, tmp_path, scale, [])
 
 
 def test_the_readme_begins_with_the_commands_that_ci_runs():

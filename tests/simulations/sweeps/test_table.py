@@ -90,6 +90,16 @@ def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all
     assert [config.seed for config in run.configs[4:]] == [0, 0, 1, 1]
 
 
+def test_a_row_may_take_what_another_row_of_its_seed_has_found(file, tmp_path):
+    rows = {"FedAvg": {"set": {"method": "fedavg"}}, "held": {"set": {"psi_from": "{out}/fedavg/seed{seed}"}}}
+    run = Run()
+    made(file(rows=rows), tmp_path / "out", run)
+    assert [config.psi_from for config in run.configs] == [
+        *(None, f"{tmp_path}/out/fedavg/seed0"),
+        *(None, f"{tmp_path}/out/fedavg/seed1"),
+    ]
+
+
 def test_what_is_finished_is_not_run_again_and_rows_can_be_run_alone(file, tmp_path):
     first, second = Run(), Run()
     found = made(file(), tmp_path / "out", first, labels=["ours"])
@@ -131,7 +141,7 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
     table = read_table(path)
     for scale in (None, *table.scales):
         for label in table.rows:
-            config = table.configured(label, table.seeds[0], path, scale, [f"data_dir={tmp_path}"])
+            config = table.configured(label, table.seeds[0], path, tmp_path, scale, [f"data_dir={tmp_path}"])
             assert config.seed == table.seeds[0]
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
