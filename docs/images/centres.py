@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 
 from fedpart.engines import LocalEngine
+from fedpart.training.result import remarks_on
 from simulations.building.experiment import build
 from simulations.config.load import load_config
 
@@ -48,7 +49,7 @@ def observe(file: Path, seed: int) -> None:
     assert federation.task.psi_names[0] == "affine.range"
     with LocalEngine(federation, experiment.shards, 1, "fused", 1) as engine:
         engine.run(ROUNDS, lambda _: ranges.append(federation.psi[:14].numpy().reshape(2, 7).copy()))
-    print(*federation.remarks)
+    print(*remarks_on(federation))
     accuracy = federation.validated(experiment.validation)["val_accuracy"]
     np.savez(file, gradients=np.array(gradients), ranges=np.array(ranges), accuracy=accuracy)
 

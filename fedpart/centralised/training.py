@@ -237,7 +237,7 @@ class Training(ModelState):
     def _report(self, stage: str | None, start: float) -> TrainingReport:
         try:
             lml = None if self._evidence is None else self._evidence(self)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise TrainingError(f"The evidence at iteration {self.completed} fails: {error}") from error
         better = lml is not None and math.isfinite(lml) and (self.best is None or lml > self.best.lml)
         if self.settings.keep_best and lml is not None and better:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedpart.evidence.layers import Tensors
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
 
 Sums = tuple[Tensor, ...]
-Tensors = Mapping[str, Tensor]
 Draws = Callable[[], Iterator[tuple[Batch, NoiseKey]]]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpart.evidence.estimate import Estimate, Sums, Tensors
-from fedpart.evidence.layers import Calls, layers_of, mean_inputs, parts_of
+from fedpart.evidence.estimate import Estimate, Sums
+from fedpart.evidence.layers import Calls, Tensors, layers_of, mean_inputs, parts_of
 from fedpart.randomness.noise import NoiseKey
 from fedpart.task.task import Batch, Task
 
@@ -53,7 +53,7 @@ class Kfac(Estimate):
         """A_l and G_l of every layer, one after another, in double precision; then the likelihood.
 
         Raises:
-            ValueError: a layer is used twice in a pass, or a convolution has groups.
+            ValueError: a layer is used twice in a pass, or not by itself, or a convolution has groups.
         """
         weights = {layer: parts_of(w, layer)[0] for layer in self.layers}
         with Calls(weights) as calls:
@@ -70,13 +70,18 @@ class Kfac(Estimate):
         jacobians = dict(zip(calls.seen, zip(*of_outputs, strict=True), strict=True))
         found: list[Tensor] = []
         for layer in self.layers:
-            if layer not in calls.seen or jacobians[layer][0] is None:  # the outputs do not depend on it
+            if layer not in calls.seen:
+                raise ValueError(
+                    f"The layer {layer} is not called as a module of its own, so it has no Kronecker "
+                    f"factors; freeze it, or use another method."
+                )
+            if jacobians[layer][0] is None:  # the outputs do not depend on it
                 found += [torch.zeros(1, 1).to(nll)] * 2
                 continue
-            rows, out = calls.seen[layer]
+            rows, _ = calls.seen[layer]
             a = mean_inputs(rows, batch.examples, len(parts_of(w, layer)) > 1).double()
             g = torch.stack(
-                [_by_places(one, out.ndim == 4, batch.examples) for one in jacobians[layer]]
+                [_by_places(one, weights[layer].ndim == 4, batch.examples) for one in jacobians[layer]]
             ).double()
             weighed = torch.einsum("bkj,jbto->kbto", hessian.double(), g)
             found.append(torch.einsum("bti,btj->ij", a, a) / a.shape[1])

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.evidence.estimate import Estimate, Sums, Tensors
-from fedpart.evidence.layers import Calls, layers_of, mean_inputs, parts_of
+from fedpart.evidence.estimate import Estimate, Sums
+from fedpart.evidence.layers import Calls, Tensors, layers_of, mean_inputs, parts_of
 from fedpart.randomness.noise import NoiseKey
 from fedpart.task.task import Batch, Task
 

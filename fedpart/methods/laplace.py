@@ -71,6 +71,8 @@ class Laplace(Method):
         self.batches, self.batch, self.final_rate = batches, batch, final_rate
 
     def prepare(self, task: Task) -> Task:
+        if OWN in task.transforms:
+            raise ValueError(f"The name {OWN!r} is the method's own; give that transform another one.")
         own = Own(self.kind(task).own)
         task = task.replace(transforms={OWN: own, **task.transforms})
         self.estimate = self.kind(task)
@@ -97,10 +99,10 @@ class Laplace(Method):
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         self.examples, self.epoch, self.last = examples, math.ceil(examples / batch_size), iterations
         burnt_in = self.burn_in * self.epoch
-        if burnt_in >= iterations:
+        if burnt_in + self.epoch > iterations:
             raise ValueError(
-                f"A burn-in of {self.burn_in} epochs takes all {iterations} iterations; train for more than "
-                f"{burnt_in}, or lower burn_in."
+                f"psi is stepped at the ends of epochs after a burn-in of {self.burn_in}, first at iteration "
+                f"{burnt_in + self.epoch} of {iterations}; train for longer, or lower burn_in."
             )
         return {"burnt in": burnt_in, "trained": iterations}
 

@@ -39,7 +39,7 @@ class TableFile(Section):
     columns: dict[str, str] = entry(
         ..., "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy"
     )
-    rows: dict[str, RowSection] = entry(..., "by label")
+    rows: dict[str, RowSection] = entry(..., "by label", min_length=1)
 
     def configured(
         self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]
@@ -64,8 +64,13 @@ class TableFile(Section):
             raise ConfigError(f"{file} has no scale {scale!r}; it has {known}.")
         data, _ = read_extended(file.parent / (row.config or self.config))
         scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
-        settings = self.set | scaled[0] | row.set | scaled[1]
-        lines = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        layers = (self.set, scaled[0], row.set, scaled[1])
+        try:
+            lines = [f"{key}={json.dumps(value)}" for layer in layers for key, value in layer.items()]
+        except TypeError as error:  # YAML has dates
+            raise ConfigError(
+                f"{file}, row {label!r}: a value is of no kind that keys have ({error})."
+            ) from None
         lines = [line.replace("{out}", str(out)).replace("{seed}", str(seed)) for line in lines]
         return with_overrides(
             data, [*lines, *overrides, f"seed={seed}"], f"{file}, row {label!r}", kind_of(data)

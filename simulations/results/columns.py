@@ -55,11 +55,13 @@ def values_at(path: str, summary: Any) -> list[float | None]:
     if not path:
         known = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
         return [float(summary) if known else None]
-    if isinstance(summary, Mapping):
-        for key, value in summary.items():
-            if path == key or path.startswith(f"{key}."):
-                return values_at(path[len(key) + 1 :], value)
-    return [None]
+    keys = (
+        [key for key in summary if path == key or path.startswith(f"{key}.")]
+        if isinstance(summary, Mapping)
+        else []
+    )
+    found = (values_at(path[len(key) + 1 :], summary[key]) for key in sorted(keys, key=len, reverse=True))
+    return next((values for values in found if values != [None]), [None])
 
 
 def _text(estimate: Estimate | None, factor: float, digits: int) -> str:

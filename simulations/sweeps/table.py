@@ -14,6 +14,7 @@ from rich.text import Text
 from simulations.config.tables import TableFile, read_table
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
+from simulations.folders.data_images import KnownImages
 from simulations.folders.run_directory import read_summary
 from simulations.results.columns import text_of, values_at
 from simulations.results.estimate import Estimate
@@ -131,11 +132,14 @@ def run_table(
         for seed in table.seeds
         for label in table.rows
     }
+    known = KnownImages()
+    for cell in cells.values():  # what does not fit is refused before anything is run
+        cell.state(known)
     wanted = [cell for (label, _), cell in cells.items() if not labels or label in labels]
     failed = [] if read_only else runner.complete(wanted)
     summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in table.rows}
     for (label, _), cell in cells.items():
-        summary = read_summary(cell.folder, cell.config) if cell.state() == "finished" else None
+        summary = read_summary(cell.folder, cell.config)
         summaries[label] += [] if summary is None else [summary]
     found = Found(table, {label: own for label, own in summaries.items() if own})
     if not found.summaries and not failed:

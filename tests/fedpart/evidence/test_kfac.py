@@ -210,6 +210,41 @@ def test_a_convolution_over_one_place_is_a_linear_layer():
     assert found[0] == pytest.approx(found[1], rel=1e-12)
 
 
+def test_of_a_convolution_inputs_are_averaged_over_places_and_gradients_summed():
+    """Four places of patches of 2x2, every second pixel of 4x4; outputs are the convolution's own."""
+    torch.manual_seed(5)
+    net = nn.Sequential(nn.Conv2d(2, 3, 2, stride=2), nn.Flatten())
+    task, batch = Task(net, samples=1, precision="fp64"), data((2, 4, 4))
+    w, delta = weights(task), 0.6
+    a, g, expected = torch.zeros(9, 9).double(), torch.zeros(3, 3).double(), 0.0
+    for image, label in zip(batch.inputs, batch.targets, strict=True):
+        patches = [image[:, i : i + 2, j : j + 2].flatten() for i in (0, 2) for j in (0, 2)]
+        rows = torch.stack([torch.cat([patch, torch.ones(1).double()]) for patch in patches])
+        kernel = torch.cat([w["0.weight"].flatten(1), w["0.bias"][:, None]], 1).detach()
+        p = (kernel @ rows.T).flatten().softmax(0)  # [channel, place]
+        expected += float(p[label].log())
+        a += rows.T @ rows / 4
+        hessian = (torch.diag(p) - torch.outer(p, p)).view(3, 4, 3, 4)
+        g += sum(hessian[:, place, :, place] for place in range(4))
+    theta = torch.cat([value.detach().flatten() for value in w.values()])
+    expected -= delta * float(theta.square().sum()) / 2
+    expected -= float(torch.logdet(torch.eye(27).double() + torch.kron(a, g) / (N * delta))) / 2
+    own = torch.tensor([delta], dtype=torch.float64).log()
+    found = evidence(Kfac(task), w, task.psi_space.initial(), own, draws(batch))
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_places_of_a_linear_layer_may_lie_in_two_dimensions():
+    task, own = (
+        Task(nn.Sequential(nn.Linear(2, 3), nn.Flatten()), samples=1, precision="fp64"),
+        torch.zeros(1),
+    )
+    square, w, psi = data((2, 2, 2)), weights(task), task.psi_space.initial()
+    row = Batch(square.inputs.flatten(1, 2), square.targets)
+    found = [evidence(Kfac(task), w, psi, own, draws(batch)) for batch in (square, row)]
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
 def test_what_has_no_factors_is_refused(monkeypatch):
     net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
     with pytest.raises(ValueError, match="of averaged logits, not probabilities; set average: logits"):
@@ -221,6 +256,16 @@ def test_what_has_no_factors_is_refused(monkeypatch):
         ValueError, match=r"networks of up to 5 weights, and this one has 6; use a smaller one"
     ):
         Kfac(Task(net))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(4, 1, batch_first=True)
+
+    def forward(self, x):
+        x = x.flatten(2)
+        return self.inner(x, x, x, need_weights=False)[0].flatten(1)
 
 
 class Twice(nn.Module):
@@ -244,8 +289,12 @@ class Twice(nn.Module):
             nn.Sequential(nn.Conv2d(2, 2, 1, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
             "padding is a number",
         ),
+        (
+            nn.Sequential(nn.Conv2d(2, 2, (1, 1)), Attention(), nn.Linear(8, 3)),
+            "out_proj is not called as a module of its own",
+        ),
     ],
-    ids=["twice", "groups", "padding"],
+    ids=["twice", "groups", "padding", "attention"],
 )
 def test_layers_without_factors_are_refused(net, reason):
     task = Task(net, samples=1, precision="fp64")

@@ -168,7 +168,7 @@ def test_a_loop_of_ones_own_ends_epochs_too():
         ({"batches": 0}, "batches is a whole number, 1 or more, got 0"),
         ({"batch": True}, "batch is a whole number, 1 or more, got True"),
         ({"final_rate": 0}, "final_rate is above 0 and at most 1, got 0"),
-        ({"burn_in": 5}, "burn-in of 5 epochs takes all 20 iterations; train for more than 20"),
+        ({"burn_in": 5}, "after a burn-in of 5, first at iteration 24 of 20; train for longer"),
     ],
 )
 def test_refused_options(options, reason):

@@ -7,6 +7,8 @@ import yaml
 from fake_runs import write_run
 from rich.console import Console
 
+from fedpart.methods.base import build_method
+from simulations.config.load import TrainingConfig
 from simulations.config.tables import SHIPPED, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.results.columns import text_of, values_at
@@ -90,6 +92,24 @@ def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all
     assert [config.seed for config in run.configs[4:]] == [0, 0, 1, 1]
 
 
+def test_a_section_that_a_row_changes_keeps_what_others_have_set_before(file, tmp_path):
+    rows = {"a": {"set": {"server.learning_rate": 0.25}}}
+    path, run = (
+        file(rows=rows, set={"server.learning_rate": 0.5}, scales={"s": {"server": {"eps": 1e-5}}}),
+        Run(),
+    )
+    made(path, tmp_path / "out", run, scale="s")
+    assert (run.configs[0].server.learning_rate, run.configs[0].server.eps) == (0.25, 1e-5)
+
+
+def test_a_folder_of_other_settings_is_refused_before_anything_is_run(file, tmp_path):
+    made(file(), tmp_path / "out", labels=["FedAvg"])
+    run = Run()
+    with pytest.raises(ConfigError, match="holds a run with other settings"):
+        made(file(set={"samples": 3}), tmp_path / "out", run, labels=["ours"])
+    assert run.configs == []
+
+
 def test_a_row_may_take_what_another_row_of_its_seed_has_found(file, tmp_path):
     rows = {"FedAvg": {"set": {"method": "fedavg"}}, "held": {"set": {"psi_from": "{out}/fedavg/seed{seed}"}}}
     run = Run()
@@ -127,6 +147,7 @@ def test_a_run_that_fails_leaves_the_others_their_table(file, tmp_path):
         ({"rows": {"a": {"set": {"chunky": 1}}}}, {}, "row 'a'.*unknown key 'chunky'"),
         ({"row": {}}, {}, "unknown key 'row': did you mean 'rows'"),
         ({"seeds": []}, {}, "seeds cannot be"),
+        ({"rows": {}}, {}, "rows cannot be"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(file, tmp_path, changes, options, message):
@@ -143,6 +164,9 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
         for label in table.rows:
             config = table.configured(label, table.seeds[0], path, tmp_path, scale, [f"data_dir={tmp_path}"])
             assert config.seed == table.seeds[0]
+            if isinstance(config, TrainingConfig) and config.training_points:  # psi has its turn
+                sizes = config.iterations, config.training_points, config.batch_size
+                build_method(config.method, config.method_options.get(config.method, {})).stages(*sizes)
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 
@@ -167,5 +191,6 @@ def test_numbers_are_found_by_keys_that_have_points_themselves():
         == values_at("n", summary)
         == [None]
     )
+    assert values_at("x.y", {"x": {}, "x.y": 2}) == values_at("x.y", {"x.y": 2, "x": {"y": None}}) == [2.0]
     assert text_of("a", "each.a", [summary]) == "1.000 / —"
     assert text_of("a", "each.a", [summary, {"each": []}]) == "—"
