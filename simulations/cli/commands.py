@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from simulations.cli.guards import interruptible
 from simulations.config.load import (
@@ -20,6 +22,7 @@ from simulations.config.load import (
     kind_of,
     load_config,
 )
+from simulations.config.shipped import purpose, shipped
 from simulations.config.tables import table_file
 from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
@@ -66,6 +69,22 @@ def run(
 
 run_federated = partial(run, ExperimentConfig)
 train = partial(run, TrainingConfig)
+
+
+def show(folder: Path) -> None:
+    """Show the panel of a finished run."""
+    summary = read_summary(folder)
+    if summary is None or "method" not in summary:
+        raise ConfigError(f"{folder} holds no finished run; give the folder of one.")
+    Console().print(panel(summary, folder))
+
+
+def configs() -> None:
+    """List the shipped configurations."""
+    table = Table.grid(padding=(0, 2))
+    for name, file in shipped().items():
+        table.add_row(Text(name, style="bold"), Text(purpose(file)))
+    Console().print(table)
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:

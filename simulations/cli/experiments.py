@@ -42,6 +42,20 @@ def run(
 
 
 @app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+) -> None:
+    """Show again what came out of a finished run."""
+    guarded(lambda: _commands().show(run), run)
+
+
+@app.command()
+def configs() -> None:
+    """List the configurations that come with fedpart; their names stand for their files."""
+    guarded(lambda: _commands().configs(), None)
+
+
+@app.command()
 def compare(
     config: Configs = None,
     settings: Sets = None,

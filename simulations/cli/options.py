@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 
 from simulations.cli.guards import BAD_INPUT, fail
+from simulations.config.shipped import file_of
 
 Configs = Annotated[
-    list[str] | None, typer.Argument(metavar="CONFIG.yaml", help="The experiment; see simulations/configs/.")
+    list[str] | None,
+    typer.Argument(
+        metavar="CONFIG.yaml", help="The experiment: a file, or a name that fedpart configs lists."
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -38,4 +42,4 @@ def several(
     """The configurations, and the settings: ``--set a=1 b=2`` leaves b=2 among the arguments."""
     files = [text for text in config or [] if "=" not in text or Path(text).exists()]
     overrides = [*(settings or []), *[text for text in config or [] if text not in files]]
-    return files, [*overrides, *([f"engine={engine}"] if engine else [])]
+    return [file_of(text) for text in files], [*overrides, *([f"engine={engine}"] if engine else [])]

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from simulations.config.keys import Section, entry
 from simulations.config.load import Config, kind_of, with_overrides
 from simulations.config.messages import sentence
+from simulations.config.shipped import CONFIGS, file_of
 from simulations.config.yaml_files import read_extended
 from simulations.errors import ConfigError
 
-SHIPPED = Path(__file__).parents[1] / "configs" / "tables"
+SHIPPED = CONFIGS / "tables"
 
 
 class RowSection(Section):
@@ -83,11 +84,11 @@ def table_file(name: str) -> Path:
     Raises:
         ConfigError: there is neither.
     """
-    shipped = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
-    for path in (Path(name), SHIPPED / f"{name}.yaml"):
+    for path in (Path(name), SHIPPED / f"{name}.yaml", Path(file_of(name))):
         if path.is_file():
             return path
-    raise ConfigError(f"There is no table {name}; give a file, or one of {', '.join(shipped)}.")
+    known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    raise ConfigError(f"There is no table {name}; give a file, or one of {known}.")
 
 
 def read_table(file: Path) -> TableFile:

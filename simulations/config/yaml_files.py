@@ -45,7 +45,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"There is no configuration file {path}; check the path.") from None
+        raise ConfigError(
+            f"There is no configuration file {path}; check the path, or take a name from fedpart configs."
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None

@@ -21,6 +21,7 @@ _CENTRALISED = {
     "none": "Plain training: the hyperparameters stayed fixed.",
     "augerino": "Training with Augerino: augmentation widths were pushed up by a regulariser.",
     "validation": "Validation-set optimisation: hyperparameters were trained on data set aside.",
+    "laplace": "One network on all data: psi followed an estimate of the marginal likelihood.",
     "separate": "Separate networks, one per chunk, learned the hyperparameters: the upper bound.",
 }
 _FEDERATED = {
