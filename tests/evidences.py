@@ -1,9 +1,20 @@
 """Estimates of the log marginal likelihood: weights, batches with noise, finite differences."""
 
 import torch
+from torch import nn
 
 from fedpart import Batch
+from fedpart.data import input_selection
 from fedpart.randomness.noise import NoiseKey
+
+
+def five_inputs():
+    return input_selection(60, seed=0, informative=3, spurious=2)
+
+
+def of_five_inputs():
+    torch.manual_seed(1)
+    return nn.Linear(5, 2)
 
 
 def draws(batch, size=5):

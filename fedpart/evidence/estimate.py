@@ -54,7 +54,7 @@ class Estimate(ABC):
 
     @abstractmethod
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
-        """What is summed over the examples of a batch; the last is -log p(batch | w, psi), nats.
+        """What is summed over the examples of a batch.
 
         Args:
             w: the network's named tensors in double precision, each with ``requires_grad``.

@@ -40,7 +40,7 @@ class LastLayer(Estimate):
         self.own = {"alpha": 1.0, "beta": 20.0}  # a variance of 0.05, as Schwobel et al. start from
 
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
-        """``F'F [M, M]``, ``F'Y [M, K]`` and ``|Y|^2``, in double precision; then the likelihood.
+        """``F'F [M, M]``, ``F'Y [M, K]`` and ``|Y|^2``, in double precision.
 
         Raises:
             ValueError: the last layer is none, or reads several places.
@@ -48,7 +48,6 @@ class LastLayer(Estimate):
         weights = {layer: parts_of(w, layer)[0] for layer in self.layers}
         with torch.set_grad_enabled(graph), Calls(weights) as calls:
             outputs = self.outputs(w, psi, batch, key)
-            nll = self.task.likelihood(outputs, batch.targets, psi).sum()
         layer, (rows, out) = next(reversed(calls.seen.items()))
         if out.ndim != 2 or out.shape[1:] != outputs.shape[1:]:
             raise ValueError(
@@ -59,11 +58,11 @@ class LastLayer(Estimate):
         y = batch.targets
         y = y.reshape(batch.examples, -1) if y.is_floating_point() else F.one_hot(y, outputs.shape[1])
         y = y.double()
-        return features.T @ features, features.T @ y, y.square().sum(), nll.double()
+        return features.T @ features, features.T @ y, y.square().sum()
 
     def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
         """See the class; ``own``: log alpha and log beta ``[2]``."""
-        moments, products, square, _ = reduced
+        moments, products, square = reduced
         (m, k), (alpha, beta) = products.shape, own.exp()
         lower = torch.linalg.cholesky(alpha * torch.eye(m).to(moments) + beta * moments)
         explained = torch.linalg.solve_triangular(lower, products, upper=False).square().sum()

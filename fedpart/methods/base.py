@@ -158,7 +158,7 @@ class Method:
 
     def psi_slices(self, task: Task) -> list[slice]:
         """Centralised: parts of psi with an optimiser state each; :class:`.Step` steps the first."""
-        return [slice(0, len(task.psi_space.initial()))]
+        return [slice(None)]
 
     def finish(self, state: ModelState, data: Dataset) -> None:
         """Centralised: called at the end of every iteration; may step ``state.optimiser_psi``.

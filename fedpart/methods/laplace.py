@@ -94,7 +94,7 @@ class Laplace(Method):
 
     def psi_slices(self, task: Task) -> list[slice]:
         own = len(self.estimate.own)
-        return [slice(0, own), slice(own, len(task.psi_space.initial()))]
+        return [slice(own), slice(own, None)]
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         self.examples, self.epoch, self.last = examples, math.ceil(examples / batch_size), iterations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,11 @@ class Cell:
     def finished(self) -> bool:
         """Whether its folder holds the outcome of the whole run."""
         return read_summary(self.folder, self.config) is not None
+
+
+def folder_name(text: str) -> str:
+    """A text as the name of a folder; it may be empty, and two texts may have one."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.")
 
 
 def deciding(config: Config) -> dict[str, Any]:

@@ -32,12 +32,16 @@ def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> 
         ``97.0 ± 0.1``, ``97.0`` of one run, or a dash where a run does not have it.
     """
     factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
-    found = [values_at(path, summary) for summary in summaries]
-    if not found or len({len(values) for values in found}) > 1:
-        return DASH
-    estimates = [Estimate.of(values) for values in zip(*found, strict=True)]
-    texts = [_text(estimate, factor, digits) for estimate in estimates]
+    texts = [_text(estimate, factor, digits) for estimate in estimates_at(path, summaries)]
     return " / ".join(texts) or DASH
+
+
+def estimates_at(path: str, summaries: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
+    """An estimate for each number at a place in summaries, see :func:`values_at`; none if some have more."""
+    found = [values_at(path, summary) for summary in summaries]
+    if len({len(values) for values in found}) > 1:
+        return []
+    return [Estimate.of(values) for values in zip(*found, strict=True)]
 
 
 def values_at(path: str, summary: Any) -> list[float | None]:
@@ -55,11 +59,9 @@ def values_at(path: str, summary: Any) -> list[float | None]:
     if not path:
         known = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
         return [float(summary) if known else None]
-    keys = (
-        [key for key in summary if path == key or path.startswith(f"{key}.")]
-        if isinstance(summary, Mapping)
-        else []
-    )
+    if not isinstance(summary, Mapping):
+        return [None]
+    keys = [key for key in summary if path == key or path.startswith(f"{key}.")]
     found = (values_at(path[len(key) + 1 :], summary[key]) for key in sorted(keys, key=len, reverse=True))
     return next((values for values in found if values != [None]), [None])
 
@@ -67,7 +69,6 @@ def values_at(path: str, summary: Any) -> list[float | None]:
 def _text(estimate: Estimate | None, factor: float, digits: int) -> str:
     if estimate is None:
         return DASH
-    if estimate.error is None:
+    if not estimate.error:  # one run; or counts, for instance
         return f"{factor * estimate.mean:,.{digits}f}"
-    same = estimate.error == 0  # counts, for instance
-    return f"{factor * estimate.mean:,.{digits}f}" if same else estimate.text(factor, digits)
+    return estimate.text(factor, digits)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from simulations.building.experiment import build
 from simulations.config.load import TrainingConfig
 from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, one_sentence
-from simulations.folders.cell import Cell
+from simulations.folders.cell import Cell, folder_name
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
 from simulations.results.selection import Column, Selection
@@ -52,7 +51,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         raise ConfigError(
             f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
-    names = [re.sub(r"[^A-Za-z0-9_.+-]+", "-", str(value)).strip("-.") for value in section.values]
+    names = [folder_name(str(value)) for value in section.values]
     folders = [name or "null" for name in names]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
     if twice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,10 @@ from rich.text import Text
 
 from simulations.config.tables import TableFile, read_table
 from simulations.errors import ConfigError
-from simulations.folders.cell import Cell
+from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_images import KnownImages
 from simulations.folders.run_directory import read_summary
-from simulations.results.columns import text_of, values_at
-from simulations.results.estimate import Estimate
+from simulations.results.columns import estimates_at, text_of
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
 from simulations.results.words import DASH, counted
 from simulations.sweeps.cell_runner import CellRunner
@@ -79,9 +77,7 @@ class Found:
     def _flat(self, label: str) -> dict[str, Any]:
         summaries, flat = self.summaries[label], {}
         for path in self.file.columns.values():
-            found = [values_at(path, summary) for summary in summaries]
-            alike = len({len(values) for values in found}) == 1
-            each = [Estimate.of(values) for values in zip(*found, strict=True)] if alike else []
+            each = estimates_at(path, summaries)
             flat |= {path if len(each) == 1 else f"{path}.{i}": estimate for i, estimate in enumerate(each)}
         return {"row": label, "seeds": len(summaries)} | number_columns(flat) | self.file.rows[label].given
 
@@ -119,7 +115,7 @@ def run_table(
     for label in labels:
         if label not in table.rows:
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
-    names = {label: re.sub(r"[^A-Za-z0-9_.+-]+", "-", label).strip("-.").lower() for label in table.rows}
+    names = {label: folder_name(label).lower() for label in table.rows}
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
@@ -132,11 +128,11 @@ def run_table(
         for seed in table.seeds
         for label in table.rows
     }
+    wanted = {key: cell for key, cell in cells.items() if not read_only and (not labels or key[0] in labels)}
     known = KnownImages()
-    for cell in cells.values():  # what does not fit is refused before anything is run
-        cell.state(known)
-    wanted = [cell for (label, _), cell in cells.items() if not labels or label in labels]
-    failed = [] if read_only else runner.complete(wanted)
+    for key in cells.keys() - wanted.keys():  # other settings are refused before anything is run
+        cells[key].state(known)
+    failed = runner.complete([*wanted.values()])
     summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in table.rows}
     for (label, _), cell in cells.items():
         summary = read_summary(cell.folder, cell.config)

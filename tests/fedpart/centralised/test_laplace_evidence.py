@@ -1,8 +1,7 @@
 """The diagonal Laplace evidence of a network in training is that of its network and data."""
 
 import pytest
-import torch
-from torch import nn
+from evidences import five_inputs, of_five_inputs
 
 from fedpart import (
     AdamSettings,
@@ -15,19 +14,17 @@ from fedpart import (
     TrainingSettings,
 )
 from fedpart.centralised.laplace import laplace_evidence
-from fedpart.data import input_selection
 from fedpart.evidence.laplace import diagonal_laplace
 
 
 @pytest.fixture(scope="module")
 def data():
-    return input_selection(60, seed=0, informative=3, spurious=2)
+    return five_inputs()
 
 
 @pytest.fixture(scope="module")
 def linear():
-    torch.manual_seed(1)
-    return nn.Linear(5, 2)
+    return of_five_inputs()
 
 
 def plain(task, data, **settings):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from evidences import five_inputs, of_five_inputs
 from torch import nn
 from torch.nn import functional as F
 
@@ -15,20 +16,18 @@ from fedpart import (
     Dataset,
     FixedMask,
 )
-from fedpart.data import input_selection
 from fedpart.evidence.laplace import diagonal_laplace, optimal_precision
 from fedpart.models import mlp
 
 
 @pytest.fixture(scope="module")
 def data():
-    return input_selection(60, seed=0, informative=3, spurious=2)
+    return five_inputs()
 
 
 @pytest.fixture(scope="module")
 def linear():
-    torch.manual_seed(1)
-    return nn.Linear(5, 2)
+    return of_five_inputs()
 
 
 def softmax_regression(weight, bias, data, precision):
