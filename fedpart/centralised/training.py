@@ -59,8 +59,9 @@ class Training(ModelState):
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
         if not self.method.centralised:
-            name = settings.method
-            raise ValueError(f"The method {name!r} is federated only; plain centralised training is 'none'.")
+            raise ValueError(
+                f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
+            )
         task = self.method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
