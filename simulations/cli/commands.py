@@ -29,6 +29,7 @@ from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
+from simulations.running.beside import is_missing, run_beside
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
@@ -54,7 +55,8 @@ def run(
         _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
         before = read_summary(resume, config)
-        if before is not None:
+        unfinished = isinstance(config, ExperimentConfig) and is_missing(config, folder)
+        if before is not None and not unfinished:
             console = Console()
             more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
             done = f"The run in {resume} is already finished{more}."
@@ -213,9 +215,14 @@ def bench(*asked: Any) -> None:
 def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
     """Run it with its progress, its pictures and the panel at the end."""
     console = Console()
+    more = isinstance(config, ExperimentConfig) and is_missing(
+        config, folder
+    )  # refused now, and not after the run
     with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
         plot_run(folder)
+        if more:
+            run_beside(config, folder, Progress(console))
     console.print(panel(summary, folder, file))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from fedpart import FederationSettings
 from fedpart.engines import EXECUTIONS
@@ -61,6 +61,12 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         "start one here",
         decides="nothing",
     )
+    beside: str | None = entry(
+        None,
+        "a method that `fedpart run` runs afterwards on the same clients and cohorts, into beside/ in the "
+        "run's folder; its score stands in the closing panel",
+        decides="nothing",
+    )
     evaluate_every: int = entry(10, "rounds between evaluations; the last round is always evaluated", ge=1)
     full_validation_rounds: int = entry(
         0, "so many last rounds are evaluated on all validation data, whatever validation_points", ge=0
@@ -71,6 +77,11 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         "numbers beside ours",
         decides="nothing",
     )
+
+    @field_validator("beside")
+    @classmethod
+    def _beside(cls, value: str | None) -> str | None:
+        return None if value is None else cls._method(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:

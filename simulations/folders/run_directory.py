@@ -25,6 +25,7 @@ from simulations.folders.metrics import Report, finite, metrics_line
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"
+BESIDE = "beside"  # of a run of another method on the same clients: a folder of the same kind
 
 
 class RunDirectory:

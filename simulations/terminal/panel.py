@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulations.config.load import EVIDENCE_NAMES
+from simulations.folders.run_directory import BESIDE, read_summary
 from simulations.results.psi_parts import PsiParts, compact, kept, rotation
 from simulations.results.words import byte_text, duration
 
@@ -48,7 +49,7 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in _rows(summary, own_rows(summary)):
+    for name, text in _rows(summary, [*own_rows(summary), *_beside(summary, out)]):
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
@@ -120,6 +121,18 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
         ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
     ]
+
+
+def _beside(summary: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
+    """The method that was run beside this one: its score, and what its clients sent."""
+    other = read_summary(out / BESIDE)
+    if other is None:
+        return []
+    key = next((f"test_{key}" for key in SCORES if other.get(f"test_{key}") is not None), None)
+    score = f" {SCORES[key.removeprefix('test_')].format(other[key])} on the same test data;" if key else ""
+    ratio = other["upload_bytes"] / summary["upload_bytes"]
+    sent = f"{byte_text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
+    return [("beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}")]
 
 
 def _by_architecture(summary: Mapping[str, Any]) -> list[str]:

@@ -126,7 +126,7 @@ def run(words):
     assert program == "fedpart"
     for name in ("quickstart.yaml", "A.yaml", "B.yaml"):
         if name in rest:
-            Path(name).write_text((CONFIGS / "quickstart.yaml").read_text())
+            Path(name).write_text((CONFIGS / "rotated_digits.yaml").read_text())
     done = fedpart(command, *rest, *FEWER[command])
     assert done.exit_code == 0, done.output
 
