@@ -9,7 +9,9 @@ from fedpart.data.images.image_dataset import ImageDataset as ImageDataset
 from fedpart.data.images.listing import image_listing as image_listing
 from fedpart.data.images.listing import listing_digest as listing_digest
 from fedpart.data.loading import DATASETS as DATASETS
+from fedpart.data.loading import OWN_FILES as OWN_FILES
 from fedpart.data.loading import Loader as Loader
+from fedpart.data.loading import knows_clients as knows_clients
 from fedpart.data.loading import load_splits as load_splits
 from fedpart.data.normalisation import normalised as normalised
 from fedpart.data.rotation import rotate as rotate
@@ -23,6 +25,9 @@ from fedpart.data.sets.input_selection import load_input_selection as load_input
 from fedpart.data.sets.mnist import load_mnist as load_mnist
 from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision
 from fedpart.data.splitting.hold_out import divide as divide
+from fedpart.data.splitting.hold_out import divide_clients as divide_clients
+from fedpart.data.splitting.natural import by_client as by_client
+from fedpart.data.splitting.natural import clients_of as clients_of
 from fedpart.data.splitting.recipes import SPLITS as SPLITS
 from fedpart.data.splitting.recipes import Split as Split
 from fedpart.data.splitting.recipes import angle_bins as angle_bins

@@ -29,19 +29,28 @@ class Dataset:
             radians.
         evaluation: None, or what a client scores the network on if its ``evaluation_share`` is None: its own
             test examples. No copy has them: :meth:`subset`, :meth:`relabelled`, :meth:`to`.
+        clients: None, or [n] int64, the number of the client that each example belongs to, 0..; what a data
+            set that knows its clients says. See :func:`.by_client`.
 
     Raises:
         TypeError: an argument is not a tensor.
-        ValueError: lengths differ, a dtype does not fit, a value is not finite, or a label is negative.
+        ValueError: lengths differ, a dtype does not fit, a value is not finite, or a label or a client's
+            number is negative.
     """
 
     inputs: Tree
     targets: Tree
     groups: Tensor | None = None
     evaluation: Dataset | None = None
+    clients: Tensor | None = None
 
     def __post_init__(self) -> None:
-        parts = {"inputs": self.inputs, "targets": self.targets, "groups": self.groups}
+        parts = {
+            "inputs": self.inputs,
+            "targets": self.targets,
+            "groups": self.groups,
+            "clients": self.clients,
+        }
         tensors = {
             name: leaf
             for kind, part in parts.items()
@@ -73,6 +82,13 @@ class Dataset:
             raise ValueError(
                 f"Dataset groups must be [n] floating point, got {self.groups.dtype} "
                 f"{list(self.groups.shape)}; use one number per example."
+            )
+        if (own := self.clients) is not None and (
+            own.dtype != torch.int64 or own.dim() != 1 or bool((own < 0).any())
+        ):
+            raise ValueError(
+                f"Dataset clients must be [n] int64 of 0 or more, got {own.dtype} {list(own.shape)}; number "
+                f"the clients from 0."
             )
         for name, part in tensors.items():
             if part.is_floating_point() and not bool(torch.isfinite(part).all()):
@@ -119,19 +135,20 @@ class Dataset:
     def subset(self, indices: Indices) -> Dataset:
         """The examples at ``indices`` ([m] integers), in that order, as a copy."""
         index = torch.as_tensor(indices, dtype=torch.int64, device=first_leaf(self.targets).device)
-        groups = None if self.groups is None else self.groups[index]
-        return Dataset(*self.batch(index), groups)
+        groups, clients = (None if part is None else part[index] for part in (self.groups, self.clients))
+        inputs, targets = self.batch(index)
+        return Dataset(inputs, targets, groups, clients=clients)
 
     def relabelled(self, targets: Tensor) -> Dataset:
-        """The same inputs and groups with other ``targets``."""
-        return Dataset(self.inputs, targets, self.groups)
+        """The same inputs, groups and clients with other ``targets``."""
+        return Dataset(self.inputs, targets, self.groups, clients=self.clients)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
         """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64.
 
         Itself, if that is how it is.
         """
-        before, same = (self.inputs, self.targets, self.groups), True
+        before, same = (self.inputs, self.targets, self.groups, self.clients), True
 
         def move(leaf: Tensor | None) -> Tensor | None:
             nonlocal same
@@ -139,8 +156,8 @@ class Dataset:
             same = same and moved is leaf
             return moved
 
-        after = map_leaves(move, before)
-        return self if same else Dataset(*after)
+        inputs, targets, groups, clients = map_leaves(move, before)
+        return self if same else Dataset(inputs, targets, groups, clients=clients)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,23 @@ from typing import Any
 TIMEOUT = 30.0  # seconds without an answer
 
 
+def refuse_outside(folder: Path, absence: str) -> None:
+    """Refuse to create a folder that is not there and lies outside of the current one: nobody looks there.
+
+    Args:
+        folder: that files would be downloaded into.
+        absence: what is missing, the beginning of a sentence.
+
+    Raises:
+        FileNotFoundError: it would be created elsewhere.
+    """
+    if not folder.exists() and not folder.resolve().is_relative_to(Path.cwd().resolve()):
+        raise FileNotFoundError(
+            f"{absence}, and there is no folder {folder} to download into: none is created outside of the "
+            f"current folder; create it, or set data_dir to another."
+        )
+
+
 def download_files(
     fetch: Callable[[], Any], name: str, folders: Sequence[Path], absence: str, remedy: str
 ) -> Any:
@@ -26,8 +43,10 @@ def download_files(
         remedy: what to do about it, its end.
 
     Raises:
-        FileNotFoundError: it failed.
+        FileNotFoundError: it failed, or the last folder is not there and may not be created, see
+            :func:`refuse_outside`.
     """
+    refuse_outside(folders[-1], absence)
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
     new = [folder for folder in folders if not folder.exists()]
     before = socket.getdefaulttimeout()

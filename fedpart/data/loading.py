@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fedpart.data.dataset import Splits
@@ -13,10 +14,28 @@ from fedpart.registry import Registry
 Loader = Callable[..., Splits]
 """``load(data_dir, **options) -> Splits``; ``data_dir`` is the folder that holds the files, or None.
 
-A loader that divides examples at random takes the keyword ``data_seed``.
+A loader that divides examples at random takes the keyword ``data_seed``; one whose targets may be classes or
+real numbers takes ``real_targets``.
 """
 
-DATASETS: Registry[Loader] = Registry("data set")
+FROM_HUB = "hf:"
+OWN_FILES = ("image_folder", "leaf", "table")
+"""Data sets that are whatever lies in ``data_dir``: other files are other data."""
+
+
+class _DataSets(Registry[Loader]):
+    def resolve(self, name: str) -> Loader:
+        if name.startswith(FROM_HUB):
+            return partial(self["hf"], name.removeprefix(FROM_HUB))
+        return super().resolve(name)
+
+
+DATASETS: Registry[Loader] = _DataSets("data set")
+
+
+def knows_clients(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a data set of ours, with these options, says whose each example is."""
+    return name == "leaf" or options.get("client") is not None or options.get("clients") is True
 
 
 def load_splits(
@@ -26,17 +45,20 @@ def load_splits(
     *,
     data_seed: int = 0,
     classes: Sequence[int] | None = None,
+    real_targets: bool = False,
     **options: Any,
 ) -> Splits:
     """Load the data set called ``name``.
 
     Args:
-        name: one of ``DATASETS.names()``, or ``"package.module:callable"`` for a user's own loader, which is
-            called with ``data_dir`` and returns ``Splits``.
+        name: one of ``DATASETS.names()``; ``"hf:NAME"``, see :func:`.load_hugging_face`; or
+            ``"package.module:callable"`` for a user's own loader, which is called with ``data_dir`` and
+            returns ``Splits``.
         data_dir: folder with the data files, for data sets that have any.
         data_seed: handed on to loaders that take it.
         classes: keep these alone, see :func:`.of_classes`; None: all. Handed on to loaders that take it.
-        **options: further keyword arguments of the loader.
+        real_targets: whether targets are numbers to predict and no classes; handed on to loaders that take
+        it. **options: further keyword arguments of the loader.
 
     Raises:
         ValueError: the name is unknown or cannot be imported, or the data are malformed, or have not these
@@ -52,6 +74,8 @@ def load_splits(
     taken = inspect.signature(loader).parameters
     if "data_seed" in taken:
         options["data_seed"] = data_seed
+    if "real_targets" in taken:
+        options.setdefault("real_targets", real_targets)
     if "classes" in taken and classes is not None:
         options["classes"], classes = classes, None
     splits = loader(data_dir, **options)

@@ -22,7 +22,7 @@ def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) ->
         std: c numbers above 0.
 
     Returns:
-        The images, with their targets, groups and examples for evaluation.
+        The images, with their targets, groups, clients and examples for evaluation.
 
     Raises:
         ValueError: the inputs are no images, there is not one mean and one deviation for each channel, or one
@@ -40,4 +40,4 @@ def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) ->
     if not (shift.isfinite().all() and scale.isfinite().all() and (scale > 0).all()):
         raise ValueError(f"normalise takes finite means and deviations above 0, got {mean} and {std}.")
     own = None if dataset.evaluation is None else normalised(dataset.evaluation, mean, std)
-    return Dataset((images - shift) / scale, dataset.targets, dataset.groups, own)
+    return Dataset((images - shift) / scale, dataset.targets, dataset.groups, own, dataset.clients)

@@ -76,7 +76,7 @@ def rotated(
         places: [m] the examples to turn; None: all n.
 
     Returns:
-        The turned images, their targets, and the angles as ``groups`` ([m] float32, radians).
+        The turned images, their targets and clients, and the angles as ``groups`` ([m] float32, radians).
 
     Raises:
         ValueError: ``max_angle`` is out of range, or the inputs are not images.
@@ -89,7 +89,8 @@ def rotated(
         index = torch.as_tensor(places, dtype=torch.int64)
         dataset, angles = dataset.subset(index), angles[index]
     angles = angles.to(dataset.inputs.device)
-    return Dataset(rotate(dataset.inputs, angles, padding), dataset.targets, angles)
+    turned = rotate(dataset.inputs, angles, padding)
+    return Dataset(turned, dataset.targets, angles, clients=dataset.clients)
 
 
 def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Splits:

@@ -26,11 +26,13 @@ class Likelihood(HyperModule):
         averages: what of the outputs can be averaged over the S samples, see :func:`average_samples`.
         average: what is.
         has_hits: whether :meth:`hits` tells right predictions from wrong ones; None: only its answer tells.
+        real_targets: whether targets are numbers to predict, and a loader of tables reads them as such.
     """
 
     averages: ClassVar[tuple[str, ...]] = ("logits",)
     average = "logits"
     has_hits: ClassVar[bool | None] = None
+    real_targets: ClassVar[bool] = False
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]

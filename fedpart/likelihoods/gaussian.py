@@ -24,6 +24,7 @@ class Gaussian(Likelihood):
     """
 
     has_hits = False
+    real_targets = True
 
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
         super().__init__()

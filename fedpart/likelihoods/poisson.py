@@ -18,6 +18,7 @@ class Poisson(Likelihood):
     """
 
     has_hits = False
+    real_targets = True
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         counts = shaped("poisson", targets, outputs).to(outputs.dtype)

@@ -14,13 +14,16 @@ from fedpart.data import (
     Dataset,
     Splits,
     angle_bins,
+    by_client,
     check_shards,
+    clients_of,
     has_labels,
     load_splits,
     normalised,
     random_places,
     rotated,
 )
+from fedpart.likelihoods import LIKELIHOODS
 from simulations.config.load import Config, ExperimentConfig
 
 
@@ -38,6 +41,8 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
     options = dict(config.data_options)
     if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
         options["download"] = False
+    if getattr(LIKELIHOODS.resolve(config.likelihood), "real_targets", False):
+        options = {"real_targets": True, **options}
     splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
     points = {
         "training": (splits.train, config.training_points),
@@ -75,7 +80,7 @@ def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -
             dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
         )
     chosen = dataset if places is None else dataset.subset(places)
-    return Dataset(chosen.inputs, chosen.targets, chosen.groups)
+    return Dataset(chosen.inputs, chosen.targets, chosen.groups, clients=chosen.clients)
 
 
 def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
@@ -88,20 +93,26 @@ def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
     if config.evaluation != "clients" or config.evaluation_share is not None:
         return shards
     try:
-        own = split_among_clients(config, splits.validation)
+        if config.split.recipe == "natural":
+            own = by_client(splits.validation, torch.unique(clients_of(splits.train)))
+        else:
+            own = split_among_clients(config, splits.validation)
     except ValueError as error:
         raise ValueError(f"With evaluation_share: null clients share the validation data. {error}") from error
     return [replace(shard, evaluation=part) for shard, part in zip(shards, own, strict=True)]
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
-    """One shard per client, by label or by angle bin.
+    """One shard per client, by label or by angle bin, or as the data set says.
 
     Raises:
-        ValueError: the targets are not labels, or see ``check_shards``.
+        ValueError: the targets are not labels, the data set does not know its clients, or see
+            ``check_shards``.
     """
     split = config.split
-    if split.by == "angle" and train.groups is not None:
+    if split.recipe == "natural":
+        groups = clients_of(train)
+    elif split.by == "angle" and train.groups is not None:
         groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
     elif has_labels(train):
         groups = train.targets
@@ -110,6 +121,8 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
     else:
         raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
     shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
+    # whose it is, a client's shard need not say
+    plain = train if train.clients is None else replace(train, clients=None)
     return [
-        train.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
+        plain.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
     ]

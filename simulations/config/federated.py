@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator, model_validator
 
 from fedpart import FederationSettings
+from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients.assignment import check_clients
 from fedpart.pace.settings import PaceSettings
@@ -82,6 +83,18 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     @classmethod
     def _beside(cls, value: str | None) -> str | None:
         return None if value is None else cls._method(value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _natural(cls, data: Any) -> Any:
+        """Clients whom the data set knows keep their examples, if no recipe is given."""
+        if not isinstance(data, dict):
+            return data
+        options, split = data.get("data_options"), data.get("split", {})
+        if not (isinstance(options or {}, dict) and isinstance(split, dict)) or "recipe" in split:
+            return data
+        known = knows_clients(str(data.get("data")), options or {})
+        return {**data, "split": {**split, "recipe": "natural"}} if known else data
 
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:

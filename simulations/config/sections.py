@@ -34,7 +34,8 @@ class SplitSection(Section):
         "per_label: each label is spread over clients by a Dirichlet draw, sizes differ; per_client: each "
         "client's label mixture is drawn, sizes equal; per_client_total: as per_client with alpha shared by "
         "the labels; per_client_shares: such mixtures, each label dealt in proportion, sizes differ; "
-        "per_client_subset: as if a random subset of 50,000 dealt by per_client_total; iid; "
+        "per_client_subset: as if a random subset of 50,000 dealt by per_client_total; iid; natural: as the "
+        "data set says, which is the default where it knows its clients; "
         "or package.module:callable (groups, clients, alpha, seed)",
     )
     alpha: float = entry(0.1, "Dirichlet concentration; small is skewed", gt=0)

@@ -64,8 +64,8 @@ class Config(section_of(RunSettings)):
 
     data: named(DATASETS) = entry(
         "digits",
-        "digits (embedded), mnist, cifar10, image_folder, torchvision, ... "
-        "(docs/guides/data.md), or package.module:callable -> fedpart.data.Splits",
+        "digits (embedded), mnist, cifar10, image_folder, table (CSV, Parquet), leaf, hf:NAME, torchvision, "
+        "... (docs/guides/data.md), or package.module:callable -> fedpart.data.Splits",
     )
     data_options: dict[str, Any] = entry(
         {},
@@ -73,7 +73,7 @@ class Config(section_of(RunSettings)):
         "{classes: [5, 6]}: these alone, numbered from 0",
     )
     data_dir: str | None = entry(
-        None, "folder or zip of the data files, relative to the current folder", decides="nothing"
+        None, "folder, zip or file of the data, relative to the current folder", decides="nothing"
     )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)

@@ -31,7 +31,7 @@ FILE = "shard.safetensors"
 _FORM = 3  # of the file
 _MOST_FILES = 100_000  # of data whose sizes and times are looked at, in less than a second
 _CODE = (Path(fedpart.__file__).parent, Path(__file__).parents[1])
-_PACKAGES = ("numpy", "pillow", "scikit-learn", "torch", "torchvision")
+_PACKAGES = ("numpy", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 
 
 class ClientExperiment:
@@ -131,6 +131,7 @@ def _parts(dataset: Dataset) -> dict[str, Tree]:
     """The tree of its tensors, which are the arguments that make it, in the order of their names."""
     own = None if dataset.evaluation is None else _parts(dataset.evaluation)
     parts = {
+        "clients": dataset.clients,
         "evaluation": own,
         "groups": dataset.groups,
         "inputs": dataset.inputs,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpart.data import OWN_FILES
 from simulations.config.load import Config
 from simulations.errors import ConfigError
 from simulations.folders.data_images import KnownImages, changed_images, in_short
@@ -51,7 +52,7 @@ def folder_name(text: str) -> str:
 
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
-    folder_is_data = config.data == "image_folder" or ":" in config.data  # then other folders are other data
+    folder_is_data = config.data in OWN_FILES or ":" in config.data  # then other folders are other data
     own = {"data_dir": config.data_dir} if folder_is_data else {}
     return config.deciding("numbers", "course") | own
 

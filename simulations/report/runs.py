@@ -20,8 +20,9 @@ def about(config: ExperimentConfig) -> str:
         counted(config.training_points, "training point") if config.training_points else "all training points"
     )
     turned = f" turned by up to {config.max_angle:g} degrees" if config.rotated else ""
-    split = f"{config.split.recipe} split by {config.split.by}"
-    if config.split.recipe != "iid":
+    natural = config.split.recipe == "natural"
+    split = "each with its own" if natural else f"{config.split.recipe} split by {config.split.by}"
+    if not natural and config.split.recipe != "iid":
         split += f", Dirichlet {config.split.alpha:g}"
     return (
         f"Data {config.data}{turned}, {points}; {counted(config.clients, 'client')} ({split}) in cohorts of "

@@ -25,7 +25,7 @@ AT_ONCE = {
     "kernels": {"numba", "llvmlite"},
 }
 LATER = {
-    "data": {"torchvision", "sklearn", "PIL"},
+    "data": {"PIL", "datasets", "pyarrow", "sklearn", "torchvision"},
     "evidence": {"laplace"},
     "likelihoods": {"torchmetrics"},
     "models": {"peft", "torchvision", "transformers"},

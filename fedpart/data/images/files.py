@@ -12,6 +12,7 @@ from pathlib import Path
 
 EXTENSIONS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
+CLIENT_LAYOUT = LAYOUT.replace("CLASS", "CLIENT/CLASS")
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "val", "valid"),
@@ -71,13 +72,17 @@ class ImageSource(ABC):
         """Of the classes' folders: 1, in ``train/`` and the like, or 0."""
         return int(any(folder in PARTS["train"] for folder in self.folders))
 
-    def parts(self) -> dict[str, list[tuple[str, str]]]:
+    def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both.
 
+        Args:
+            by_client: whether each class's folder lies in a client's, see :meth:`client`.
+
         Raises:
-            ValueError: another layout than LAYOUT, fewer than two classes, or the folder of a part or a class
-                has no images.
+            ValueError: another layout than LAYOUT, or CLIENT_LAYOUT; fewer than two classes; or the folder of
+                a part, a class or a client has no images.
         """
+        layout = CLIENT_LAYOUT if by_client else LAYOUT
         found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
         level = self.level
         if level:
@@ -85,26 +90,31 @@ class ImageSource(ABC):
             if odd:
                 raise ValueError(
                     f"{self.root} has the folder {odd[0]!r} beside its training images; the layout is "
-                    f"{LAYOUT}."
+                    f"{layout}."
                 )
         for name in self.images:
             path = name.split("/")
-            if len(path) > level + 1:
-                found[_NAMED[path[0]] if level else "train"].append((path[level], name))
+            if len(path) > level + 1 + by_client:
+                found[_NAMED[path[0]] if level else "train"].append((path[level + by_client], name))
         if self.images:
-            self._check_folders()
+            self._check_folders(by_client)
         classes = len({label for label, _ in found["train"]})
         if classes < 2:
             raise ValueError(
                 f"{self.root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; "
-                f"at least two are needed, a folder each: {LAYOUT} ({', '.join(EXTENSIONS)})."
+                f"at least two are needed, a folder each: {layout} ({', '.join(EXTENSIONS)})."
             )
         return {part: sorted(files) for part, files in found.items()}
 
-    def _check_folders(self) -> None:
-        """Refuse a part or a class that would be missing without a word."""
+    def client(self, path: str) -> str:
+        """Whose an image is, where clients have a folder each."""
+        return path.split("/")[self.level]
+
+    def _check_folders(self, by_client: bool) -> None:
+        """Refuse a part and a class, or a client, that would be missing without a word."""
         level = self.level
-        full = {folder for name in self.images for folder in _above(name) if name.count("/") > level}
+        above = level + by_client
+        full = {folder for name in self.images for folder in _above(name) if name.count("/") > above}
         for folder in sorted(self.folders - full):
             ours = not level or folder.partition("/")[0] in _NAMED
             if ours and folder.count("/") <= level:

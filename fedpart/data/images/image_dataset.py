@@ -32,6 +32,7 @@ class ImageDataset(Dataset):
         size: see :func:`pixels`; None: every image must have the size of the first.
         colour: see :func:`pixels`.
         name: of an image by its number, for messages.
+        clients: None, or [n] int64, see :class:`.Dataset`.
 
     Raises:
         ValueError: a size or colour that ``pixels`` does not know; later, when ``inputs`` are asked for: an
@@ -50,6 +51,7 @@ class ImageDataset(Dataset):
         size: int | None = None,
         colour: Colour = "rgb",
         name: Callable[[int], str] = "image {}".format,
+        clients: Tensor | None = None,
     ) -> None:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
@@ -58,27 +60,28 @@ class ImageDataset(Dataset):
         vars(self)["targets"] = targets
         self._check_labels()
         places = torch.arange(len(targets)) if places is None else places
-        vars(self).update(groups=None, _places=places, _source=(read, size, colour, name))
+        vars(self).update(groups=None, clients=clients, _places=places, _source=(read, size, colour, name))
 
     def __reduce__(self) -> Any:
-        return Dataset, (self.inputs, self.targets)
+        return Dataset, (self.inputs, self.targets, None, None, self.clients)
 
     def subset(self, indices: Indices) -> Dataset:
         """The examples at ``indices``, in that order; decoded only if these are."""
         if "inputs" in vars(self):
-            return Dataset(self.inputs, self.targets).subset(indices)
+            return super().subset(indices)
         index = torch.as_tensor(indices, dtype=torch.int64)
-        read, size, colour, name = self._source
-        return ImageDataset(
-            read, self.targets[index], self._places[index], size=size, colour=colour, name=name
-        )
+        clients = None if self.clients is None else self.clients[index]
+        return self._at(self._places[index], self.targets[index], clients)
 
     def relabelled(self, targets: Tensor) -> Dataset:
         """The same images with other ``targets``; decoded only if these are."""
         if "inputs" in vars(self):
             return super().relabelled(targets)
+        return self._at(self._places, targets, self.clients)
+
+    def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> ImageDataset:
         read, size, colour, name = self._source
-        return ImageDataset(read, targets, self._places, size=size, colour=colour, name=name)
+        return ImageDataset(read, targets, places, size=size, colour=colour, name=name, clients=clients)
 
     @cached_property
     def inputs(self) -> Tensor:

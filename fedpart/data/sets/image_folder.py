@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Splits
-from fedpart.data.images.files import LAYOUT, ImageSource, open_source
+from fedpart.data.images.files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
-from fedpart.data.splitting.hold_out import HoldOut, divide
+from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 
 
 @DATASETS.register("image_folder")
@@ -23,7 +23,8 @@ def load_image_folder(
     colour: Colour = "rgb",
     validation: float = 0.1,
     test: float = 0.2,
-    hold_out: HoldOut = "random",
+    hold_out: HoldOut | ClientHoldOut = "random",
+    clients: bool = False,
     data_seed: int = 0,
 ) -> Splits:
     """A user's own images: ``train/CLASS/...`` and ``test/CLASS/...``, or ``CLASS/...`` alone.
@@ -32,11 +33,15 @@ def load_image_folder(
     ``validation`` is taken as the validation set. What has no folder is held out from the training images:
     the test set first, then the validation set. Images are decoded when they are needed.
 
+    With ``clients`` each client has a folder of its own, ``CLIENT/CLASS/...``, below ``train`` and ``test``
+    if there are these. The data set then knows its clients, numbered in alphabetical order.
+
     Args:
         data_dir: the folder or the zip file; folders above these that contain nothing else do not matter.
         size, colour: see :func:`.pixels`; with no size all images must have the same.
         validation, test: how many to hold out where there is no folder: a number, or a share below 1.
-        hold_out: which ones, see :func:`.divide`.
+        hold_out: which ones, see :func:`.divide`; with ``clients``, :func:`.divide_clients`.
+        clients: whether the folders of classes lie in one of a client.
         data_seed: of ``hold_out: random``.
 
     Returns:
@@ -45,15 +50,18 @@ def load_image_folder(
 
     Raises:
         FileNotFoundError: no ``data_dir``, or nothing is there.
-        ValueError: another layout, a class without training images, a folder of a part or a class without
-            readable ones, or see ``divide`` and ``pixels``.
+        ValueError: another layout, a class without training images, a folder of a part, a class or a client
+            without readable ones, or see ``divide``, ``divide_clients`` and ``pixels``.
     """
     if data_dir is None:
         raise FileNotFoundError(
-            f"The data set 'image_folder' needs data_dir: a folder or zip file with {LAYOUT}."
+            f"The data set 'image_folder' needs data_dir: a folder or zip file with "
+            f"{CLIENT_LAYOUT if clients else LAYOUT}."
         )
     source = open_source(data_dir)
-    parts = source.parts()
+    parts = source.parts(clients)
+    names = sorted({source.client(name) for files in parts.values() for _, name in files}) if clients else []
+    numbers = {name: number for number, name in enumerate(names)}
     classes = sorted({label for label, _ in parts["train"]})
     loaded = {}
     for part, files in parts.items():
@@ -64,22 +72,26 @@ def load_image_folder(
                 f"add some, or remove the class."
             )
         targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
-        loaded[part] = _images(source, [name for _, name in files], targets, size, colour)
-    for number, (part, wanted) in enumerate((("test", test), ("validation", validation))):
-        if not parts[part]:
-            kept, out = divide(loaded["train"].targets, wanted, hold_out, data_seed, number)
-            loaded |= {part: loaded["train"].subset(out), "train": loaded["train"].subset(kept)}
+        owners = torch.tensor([numbers[source.client(name)] for _, name in files]) if clients else None
+        loaded[part] = _images(source, [name for _, name in files], targets, size, colour, owners)
+    loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
     return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
 
 
 def _images(
-    source: ImageSource, names: Sequence[str], targets: torch.Tensor, size: int | None, colour: Colour
+    source: ImageSource,
+    names: Sequence[str],
+    targets: torch.Tensor,
+    size: int | None,
+    colour: Colour,
+    clients: torch.Tensor | None,
 ) -> Any:
     from PIL import Image
 
     def read(place: int) -> Any:
         return Image.open(io.BytesIO(source.read(names[place])))
 
-    return ImageDataset(
-        read, targets, size=size, colour=colour, name=lambda place: source.place(names[place])
-    )
+    def place_of(number: int) -> str:
+        return source.place(names[number])
+
+    return ImageDataset(read, targets, size=size, colour=colour, name=place_of, clients=clients)

@@ -1,17 +1,20 @@
-"""Which training examples form the validation set, where a source of data does not say so itself."""
+"""Which training examples form the validation and test sets, where a source of data does not say so."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.data.dataset import Dataset, has_labels
 from fedpart.parameters.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 
 HoldOut = Literal["last", "last_of_class", "random"]
+ClientHoldOut = Literal["random", "last", "clients"]
 
 
 class Division(NamedTuple):
@@ -57,3 +60,88 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
                 members = random.permutation(members)
             out[members[len(members) - share :]] = True
     return Division(torch.from_numpy(np.flatnonzero(~out)), torch.from_numpy(np.flatnonzero(out)))
+
+
+def divide_clients(
+    clients: Tensor, share: float, how: ClientHoldOut = "random", data_seed: int = 0, part: int = 0
+) -> Division:
+    """Hold out some of each client's examples, or whole clients: the two ways of LEAF (Caldas et al. 2018).
+
+    Args:
+        clients: [n] int64, the number of each example's client.
+        share: below 1. Of each client's examples, rounded; at least one stays. Or of the clients, at least
+        one. how: ``random``: of each client, drawn by ``data_seed``; ``last``: of each client, the last ones
+            in the file's order; ``clients``: whole clients, drawn by ``data_seed``.
+        data_seed: of what is drawn.
+        part: number of the draw, where one source is divided several times.
+
+    Raises:
+        ValueError: an unknown way, no share below 1, or one that would leave no client, or hold nothing out.
+    """
+    if how not in get_args(ClientHoldOut):
+        raise ValueError(
+            f"Where a data set knows its clients, hold_out is one of {', '.join(get_args(ClientHoldOut))}, "
+            f"got {how!r}."
+        )
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
+        raise ValueError(
+            f"Of a data set that knows its clients a share below 1 is held out, got {share!r}; give a number "
+            f"such as 0.2."
+        )
+    owners, sizes = np.unique(clients.numpy(), return_inverse=True, return_counts=True)[1:]
+    random = generator(data_seed, "data.hold_out_of_clients", part)
+    if how == "clients":
+        count = max(1, round(len(sizes) * share)) if share else 0
+        if count >= len(sizes):
+            raise ValueError(
+                f"Of {len(sizes)} clients {count} cannot be held out; give a smaller share, or hold_out: "
+                f"random."
+            )
+        out = np.isin(owners, random.permutation(len(sizes))[:count])
+    else:
+        out = np.zeros(len(owners), dtype=bool)
+        ends = np.cumsum(sizes)
+        for members in np.split(np.argsort(owners, kind="stable"), ends[:-1]):
+            count = min(round(len(members) * share), len(members) - 1)
+            chosen = random.permutation(members) if how == "random" else members
+            out[chosen[len(members) - count :]] = True
+    if share and not out.any():
+        raise ValueError(
+            f"No client has enough examples for a share of {share:g} to be held out; give a larger one, "
+            f"files of your own for validation and test, or hold_out: clients."
+        )
+    return Division(torch.from_numpy(np.flatnonzero(~out)), torch.from_numpy(np.flatnonzero(out)))
+
+
+def with_held_out(
+    given: Mapping[str, Dataset],
+    shares: Mapping[str, float],
+    hold_out: HoldOut | ClientHoldOut = "random",
+    data_seed: int = 0,
+) -> dict[str, Dataset]:
+    """The parts train, validation and test; those that are missing are held out from the training examples.
+
+    The test set is held out first, then the validation set from the rest. Of a data set that knows its
+    clients :func:`divide_clients` decides, of others :func:`divide`: in proportion by class, if the targets
+    are labels.
+
+    Args:
+        given: ``train``, and those of the others that a source has; empty ones are missing.
+        shares: of ``test`` and ``validation``.
+        hold_out, data_seed: as these functions take them.
+
+    Raises:
+        ValueError: see these functions.
+    """
+    parts = dict(given)
+    for number, part in enumerate(("test", "validation")):
+        if part in parts and len(parts[part]):
+            continue
+        train = parts["train"]
+        if train.clients is not None:
+            kept, out = divide_clients(train.clients, shares[part], hold_out, data_seed, number)  # type: ignore[arg-type]
+        else:
+            classes = train.targets if has_labels(train) else torch.zeros(len(train), dtype=torch.int64)
+            kept, out = divide(classes, shares[part], hold_out, data_seed, number)  # type: ignore[arg-type]
+        parts |= {part: train.subset(out), "train": train.subset(kept)}
+    return parts

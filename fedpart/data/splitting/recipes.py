@@ -126,6 +126,24 @@ def iid(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Sh
     return [np.sort(shard).astype(np.int64) for shard in np.array_split(order, clients)]
 
 
+@SPLITS.register("natural")
+def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+    """Everybody keeps what is theirs: the groups are the numbers of the clients that the data set knows.
+
+    Nothing is drawn; alpha and the seed are not used. Shards are in the order of these numbers.
+
+    Raises:
+        ValueError: there are not as many clients in the data as in the configuration.
+    """
+    owners, sizes = _labels(groups, 1)
+    if len(sizes) != clients:
+        raise ValueError(
+            f"The data have examples of {len(sizes)} clients, but clients is {clients}; set clients: "
+            f"{len(sizes)}."
+        )
+    return _shards(owners, clients)
+
+
 def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = math.pi) -> Ints:
     """Number of the equal bin over [-max_angle, max_angle] that each angle lies in (App. J.2: 10 bins).
 

@@ -105,6 +105,7 @@ def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_pat
     from torchvision.datasets import MNIST
 
     target = tmp_path / "new"
+    monkeypatch.chdir(tmp_path)
 
     def fetch(self):
         assert capsys.readouterr().err == f"Downloading MNIST into {target}.\n"
@@ -129,6 +130,7 @@ def test_failed_download_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatc
         )
 
     monkeypatch.setattr(MNIST, "download", fail)
+    monkeypatch.chdir(tmp_path)
     before = socket.getdefaulttimeout()
     with pytest.raises(
         FileNotFoundError, match=r"download failed \(<urlopen error no network>\); set data_dir"
@@ -137,6 +139,25 @@ def test_failed_download_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatc
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "new").exists()
     assert socket.getdefaulttimeout() == before
+
+
+def test_no_folder_is_created_outside_of_the_current_one(small_mnist, tmp_path, monkeypatch):
+    from torchvision.datasets import MNIST
+
+    def fetch(self):
+        for file in (small_mnist / "MNIST" / "raw").iterdir():
+            Path(self.raw_folder).mkdir(parents=True, exist_ok=True)
+            (Path(self.raw_folder) / file.name).write_bytes(file.read_bytes())
+
+    monkeypatch.setattr(MNIST, "download", fetch)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for elsewhere in ("../shared/data", str(tmp_path / "there"), "inside/../../there"):
+        with pytest.raises(FileNotFoundError, match="none is created outside of the current folder"):
+            load_splits("mnist", elsewhere)
+    assert [path.name for path in tmp_path.iterdir() if path.name in ("shared", "there", "here")] == ["here"]
+    (tmp_path / "there").mkdir()
+    assert len(load_splits("mnist", "../there").train) == 30, "what is there may be filled"
 
 
 def real_images():

@@ -35,7 +35,7 @@ def mixtures(shards, labels=LABELS):
 
 
 def test_registered_recipes():
-    assert SPLITS.names() == ["iid", *DIRICHLET]
+    assert SPLITS.names() == ["iid", "natural", *DIRICHLET]
 
 
 @settings(max_examples=80, deadline=None)

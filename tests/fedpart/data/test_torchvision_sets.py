@@ -100,6 +100,7 @@ def test_arguments_that_a_class_hands_on(tmp_path, monkeypatch):
 
 
 def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"no data set 'FashonMNIST': did you mean 'FashionMNIST'"):
         load_splits("torchvision", str(tmp_path), name="FashonMNIST")
     with pytest.raises(FileNotFoundError, match="FashionMNIST needs data_dir"):

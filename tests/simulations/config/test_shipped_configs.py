@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub import written
 from places import CONFIGS, DATA, EXPERIMENTS
 from safetensors.torch import load_file
 
@@ -33,6 +34,12 @@ SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points
 @functools.cache
 def splits_of(name: str, options: str) -> Splits:
     """The data set, once for all configurations."""
+    if name.startswith("hf:"):
+        datasets = pytest.importorskip("datasets")
+        with pytest.MonkeyPatch.context() as patch:
+            table = datasets.DatasetDict({"train": written(200, writers=4)})
+            patch.setattr(datasets, "load_dataset", lambda *_, **__: table)
+            return load_splits(name, **{**json.loads(options), "examples": 200})
     pattern = {"mnist": "MNIST/raw", "cifar10": "cifar*10*"}.get(name)
     if pattern is None or list(DATA.glob(pattern)):
         return load_splits(name, str(DATA), **json.loads(options))

@@ -1,0 +1,168 @@
+"""Data sets of the Hugging Face hub, and files in the formats that the package ``datasets`` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.download import refuse_outside
+from fedpart.data.images.files import PARTS
+from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.loading import DATASETS
+from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
+from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
+
+
+@DATASETS.register("hf")
+def load_hugging_face(
+    name: str | None,
+    data_dir: str | None = None,
+    *,
+    target: str = "label",
+    client: str | None = None,
+    image: str | None = None,
+    ignore: Sequence[str] = (),
+    subset: str | None = None,
+    revision: str | None = None,
+    examples: int | None = None,
+    size: int | None = None,
+    colour: Colour = "rgb",
+    standardise: bool = False,
+    validation: float = 0.1,
+    test: float = 0.2,
+    hold_out: HoldOut | ClientHoldOut = "random",
+    real_targets: bool = False,
+    download: bool = True,
+    data_seed: int = 0,
+) -> Splits:
+    """``data: hf:OWNER/NAME`` of the hub, or ``data: hf:FORMAT`` of files in ``data_dir``.
+
+    A format is one that ``datasets.load_dataset`` knows, such as ``imagefolder``, ``parquet`` or ``json``.
+    The inputs are the one column of images; without one, all columns of numbers but the target, the client's
+    and those to ignore. Splits called train, validation and test (or as folders of images may be called) are
+    taken as they are; what is missing is held out from the training examples.
+
+    Args:
+        name: of the data set on the hub, with a slash, or of the format.
+        data_dir: where the hub's files are kept, None: the package's own place; or the files in the format.
+        target: the column to predict.
+        client: the column that says whose an example is; the data set then knows its clients.
+        image: the column of images, where there are several.
+        ignore: columns of a table that are left out.
+        subset, revision: of a data set on the hub, ``name`` and ``revision`` of ``load_dataset``.
+        examples: how many there must be in all; None: any number.
+        size, colour: of images, see :func:`.pixels`.
+        standardise: of columns, see :func:`.standardised`.
+        validation, test, hold_out: see :func:`.load_table`.
+        real_targets: whether the target is a number to predict, and no class.
+        download: whether the hub may be asked; only files in a format are loaded without.
+        data_seed: of ``hold_out``.
+
+    Returns:
+        Splits of images [n, 3 or 1, h, w] float32 in [0, 1], or inputs [n, columns] float32; and targets [n].
+
+    Raises:
+        ImportError: the package is not installed.
+        FileNotFoundError: the data are not there, or cannot be fetched.
+        ValueError: no name, no training split, another number of examples, or see :func:`.load_table` and
+            ``pixels``.
+    """
+    if not name:
+        raise ValueError("The data set 'hf' needs a name: data: hf:OWNER/NAME, or hf:parquet and the like.")
+    source = f"hf:{name}"
+    loaded = _loaded(name, data_dir, subset, revision, download)
+    tables = {part: loaded[key] for part, names in PARTS.items() for key in loaded if key.casefold() in names}
+    if "train" not in tables:
+        raise ValueError(
+            f"{source} has the splits {', '.join(loaded)}, and none to train on; use another, or a loader of "
+            f"your own."
+        )
+    found = sum(map(len, tables.values()))
+    if examples is not None and found != examples:
+        raise ValueError(
+            f"{source} has {found} examples, but {examples} are expected; set data_options.examples, or "
+            f"fetch it anew."
+        )
+    roles = Roles(target, client, ignore)
+    first = tables["train"].features
+    inputs = roles.inputs(first, source)
+    images = image or _only_image(first, inputs, source)
+
+    def part(table: Any, split: str) -> Part:
+        where = f"{source}, {split}"
+        roles.inputs(table.features, where)
+        if images is not None and images not in table.features:
+            raise ValueError(f"{where} has no column {images!r}; correct data_options.image.")
+
+        def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
+            if images is None:
+                columns = {name: table[name][:] for name in inputs if name in table.features}
+                return Dataset(matrix(columns, inputs, where), targets, clients=clients)
+            pictures = table.select_columns([images])
+            named = f"row {{}} of {where}".format
+            return ImageDataset(
+                lambda place: pictures[place][images],
+                targets,
+                size=size,
+                colour=colour,
+                name=lambda place: named(place + 1),
+                clients=clients,
+            )
+
+        return Part(where, table[target][:], None if client is None else table[client][:], dataset)
+
+    parts = {name: part(table, name) for name, table in tables.items()}
+    shares = {"test": test, "validation": validation}
+    splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
+    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
+    if names is not None and not real_targets:
+        numbers = map(int, splits.classes or range(splits.num_classes))
+        splits = replace(splits, classes=tuple(names[number] for number in numbers))
+    return standardised(splits) if standardise else splits
+
+
+def _loaded(name: str, data_dir: str | None, subset: str | None, revision: str | None, download: bool) -> Any:
+    """The splits by name, as ``load_dataset`` returns them."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            'Data sets hf:NAME need the package datasets: pip install "fedpart[hf]".'
+        ) from error
+    absence = f"hf:{name} is not here"
+    if "/" in name:
+        if not download:
+            raise FileNotFoundError(f"hf:{name} is on the hub, and nothing is downloaded here.")
+        place: dict[str, Any] = {"cache_dir": data_dir}
+        if data_dir is not None:
+            refuse_outside(Path(data_dir).expanduser(), absence)
+    elif data_dir is None:
+        raise FileNotFoundError(
+            f"hf:{name} is a format without files; set data_dir to the folder of the files, or write "
+            f"hf:OWNER/NAME for a data set of the hub."
+        )
+    else:
+        place = {"data_dir": data_dir}
+    try:
+        return datasets.load_dataset(name, subset, revision=revision, **place)
+    except Exception as error:  # its own, of the hub, of the network, of every format's reader
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise FileNotFoundError(
+            f"hf:{name} cannot be loaded ({reason}); check the name, data_dir, and that there is a network."
+        ) from error
+
+
+def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None:
+    import datasets
+
+    found = [name for name in inputs if isinstance(features[name], datasets.Image)]
+    if len(found) > 1:
+        raise ValueError(
+            f"{source} has several columns of images, {', '.join(found)}; name one: data_options.image."
+        )
+    return found[0] if found else None

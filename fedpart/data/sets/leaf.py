@@ -1,0 +1,127 @@
+"""The JSON files of LEAF (Caldas et al. 2018, arXiv:1812.01097), whose users are the clients."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.images.files import PARTS
+from fedpart.data.loading import DATASETS
+from fedpart.data.splitting.hold_out import ClientHoldOut
+from fedpart.data.tables.columns import Part, splits_of
+
+_LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
+
+
+@DATASETS.register("leaf")
+def load_leaf(
+    data_dir: str | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+    hold_out: ClientHoldOut = "random",
+    real_targets: bool = False,
+    data_seed: int = 0,
+) -> Splits:
+    """LEAF's files: ``{"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}``, of numbers.
+
+    The data set knows its clients: the users, numbered in ascending order. Users of the test files who have
+    no training examples count in the test alone. What has no folder is held out from the training files.
+
+    Args:
+        data_dir: the folder with ``train/`` and ``test/``, and perhaps ``validation/``.
+        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as it is
+        there. validation, test: shares to hold out where there is no folder.
+        hold_out: of whom, see :func:`.divide_clients`.
+        real_targets: whether ``y`` are numbers to predict, and no classes.
+        data_seed: of ``hold_out``.
+
+    Returns:
+        Splits of inputs [n, ...] float32 as they are in the files, and targets [n]: int64 classes, or
+        float32.
+
+    Raises:
+        FileNotFoundError: no training files.
+        ValueError: a file that is none of LEAF's, a user without examples or with as many targets as it has
+            no examples, examples that are no numbers or do not fit ``shape``, or see ``divide_clients``.
+    """
+    root = None if data_dir is None else Path(data_dir).expanduser()
+    files = {
+        part: [file for name in names for file in sorted((root / name).glob("*.json"))]
+        for part, names in PARTS.items()
+        if root is not None
+    }
+    if not files.get("train"):
+        raise FileNotFoundError(
+            f"There are no files of LEAF at {data_dir}; set data_dir to a folder with {_LAYOUT}."
+        )
+    parts = {name: _part(found, name, shape) for name, found in files.items() if found}
+    shares = {"test": test, "validation": validation}
+    return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
+
+
+def _part(files: Sequence[Path], name: str, shape: Sequence[int] | None) -> Part:
+    inputs: list[NDArray[np.float32]] = []
+    targets: list[Any] = []
+    users: list[str] = []
+    for file in files:
+        for user, x, y in _users(file):
+            inputs.append(_array(x, shape, f"{file}, user {user!r}"))
+            targets += y
+            users += [user] * len(y)
+    if len({one.shape[1:] for one in inputs}) > 1:
+        raise ValueError(f"The examples in {files[0].parent} differ in shape; make them one shape.")
+
+    def dataset(wanted: Tensor, clients: Tensor | None) -> Dataset:
+        return Dataset(torch.from_numpy(np.concatenate(inputs)), wanted, clients=clients)
+
+    return Part(f"{files[0].parent}/", targets, users, dataset)
+
+
+def _users(file: Path) -> list[tuple[str, list[Any], list[Any]]]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        own = [(str(user), content["user_data"][user]) for user in content["users"]]
+        found = [(user, list(data["x"]), list(data["y"])) for user, data in own]
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(
+            f'{file} is none of LEAF\'s files ({reason}); they hold {{"users": [..], "user_data": {{user: '
+            f'{{"x": [..], "y": [..]}}}}}}.'
+        ) from error
+    for user, x, y in found:
+        if not y:
+            raise ValueError(f"{file}: the user {user!r} has no examples; remove the user.")
+        if len(x) != len(y):
+            raise ValueError(
+                f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; one of each is an example."
+            )
+    return found
+
+
+def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> NDArray[np.float32]:
+    try:
+        found = np.asarray(x, dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{where}: x are no numbers in one shape; load text and names of images with a loader of your "
+            f"own."
+        ) from error
+    if shape is None:
+        return found
+    if math.prod(shape) * len(found) != found.size:
+        raise ValueError(
+            f"{where}: an example has {found.size // len(found)} numbers, which do not fill the shape "
+            f"{list(shape)}; correct data_options.shape."
+        )
+    return found.reshape(len(found), *shape)

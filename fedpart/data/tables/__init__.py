@@ -1,0 +1,1 @@
+"""Tables: files with a row per example, and what their columns mean."""

@@ -1,0 +1,112 @@
+"""Clients whom the data know, in configurations: the default split, their number, and own data end to end."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from command_line import fedpart, refused
+from documents import DOCS, blocks
+from tiny import tiny
+
+from simulations.building.experiment import build
+from simulations.config.load import ExperimentConfig
+from simulations.flower.client_data import KeptShards
+from simulations.folders.run_directory import read_summary
+
+WARDS = 5
+PAGE = blocks(DOCS / "guides" / "data.md")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Row i: ward i % 5, and the inputs i and i squared."""
+    path = tmp_path / "wards.csv"
+    rows = [f"{i},{i * i},w{i % WARDS},{i % 2},{i / 8}" for i in range(100)]
+    path.write_text("\n".join(["a,b,ward,ill,days", *rows]) + "\n")
+    return path
+
+
+def config(file, clients=WARDS, cohort=2, **changes):
+    options = {"target": "ill", "client": "ward", "ignore": ["days"], **changes.pop("data_options", {})}
+    points = {f"{part}_points": None for part in ("training", "validation", "test")}
+    about = {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"affine": None}}
+    return tiny(data="table", data_dir=str(file), data_options=options, clients=clients, cohort=cohort,
+                **{**points, **about, "split": {}, **changes})  # fmt: skip
+
+
+def test_a_data_set_that_knows_its_clients_leaves_them_their_examples(file):
+    found = config(file)
+    assert found.split.recipe == "natural"
+    assert ExperimentConfig.from_dict(found.resolved()) == found
+    assert config(file, split={"recipe": "iid"}).split.recipe == "iid"
+    assert config(file, data_options={"client": None, "ignore": ["ward", "days"]}).split.recipe == "per_label"
+    for client, shard in enumerate(build(found).shards):
+        assert len(shard) == 14 and shard.clients is None
+        assert (shard.inputs[:, 0].long() % WARDS).eq(client).all()
+
+
+def test_clients_score_on_their_own_held_out_rows(file):
+    found = build(config(file, evaluation="clients", evaluation_share=None))
+    for client, shard in enumerate(found.shards):
+        assert len(shard.evaluation) == 2
+        assert (shard.evaluation.inputs[:, 0].long() % WARDS).eq(client).all()
+        assert not set(shard.inputs[:, 0].tolist()) & set(shard.evaluation.inputs[:, 0].tolist())
+
+
+def test_a_deployed_clients_file_has_the_same_shard(file, tmp_path):
+    found = config(file, evaluation="clients", evaluation_share=None)
+    built = build(found).shards[3]
+    for kept in (KeptShards(found, tmp_path / "kept"), KeptShards(found, tmp_path / "kept")):
+        assert kept[3].inputs.equal(built.inputs) and kept[3].targets.equal(built.targets)
+        assert kept[3].evaluation.inputs.equal(built.evaluation.inputs)
+
+
+def test_another_number_of_clients_than_the_data_have(file):
+    with pytest.raises(ValueError, match="examples of 5 clients, but clients is 6; set clients: 5"):
+        build(config(file, clients=6))
+    with pytest.raises(ValueError, match="does not know its clients"):
+        build(tiny(split={"recipe": "natural"}))
+
+
+def test_whole_clients_held_out_are_not_among_the_clients(file):
+    options = {"hold_out": "clients", "test": 0.2, "validation": 0.25}
+    found = build(config(file, clients=3, data_options=options))
+    wards = [set((part.inputs[:, 0].long() % WARDS).tolist()) for part in (*found.shards, found.validation)]
+    assert all(len(own) == 1 for own in wards) and len(set.union(*wards)) == 4
+
+
+def test_the_likelihood_says_whether_targets_are_numbers(file):
+    options = {"target": "days", "ignore": ["ill"], "standardise": True}
+    found = build(config(file, likelihood="gaussian", data_options=options))
+    assert found.validation.targets.dtype == torch.float32 and found.num_classes == 1
+    with pytest.raises(ValueError, match="set likelihood: gaussian"):
+        build(config(file, data_options=options))
+
+
+def test_the_guides_own_table_end_to_end(tmp_path, monkeypatch):
+    """The file and the configuration of guides/data.md, with more rows than the page shows."""
+    monkeypatch.chdir(tmp_path)
+    table = next(block.text for block in PAGE if block.text.startswith("hospital,"))
+    text = next(block.text for block in PAGE if block.file == "patients.yaml")
+    assert len([line for line in text.splitlines() if re.match(r"\w", line)]) <= 12
+    header, *shown, _ = table.splitlines()
+    columns = len(header.split(","))
+    assert all(len(line.split(",")) == columns for line in shown)
+    hospitals = yaml.safe_load(text)["clients"]
+    rows = [f"h{i % hospitals},{30 + i % 40},{100 + i % 7},{i % 2},{'yes' if i % 40 > 20 else 'no'}"
+            for i in range(40 * hospitals)]  # fmt: skip
+    Path("patients.csv").write_text("\n".join([header, *rows]) + "\n")
+    Path("patients.yaml").write_text(text)
+    few = ["--set", "rounds=3", "evaluate_every=3"]
+    done = fedpart("run", "patients.yaml", *few, "--out", "run")
+    assert done.exit_code == 0, done.output
+    again = fedpart("run", "patients.yaml", *few, "--set", "workers=2", "--out", "again")
+    assert again.exit_code == 0, again.output
+    assert math.isfinite(read_summary("run")["test_nll"])
+    assert Path("run/state.safetensors").read_bytes() == Path("again/state.safetensors").read_bytes()
+    refused(
+        fedpart("run", "patients.yaml", "--set", "clients=9", "cohort=2", "--out", "other"), "set clients: "
+    )
