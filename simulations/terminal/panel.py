@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from simulations.config.load import EVIDENCE_NAMES
-from simulations.results.psi_parts import PsiParts, compact, kept, rotation
+from simulations.config.shipped import shipped
+from simulations.results.psi_parts import PsiParts, kept, rotation, several, spans
 from simulations.results.words import byte_text, duration
 
 _CENTRALISED = {
@@ -38,12 +40,36 @@ _FEDERATED = {
 SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
 
 
-def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None) -> RenderableType:
-    """The summary of the run in a folder, and suggestions, with the configuration file if one was run."""
-    what, clock, own_rows, own_tips = (
-        (_CENTRALISED, "iterations", _training_rows, _training_tips)
+def show_end(
+    console: Console,
+    summary: Mapping[str, Any],
+    out: Path,
+    config_file: str | None = None,
+    overrides: Sequence[str] = (),
+) -> None:
+    """Print the panel, and below it commands to try next, each on a line of its own, to be copied.
+
+    Args:
+        console: to print on.
+        summary: of the run in the folder ``out``.
+        out: the folder.
+        config_file, overrides: what was run, if it is known.
+    """
+    console.print(panel(summary, out))
+    tips = _training_tips if "iterations" in summary else _federated_tips
+    if found := tips(summary, out, _command_of(config_file), overrides):
+        console.print(Text("Try next", style="bold"))
+    for what, words in found:
+        console.print(Text(f"  {what}:"), soft_wrap=True)
+        console.print(Text(f"    {shlex.join(['fedpart', *words])}"), soft_wrap=True)
+
+
+def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
+    """The summary of the run in a folder."""
+    what, clock, own_rows = (
+        (_CENTRALISED, "iterations", _training_rows)
         if "iterations" in summary
-        else (_FEDERATED, "rounds", _federated_rows, _federated_tips)
+        else (_FEDERATED, "rounds", _federated_rows)
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -54,19 +80,21 @@ def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None)
     table.add_row("files", Text(files))
     said = Text(what.get(summary["method"], f"Method {summary['method']}."))
     lines: list[RenderableType] = [said, Text(""), table]
-    if tips := own_tips(summary, out, config_file):
-        lines += [Text(""), Text("Try next", style="bold")]
-        lines += [Text(f"  {tip}", overflow="fold") for tip in tips]
     title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
     return Panel(Group(*lines), title=title, border_style="green")
 
 
 def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
     rows = []
-    if summary["method"] not in ("fedavg", "fedrolex", "fjord", "heterofl", "none"):
-        rows += _several("learned", _learned(summary["psi"]))
+    if learned := {name: summary["psi"][name] for name in summary.get("psi_learned", ())}:
+        rows += _several("learned", _learned(learned))
         rows += _several("note", summary.get("psi_remarks", []))
     rows += own
+    beside = ("test_accuracy", "test_nll")
+    measures = {key: value for key, value in summary.items() if key.startswith("test_") and key not in beside}
+    texts = [f"{key[5:]} {value:.4g}" for key, value in measures.items() if isinstance(value, float)]
+    if texts:
+        rows.append(("error" if "test_rmse" in measures else "measures", f"{', '.join(texts)} on test data"))
     if missing := summary.get("test_measures_missing"):
         rows.append(("measures", missing))
     minutes, seconds = divmod(round(summary["seconds"]), 60)
@@ -107,6 +135,8 @@ def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
         )
         accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
+    elif summary.get("val_nll") is not None:
+        accuracy.append(f"{SCORES['nll'].format(summary['val_nll'])} on validation data")
     accuracy += _by_clients(summary)
     classes = any(summary.get(f"{part}_accuracy") is not None for part in ("test", "val", "client"))
     lml = summary.get("lml_last10")
@@ -203,42 +233,58 @@ def _learned(psi: Mapping[str, float]) -> list[str]:
     for names in parts.angles:
         low, high = rotation(psi, names)
         found.append(f"images may be turned by {low} to {high} degrees")
-    others = []
-    for names in parts.ranges:
-        low, high = sorted(psi[name] for name in names)
-        key, _, unit = names[0].partition(" [")
-        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
-        others.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
-    if others:
+    if others := spans(psi, parts.ranges):
         found.append(", ".join(others))
     if parts.rates:
         found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
     if parts.keeps:
         found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
     if parts.rest:
-        found.append(compact({name: psi[name] for name in parts.rest}, limit=8))
+        found.append(several({name: psi[name] for name in parts.rest}))
     return found
 
 
-def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
-    tips = []
-    if config_file is not None and "caps" not in summary:  # other methods have none
+def _command_of(config_file: str | None) -> str | None:
+    """As what a configuration is typed: a shipped one by its name."""
+    return next((name for name, file in shipped().items() if str(file) == config_file), config_file)
+
+
+def _with(overrides: Sequence[str], *changes: str) -> list[str]:
+    """Arguments that change keys: the run's own, and others in place of those of the same keys."""
+    keys = [change.partition("=")[0] for change in changes]
+    own = [override for override in overrides if override.partition("=")[0].strip() not in keys]
+    given = [*own, *(change for change in changes if not change.endswith("="))]
+    return ["--set", *given] if given else []
+
+
+_Tips = list[tuple[str, list[str]]]  # what a command does, and its words
+
+
+def _federated_tips(
+    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
+) -> _Tips:
+    tips: _Tips = []
+    if config is not None and "caps" not in summary:  # other methods have none
         if summary["method"] == "partitioned":
-            plain = "--set method=fedavg"
-            tips.append(f"fedpart run {config_file} {plain}   (the same without learned hyperparameters)")
-        tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
-    engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
-    tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
+            plain = ["run", config, *_with(overrides, "method=fedavg")]
+            tips.append(("the same without learned hyperparameters", plain))
+        several = ["compare", config, *_with(overrides, "method=")]
+        tips.append(("all methods side by side, with plots", several))
+    engine = ["--engine", "local"] if summary["engine"] == "flower" else []  # that one is flwr's own
+    longer = ["--set", f"rounds={2 * summary['rounds']}"]
+    tips.append(("train on", ["run", "--resume", str(out), *engine, *longer]))
     return tips
 
 
-def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
-    tips = []
-    if config_file is not None and summary["method"] == "partitioned" and summary["psi"]:
-        plain = "--set method=none keep_best=false"
-        tips.append(f"fedpart train {config_file} {plain}   (the same without learned hyperparameters)")
-    if summary["method"] != "none" and summary["psi"]:
-        tips.append(f"fedpart retrain {out}   (a plain network with the hyperparameters found)")
+def _training_tips(
+    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
+) -> _Tips:
+    tips: _Tips = []
+    if config is not None and summary["method"] == "partitioned" and summary["psi"]:
+        plain = ["train", config, *_with(overrides, "method=none", "keep_best=false")]
+        tips.append(("the same without learned hyperparameters", plain))
+    if summary.get("psi_learned"):
+        tips.append(("a plain network with the hyperparameters found", ["retrain", str(out)]))
     return tips
 
 
