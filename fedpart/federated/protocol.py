@@ -175,7 +175,7 @@ class Protocol:
         """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
         weights, psi = self.upload_sizes(client, jobs)
         of_psi = (psi or 0) * self.task_of(client).dtype.itemsize
-        return sum(map(self.weight_bytes, weights.values())) + of_psi + _UPLOAD_HEADER
+        return sum(map(self.weight_bytes, weights.values())) + of_psi + UPLOAD_HEADER
 
     def weight_bytes(self, numbers: int) -> int:
         """In how many bytes the change of a cell of so many numbers travels."""
@@ -289,4 +289,4 @@ class Protocol:
         return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 
 
-_UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about
+UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about

@@ -112,8 +112,9 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
             values.update({prefix + name: value for name, value in layer.physical().items()})
             claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
     for path in paths:
-        if path not in claimed:  # a module's own weights: their size is what a person can read
-            values[f"{psi_name(model, path)}.norm"] = model.get_parameter(path).norm().item()
+        if path not in claimed:  # a module's own weights: of several, their size is what a person can read
+            own, name = model.get_parameter(path), psi_name(model, path)
+            values.update({name: own.item()} if own.numel() == 1 else {f"{name}.norm": own.norm().item()})
     return values
 
 

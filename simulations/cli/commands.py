@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +41,7 @@ from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
 from simulations.sweeps.table import run_table
 from simulations.terminal.gains import gains_table
-from simulations.terminal.panel import panel
+from simulations.terminal.panel import show_end
 from simulations.terminal.progress import Progress
 
 _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "search_quickstart"}
@@ -55,18 +55,17 @@ def run(
         _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
         before = read_summary(resume, config)
-        unfinished = isinstance(config, ExperimentConfig) and is_missing(config, folder)
-        if before is not None and not unfinished:
+        if before is not None and not is_missing(config, folder):
             console = Console()
             more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
             done = f"The run in {resume} is already finished{more}."
             console.print(done, soft_wrap=True, markup=False, highlight=False)
-            console.print(panel(before, folder, file))
+            show_end(console, before, folder, file, overrides)
             return
     else:
         config = load_config(_named(file, kind.clock.command), overrides, kind)
         folder = out or new_folder(Path(str(file)).stem, config)
-    _show(config, folder, file, resume is not None)
+    _show(config, folder, file, overrides, resume is not None)
 
 
 run_federated = partial(run, ExperimentConfig)
@@ -78,7 +77,7 @@ def show(folder: Path) -> None:
     summary = read_summary(folder)
     if summary is None or "method" not in summary:
         raise ConfigError(f"{folder} holds no finished run; give the folder of one.")
-    Console().print(panel(summary, folder))
+    show_end(Console(), summary, folder)
 
 
 def configs() -> None:
@@ -212,18 +211,22 @@ def bench(*asked: Any) -> None:
     timing.run(*asked)
 
 
-def _show(config: Config, folder: Path, file: str | None = None, resume: bool = False) -> None:
+def _show(
+    config: Config,
+    folder: Path,
+    file: str | None = None,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+) -> None:
     """Run it with its progress, its pictures and the panel at the end."""
     console = Console()
-    more = isinstance(config, ExperimentConfig) and is_missing(
-        config, folder
-    )  # refused now, and not after the run
+    more = is_missing(config, folder)  # refused now, and not after the run
     with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
         plot_run(folder)
         if more:
             run_beside(config, folder, Progress(console))
-    console.print(panel(summary, folder, file))
+    show_end(console, summary, folder, file, overrides)
 
 
 def _refuse_another(out: Path | None, resume: Path) -> None:

@@ -33,7 +33,7 @@ from simulations.folders.run_directory import (
 )
 from simulations.pictures.plots import plot_run
 from simulations.running.resume import continued_config, resumed_config
-from simulations.terminal.panel import panel
+from simulations.terminal.panel import show_end
 
 _show = partial(typer.echo, nl=False)
 
@@ -54,7 +54,7 @@ def up(
     summary = read_summary(folder, config)
     if summary is None:
         raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
-    Console().print(panel(summary, folder, file))
+    show_end(Console(), summary, folder, file, overrides)
 
 
 def keys(folder: Path, nodes: int, hosts: Sequence[str], owner: int | None) -> None:

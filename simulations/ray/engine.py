@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,6 +17,8 @@ from simulations.building.experiment import Experiment
 from simulations.errors import RunError
 from simulations.flower.config import run_config_of
 from simulations.ray.grid import RayGrid
+
+PATIENCE = 4.0  # seconds that a round in progress has when the run is to stop
 
 
 class RayEngine:
@@ -38,10 +42,11 @@ class RayEngine:
         workers: int | None = None,
         address: str | None = None,
     ) -> None:
-        self.federation, self._address = federation, address
+        self.federation, self._address, self._until = federation, address, math.inf
         self._every, self._shards = experiment.config.evaluate_every, experiment.shards
         settings = federation.protocol.settings
         where = {"workers": workers, "address": address, "gpu": settings.device.startswith("cuda")}
+        where["until"] = lambda: self._until
         self._start = partial(RayGrid, _load, settings.clients, **where)
         self._run_config = run_config_of(experiment.config)
 
@@ -64,12 +69,16 @@ class RayEngine:
     def __exit__(self, *exception: object) -> None:
         self.grid.close()
 
+    def stop(self) -> None:
+        """Give up the round in progress, unless it is done in :data:`PATIENCE` seconds."""
+        self._until = time.monotonic() + PATIENCE
+
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete.
 
         Raises:
             ClientError: a client failed, and the settings say ``fail``.
-            RunError: the actors are not the configuration's clients.
+            RunError: the actors are not the configuration's clients, or a round has been given up.
         """
         try:
             made = {"evaluate_every": self._every, "shards": self._shards}

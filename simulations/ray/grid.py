@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import socket
+import math
 import sys
 import time
 from collections import deque
@@ -19,7 +19,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
+from simulations.errors import RunError
 from simulations.ray.actor import FIRST_NODE, Actor, unpack
+from simulations.ray.cluster import join
 from simulations.ray.slot import make_slots
 
 WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
@@ -100,6 +102,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         workers: actors, if the cluster has as many CPU cores; None: one per core.
         address: of a Ray cluster; None: start one here, unless this process is connected already.
         gpu: let the actors share the cluster's GPUs.
+        until: the moment, of ``time.monotonic``, from which on no reply is waited for; asked every second.
 
     Raises:
         OSError: there is no cluster at ``address``.
@@ -114,12 +117,13 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         workers: int | None = None,
         address: str | None = None,
         gpu: bool = False,
+        until: Callable[[], float] = lambda: math.inf,
     ) -> None:
         claim_identity()
-        self._run, self._clients = Run.create_empty(RUN_ID), clients
+        self._run, self._clients, self._until = Run.create_empty(RUN_ID), clients, until
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
-            _join(address, workers)
+            join(address, workers)
         resources = ray.cluster_resources()
         cores = int(resources.get("CPU", 1))
         self.workers = max(1, min(workers or cores, cores, clients))
@@ -221,8 +225,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
 
     def _receive(self, actor: _Actor, deadline: float | None) -> bool:
         """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
-        rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if actor.replies is None or not ray.wait([actor.replies], timeout=rest)[0]:
+        if actor.replies is None or not self._comes(actor.replies, deadline):
             return False
         task = actor.calls[0][0]
         try:
@@ -246,6 +249,22 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         self._replies[task.id] = reply
         return True
 
+    def _comes(self, replies: Any, deadline: float | None) -> bool:
+        """Whether the next of an actor's replies is there before ``deadline``.
+
+        Raises:
+            RunError: it is not, and this is the moment ``until`` which replies are waited for.
+        """
+        while True:
+            now = time.monotonic()
+            rest = math.inf if deadline is None else max(0.0, deadline - now)
+            if ray.wait([replies], timeout=min(rest, 1.0))[0]:
+                return True
+            if rest <= 1.0:
+                return False
+            if time.monotonic() >= self._until():
+                raise RunError("The clients of this round are not waited for any longer; resume the run.")
+
     def _drop(self, tasks: Iterable[_Task], end: Callable[[_Actor], None]) -> None:
         """Forget messages; ``end`` is called of actors that have a call with some of them."""
         dropped = {task.id for task in tasks}
@@ -256,15 +275,3 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
             actor.send()
         for one in dropped:
             self._replies.pop(one, None)
-
-
-def _join(address: str | None, cores: int | None) -> None:
-    """Connect this process to the cluster at ``address``; None: to one that is started here."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address is None:
-        ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
-        return
-    host, colon, port = address.rpartition(":")
-    if colon and "/" not in host:  # where nothing listens, Ray itself would try for minutes
-        socket.create_connection((host.strip("[]"), port), timeout=10.0).close()
-    ray.init(address=address, **quiet)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from simulations.config.published import Published
 from simulations.results.estimate import Estimate
-from simulations.results.psi_parts import PsiParts, Quantity
+from simulations.results.psi_parts import PsiParts, Quantity, several, spans
 from simulations.results.scores import MethodScores
 from simulations.results.tables import (
     CLIENTS,
@@ -236,12 +236,15 @@ def _with_worst(row: MethodScores, factor: float, digits: int) -> str:
 
 
 def _learned(row: MethodScores) -> list[str]:
-    """Rotation range and dropout rates; where there are neither, the first three others."""
+    """All that has moved, a line of each kind: rotation and other ranges, dropout rates, the rest."""
     psi, parts = row.psi, PsiParts.of(row.psi)
+    means = {name: score.mean for name, score in psi.items()}
     lines = []
     for names in parts.angles:
         low, high = (psi[name].mean for name in names)  # sorted in every run
         lines.append(f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}")
+    if others := spans(means, parts.ranges):
+        lines.append(", ".join(others))
     if parts.rates:
         lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
     grid = {f"dropout of {Quantity.parse(name).module}": _single(own) for name, own in row.chosen.items()}
@@ -249,7 +252,10 @@ def _learned(row: MethodScores) -> list[str]:
         grid = {"dropout": next(iter(grid.values()))}
     for name, values in grid.items():
         lines.append(f"{name} {', '.join(values)} % (chosen{', by seed' if len(values) > 1 else ''})")
-    return lines or [f"{name} {score.mean:.4g}" for name, score in list(psi.items())[:3]]
+    chances = parts.probabilities if parts.rates or grid else []  # what rates are chosen by
+    if rest := several({name: means[name] for name in (*parts.keeps, *parts.rest) if name not in chances}):
+        lines.append(rest)
+    return lines
 
 
 def _single(values: Sequence[float]) -> list[str]:

@@ -149,8 +149,31 @@ def kept(physical: Mapping[str, float]) -> list[int]:
     return [i for i, name in enumerate(PsiParts.of(physical).keeps) if physical[name] > 50]
 
 
+def spans(physical: Mapping[str, float], ranges: Iterable[Sequence[str]]) -> list[str]:
+    """Ranges other than rotations, ``scale x 0.94..1.07`` each, the smaller end first."""
+    found = []
+    for names in ranges:
+        low, high = sorted(physical[name] for name in names)
+        key, _, unit = names[0].partition(" [")
+        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
+        found.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
+    return found
+
+
+def several(physical: Mapping[str, float], limit: int = 8) -> str:
+    """As :func:`compact`, and how many entries there are beyond ``limit``."""
+    found = entries(physical)
+    more = [f"and {len(found) - limit} more in summary.json"] if len(found) > limit else []
+    return ", ".join([*found[:limit], *more])
+
+
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
-    """psi in few words: ``rotation -12..+14 deg, dropout 9.8%``, then others, up to ``limit`` entries.
+    """psi in few words, up to ``limit`` entries; see :func:`entries`."""
+    return ", ".join(entries(physical)[:limit])
+
+
+def entries(physical: Mapping[str, float]) -> list[str]:
+    """psi in few words: ``rotation -12..+14 deg``, ``dropout 9.8%``, then others that are no ranges.
 
     Where there are drop rates, a distribution that they are chosen by is left out. Norms of more than three
     tensors of weights are one: that of all their numbers.
@@ -171,4 +194,4 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
         parts.append(f"{len(norms)} tensors of weights, norm {total:.3g}")
         chances = [*chances, *norms]
     parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
-    return ", ".join(parts[:limit])
+    return parts

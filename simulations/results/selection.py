@@ -30,6 +30,8 @@ _MEASURES = {
     "seconds": ("seconds", 1.0, None, 1.0, 0),
 }
 
+OVERFIT = 0.05  # share of a loss: below it, networks are as good on what they have seen as on other examples
+
 
 @dataclass(frozen=True)
 class ValueScores:
@@ -40,6 +42,8 @@ class ValueScores:
         seeds: those that the scores are over: every value that has evidence at all has it there, for means
             over other data are no comparison.
         lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
+        overfit: by how much smaller the loss of subnetworks is on examples that they were trained on than on
+            the next chunk, as a share of the latter, the mean; None without a next chunk.
         lml_per_seed: of all seeds that have it.
     """
 
@@ -51,6 +55,7 @@ class ValueScores:
     train_log_likelihood: Estimate | None
     test_log_likelihood: Estimate | None
     seconds: Estimate | None
+    overfit: float | None
     lml_per_seed: dict[int, float]
 
 
@@ -125,6 +130,7 @@ class Selection:
         if any(len(row.lml_per_seed) > len(row.seeds) for row in column.rows):
             seeds = counted(max(len(row.seeds) for row in column.rows), "seed")
             lines.append(f"all numbers are of the {seeds} that every value with a result has")
+        lines += self.warnings(column)
         ranks = [
             f"{value:.2f} with {key.replace('_', ' ').replace('log ', 'log-')}"
             for key, value in column.rank_correlation.items()
@@ -133,6 +139,22 @@ class Selection:
         if ranks:
             lines.append(f"rank correlation of {what} over values: {', '.join(ranks)}")
         return Group(table, *map(Text, lines), Text(""))
+
+    def warnings(self, column: Column) -> list[str]:
+        """Sentences on why the best value may not be the best there is."""
+        found, numbers = [], [row.value for row in column.rows]
+        ordered = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+        ends = (min(numbers), max(numbers)) if ordered else ()
+        if len(numbers) > 1 and column.best in ends:
+            side = "smallest" if column.best == ends[0] else "largest"
+            found.append(f"warning: {column.best} is the {side} value that was tried; add some beyond it")
+        gaps = [row.overfit for row in column.rows if row.overfit is not None]
+        if gaps and max(gaps) < OVERFIT:
+            found.append(
+                "warning: no network has learned its own examples better than those that it has not seen: it "
+                "has had no time to overfit, which the evidence is to find out; train for more iterations"
+            )
+        return found
 
     def summary(self) -> dict[str, Any]:
         """What ``summary.json`` holds: ``best_k`` and the rest of the first column at the top."""
@@ -170,7 +192,16 @@ def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> V
         for name, (key, factor, *_) in _MEASURES.items()
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
-    return ValueScores(value=value, seeds=[run["seed"] for run in runs], lml_per_seed=per_seed, **scores)
+    seeds = [run["seed"] for run in runs]
+    return ValueScores(value=value, seeds=seeds, overfit=_overfit(runs), lml_per_seed=per_seed, **scores)
+
+
+def _overfit(runs: Sequence[dict[str, Any]]) -> float | None:
+    parts = [part for run in runs for part in run.get("subnetworks", ()) if part["next"] is not None]
+    unseen = sum(part["next"]["nll"] for part in parts)
+    if not unseen > 0:  # none, or densities above 1, of which there is no share
+        return None
+    return 1 - float(sum(part["train"]["nll"] for part in parts)) / unseen
 
 
 def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:

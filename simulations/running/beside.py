@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulations.config.load import ExperimentConfig
+from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.running.precision import choose_precision
 from simulations.running.resume import continued_config
@@ -24,18 +24,23 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
 
 
-def is_missing(config: ExperimentConfig, folder: Path) -> bool:
-    """Whether that run is asked for, and the folder of the first one does not have it to its end."""
-    other = beside_config(config)
+def is_missing(config: Config, folder: Path) -> bool:
+    """Whether that run is asked for, and the folder of the first one does not have it to its end.
+
+    Raises:
+        ConfigError: as :func:`beside_config`.
+    """
+    other = beside_config(config) if isinstance(config, ExperimentConfig) else None
     return other is not None and read_summary(folder / BESIDE, other) is None
 
 
-def run_beside(config: ExperimentConfig, folder: Path, progress: Progress) -> None:
+def run_beside(config: Config, folder: Path, progress: Progress) -> None:
     """Make that run in the folder of the first one, or go on with it.
 
     Raises:
         ConfigError, ClientError, RunError, Interrupted: as :func:`.run_experiment`.
     """
+    assert isinstance(config, ExperimentConfig), "others have no key `beside`"
     other, own = beside_config(choose_precision(config, folder)), folder / BESIDE
     if other is not None:
         begun = (own / CONFIG).exists()

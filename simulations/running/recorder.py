@@ -30,6 +30,7 @@ class Recorder:
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []  # the signals that came
+        self.hurry: Callable[[], None] = lambda: None  # called when the first one comes
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
         self._watch = watch
@@ -83,4 +84,5 @@ class Recorder:
         if len(self.stopped) > 1:
             signal.signal(self.stopped[-1], signal.SIG_DFL)
             raise KeyboardInterrupt
+        self.hurry()
         self.progress.note(f"Stopping after this {self.config.clock.name} (once more to stop at once).")

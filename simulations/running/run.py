@@ -18,6 +18,7 @@ from simulations.folders.data_images import listed_images, refuse_changed_images
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
 from simulations.running.precision import choose_precision
 from simulations.running.recorder import Recorder
+from simulations.running.signals import Interrupted
 from simulations.running.summary import summarise
 from simulations.terminal.progress import Progress
 
@@ -131,14 +132,17 @@ def _rounds(
         recorder.record(report)
         recorder.completed(last)
 
-    try:
-        with made as engine, recorder.signals():
+    recorder.hurry = getattr(made, "stop", recorder.hurry)
+    with recorder.signals(), made as engine:
+        try:
             engine.run(config.rounds, on_round)
-            workers = engine.workers
-    except (ClientError, RunError):
-        if federation.round == len(recorder.lines):  # the failed round has not touched the state
-            recorder.save()
-        raise
+        except (ClientError, RunError) as error:
+            if federation.round == len(recorder.lines):  # the failed round has not touched the state
+                recorder.save()
+            if recorder.stopped:
+                raise Interrupted(recorder.stopped[0], f"round {len(recorder.lines)}") from error
+            raise
+        workers = engine.workers
     if not any(line.get("stepped", True) and line.get("replies", 1) for line in recorder.lines):
         raise RunError(_nothing_learnt(recorder.lines, config.min_replies))
     return workers

@@ -11,9 +11,11 @@ from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
 from fedpart.federated.architectures import by_architecture, ensemble
+from fedpart.federated.protocol import UPLOAD_HEADER
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
+from simulations.config.load import Config
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST, seconds_to_accuracy
 
@@ -35,19 +37,19 @@ def summarise(
         workers: processes that ran the clients of a federated run at last; None: not known.
 
     Returns:
-        ``method, seed, data_seed``; ``psi`` in physical units, and where there are any ``psi_remarks``,
-        sentences on it; ``seconds`` of all rounds or iterations; ``config_hash``, ``versions``,
-        ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
-        example, None or absent where there are no classes or no data.
+        ``method, seed, data_seed``; ``psi`` in physical units, ``psi_learned``: the names of it that have
+        moved, and where there are any ``psi_remarks``, sentences on it; ``seconds`` of all rounds or
+        iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
+        (``_nll``) nats per example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
-        ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
-        ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``; ``lml_last10`` (L_ML
-        per example, mean of the last 10 rounds that have it; None without any). ``upload_ratio``: bytes
-        sent over the bytes that FedAvg sends for the same cohorts (all of them the full model), without the
-        clients that were late;
-        ``upload_ratio_expected``: the same in expectation over clients; ``upload_bytes_psi``: the part of
-        ``upload_bytes`` that psi's numbers take. ``held_out_share``: of the clients' examples, never trained
+        ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last 10
+        evaluations, or of ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``;
+        ``lml_last10`` (L_ML per example, mean of the last 10 rounds that have it; None without any).
+        ``upload_ratio``: bytes sent over the bytes that FedAvg sends for the same cohorts (all of them the
+        full model), without the clients that were late; ``upload_ratio_expected``: the same in expectation
+        over clients; ``upload_bytes_psi``: the part of ``upload_bytes`` that psi's numbers take.
+        ``held_out_share``: of the clients' examples, never trained
         on because the method or the clients' evaluation scores by them; of the last such evaluation
         ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile``, ``_chunks`` and ``_caps``
         (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
@@ -56,7 +58,8 @@ def summarise(
         ``ensemble``: scores of them all together, for labels. ``parameters``: how many numbers are
         ``trained``, ``frozen`` (never sent) and ``psi``;
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
-        With ``measures`` in the configuration, those of the likelihood on the test data, as ``test_f1``;
+        With ``measures`` in the configuration, and of numbers that are predicted, the likelihood's measures
+        on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
         ``rounds_without_step``; with ``devices`` ``simulated_seconds`` of the run, and
         ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
@@ -80,12 +83,14 @@ def summarise(
         own = _federated(experiment, state, lines) | {"workers": workers}
     else:
         own = _centralised(experiment, state, lines)
+    psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
         "method": config.method,
         "seed": config.seed,
         "data_seed": config.data_seed,
         **own,
-        "psi": state.task.physical(state.psi),
+        "psi": psi,
+        "psi_learned": [name for name, value in psi.items() if value != before.get(name)],
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
@@ -101,13 +106,13 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
     samples = config.evaluation_samples
     tested = len(experiment.test) > 0 and config.evaluation != "none"
-    test = _tested(federation, experiment.test, config.measures, samples) if tested else {}
+    test = _tested(federation, experiment.test, _measured(config), samples) if tested else {}
     by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     counts = protocol.task.counts
-    model_bytes = counts["trained"] * federation.w.element_size()
+    model_bytes = counts["trained"] * federation.w.element_size() + UPLOAD_HEADER
     late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     found = {
@@ -117,6 +122,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "channels_last": config.channels_last,
         "rounds": federation.round,
         "val_accuracy": last[-1] if last else None,
+        "val_nll": next((nll for line in reversed(lines) if (nll := line.get("val_nll")) is not None), None),
         "val_accuracy_last10": sum(last) / len(last) if last else None,
         "val_evaluations_averaged": len(last),
         "test_accuracy": test.get("accuracy"),
@@ -205,7 +211,7 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         for k in range(1, training.partition.chunks + 1)
     ]
     full = subnetworks[-1]
-    measured = config.measures and len(experiment.test)
+    measured = _measured(config) and len(experiment.test)
     measures = _tested(training, experiment.test, measures=True) if measured else {}
     validation = _evaluate(training, experiment.validation)
     stages = [
@@ -274,6 +280,11 @@ def _tested(
         if not measures:
             raise
         return state.evaluate(test, samples=samples) | {"measures_missing": str(error)}
+
+
+def _measured(config: Config) -> bool:
+    """Whether the likelihood's measures are asked for; a regression's error always is, in its own units."""
+    return config.measures or config.likelihood in ("gaussian", "poisson")
 
 
 def _of_test(test: dict[str, Any]) -> dict[str, Any]:

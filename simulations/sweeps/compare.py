@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedpart.methods import METHODS, Method
+from fedpart.methods.plain import Plain
+from simulations.building.data import load_data
+from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig
-from simulations.errors import ConfigError
+from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG
 from simulations.pictures.plots import plot_comparison
@@ -80,12 +84,16 @@ def run_comparisons(
     configs = {
         name: choose_precision(config, out / name, runner.progress) for name, config in configs.items()
     }
-    plans = {name: plan(config, methods, seeds, out / name) for name, config in configs.items()}
+    plans = {
+        name: _that_fit(plan(config, methods, seeds, out / name), name, runner)
+        for name, config in configs.items()
+    }
     cells = [
         replace(cell, name=f"{name}: {cell.name}") if name else cell
         for i in range(seeds)
         for name, own in plans.items()
-        for cell in own[i * len(methods) : (i + 1) * len(methods)]
+        for cell in own
+        if cell.config.seed == configs[name].seed + i
     ]
     finished_runs(methods, cells)  # one that cannot be read is found before the others are run
     failed = runner.complete(cells)
@@ -98,7 +106,7 @@ def run_comparisons(
             for cell, error, trace in failed
             if cell.folder.parents[1] == folder
         ]
-        runs = finished_runs(methods, own)
+        runs = finished_runs(list(dict.fromkeys(cell.config.method for cell in own)), own)
         comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
         folder.mkdir(parents=True, exist_ok=True)
         comparison.write(folder, plot_comparison(runs, folder))
@@ -117,6 +125,28 @@ def run_comparisons(
     if failed:
         raise SweepIncomplete(comparisons, sentences, len(failed), len(cells))
     return comparisons
+
+
+def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell]:
+    """The cells without those whose method refuses the task, as Augerino does where nothing can be augmented.
+
+    A word is said of each method that is left out; one that is alone stays, and its run says why it fails.
+    """
+    firsts = {cell.config.method: cell for cell in reversed(cells)}
+    left = dict(firsts)
+    for method, cell in firsts.items():
+        prepare = getattr(METHODS.resolve(method), "prepare", Method.prepare)
+        if prepare in (Method.prepare, Plain.prepare) or len(left) == 1 or cell.finished():
+            continue  # it takes every task, or has taken this one
+        with one_sentence():
+            data = load_data(cell.config)
+            task = build_task(cell.config, data.num_classes, data.train.input_shape)
+        try:
+            cell.config.build_method().prepare(task)
+        except ValueError as error:
+            del left[method]
+            runner.say(f"{f'{name}: ' if name else ''}{method} is left out, for it does not fit: {error}")
+    return [cell for cell in cells if cell.config.method in left]
 
 
 def _check_layout(out: Path, several: bool) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.load import EVIDENCE_NAMES
-from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.results.psi_parts import PsiParts, compact, kept, rotation
-from simulations.results.words import byte_text, duration
+from simulations.config.shipped import shipped
+from simulations.terminal.rows import beside_rows, federated_rows, rows, training_rows
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
@@ -36,227 +34,89 @@ _FEDERATED = {
 }
 
 
-SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
+def show_end(
+    console: Console,
+    summary: Mapping[str, Any],
+    out: Path,
+    config_file: str | None = None,
+    overrides: Sequence[str] = (),
+) -> None:
+    """Print the panel, and below it commands to try next, each on a line of its own, to be copied.
+
+    Args:
+        console: to print on.
+        summary: of the run in the folder ``out``.
+        out: the folder.
+        config_file, overrides: what was run, if it is known.
+    """
+    console.print(panel(summary, out))
+    tips = _training_tips if "iterations" in summary else _federated_tips
+    if found := tips(summary, out, _command_of(config_file), overrides):
+        console.print(Text("Try next", style="bold"))
+    for what, words in found:
+        console.print(Text(f"  {what}:"), soft_wrap=True)
+        console.print(Text(f"    {shlex.join(['fedpart', *words])}"), soft_wrap=True)
 
 
-def panel(summary: Mapping[str, Any], out: Path, config_file: str | None = None) -> RenderableType:
-    """The summary of the run in a folder, and suggestions, with the configuration file if one was run."""
-    what, clock, own_rows, own_tips = (
-        (_CENTRALISED, "iterations", _training_rows, _training_tips)
+def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
+    """The summary of the run in a folder."""
+    what, clock, own_rows = (
+        (_CENTRALISED, "iterations", training_rows)
         if "iterations" in summary
-        else (_FEDERATED, "rounds", _federated_rows, _federated_tips)
+        else (_FEDERATED, "rounds", federated_rows)
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in _rows(summary, [*own_rows(summary), *_beside(summary, out)]):
+    for name, text in rows(summary, [*own_rows(summary), *beside_rows(summary, out)]):
         table.add_row(name, Text(text))
     files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
     table.add_row("files", Text(files))
     said = Text(what.get(summary["method"], f"Method {summary['method']}."))
     lines: list[RenderableType] = [said, Text(""), table]
-    if tips := own_tips(summary, out, config_file):
-        lines += [Text(""), Text("Try next", style="bold")]
-        lines += [Text(f"  {tip}", overflow="fold") for tip in tips]
     title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
     return Panel(Group(*lines), title=title, border_style="green")
 
 
-def _rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    rows = []
-    if summary["method"] not in ("fedavg", "fedrolex", "fjord", "heterofl", "none"):
-        rows += _several("learned", _learned(summary["psi"]))
-        rows += _several("note", summary.get("psi_remarks", []))
-    rows += own
-    if missing := summary.get("test_measures_missing"):
-        rows.append(("measures", missing))
-    minutes, seconds = divmod(round(summary["seconds"]), 60)
-    where = f" on the {summary['engine']} engine" if "engine" in summary else ""
-    if (workers := summary.get("workers") or 1) > 1:
-        where += f", {workers} workers"
-    if (execution := summary.get("execution", "loop")) != "loop":
-        where += f", clients {execution}"
-    if (precision := summary.get("precision", "fp32")) != "fp32":
-        where += f", {precision}"
-    rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
-    if (simulated := summary.get("simulated_seconds")) is not None:
-        reached = list(summary["simulated_seconds_to"].items())[-1:]
-        to = "".join(f"; {float(level):.0%} right after {duration(after)}" for level, after in reached)
-        rows.append(("devices", f"{duration(simulated)} on the simulated clock{to}"))
-    if summary.get("skipped_clients"):
-        skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
-        rows.append(("skipped", skipped))
-    if summary.get("rounds_without_step"):
-        rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
-    if "epsilon" in summary:
-        rows.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
-    return rows
+def _command_of(config_file: str | None) -> str | None:
+    """As what a configuration is typed: a shipped one by its name."""
+    return next((name for name, file in shipped().items() if str(file) == config_file), config_file)
 
 
-def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
-    return [("" if i else name, text) for i, text in enumerate(texts)]
+def _with(overrides: Sequence[str], *changes: str) -> list[str]:
+    """Arguments that change keys: the run's own, and others in place of those of the same keys."""
+    keys = [change.partition("=")[0] for change in changes]
+    own = [override for override in overrides if override.partition("=")[0].strip() not in keys]
+    given = [*own, *(change for change in changes if not change.endswith("="))]
+    return ["--set", *given] if given else []
 
 
-def _federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    accuracy = []
-    for key, show in SCORES.items():
-        if summary.get(f"test_{key}") is not None and not accuracy:
-            accuracy.append(f"{show.format(summary[f'test_{key}'])} on test data that no client has seen")
-    if summary["val_accuracy"] is not None:
-        many = summary["val_evaluations_averaged"]
-        average = (
-            f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
-        )
-        accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
-    accuracy += _by_clients(summary)
-    classes = any(summary.get(f"{part}_accuracy") is not None for part in ("test", "val", "client"))
-    lml = summary.get("lml_last10")
-    unseen = f"{lml or 0:.3f} nats per example of clients, by subnetworks that have never seen them"
-    ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
-    sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
-    return [
-        *_several("accuracy" if classes else "loss", accuracy),
-        *_several("sizes", _by_architecture(summary)),
-        *([("L_ML", unseen)] if lml is not None else []),
-        *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
-        ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
-    ]
+_Tips = list[tuple[str, list[str]]]  # what a command does, and its words
 
 
-def _beside(summary: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
-    """The method that was run beside this one: its score, and what its clients sent."""
-    other = read_summary(out / BESIDE)
-    if other is None:
-        return []
-    key = next((f"test_{key}" for key in SCORES if other.get(f"test_{key}") is not None), None)
-    score = f" {SCORES[key.removeprefix('test_')].format(other[key])} on the same test data;" if key else ""
-    ratio = other["upload_bytes"] / summary["upload_bytes"]
-    sent = f"{byte_text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
-    return [("beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}")]
-
-
-def _by_architecture(summary: Mapping[str, Any]) -> list[str]:
-    """Of each size of the network, and of all together: scores on test data, and what its clients sent."""
-    found = []
-    for row in summary.get("by_architecture", ()):
-        name = ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
-        key = next((key for key in SCORES if row.get(key) is not None), None)
-        score = f"{SCORES[key].format(row[key])} on test data, " if key else ""
-        sent = byte_text(row["upload_bytes"])
-        found.append(
-            f"{name}: {score}{row['parameters']:,} parameters, {row['clients']} clients, {sent} sent"
-        )
-    if (together := summary.get("ensemble")) is not None:
-        found.append(f"their ensemble: {SCORES['accuracy'].format(together['accuracy'])}")
-    return found
-
-
-def _by_clients(summary: Mapping[str, Any]) -> list[str]:
-    """What the clients found on the examples that they hold out, and how it differs among them."""
-    name = next((f"client_{key}" for key in SCORES if summary.get(f"client_{key}") is not None), None)
-    if name is None:
-        return []
-    show = SCORES[name.removeprefix("client_")].format
-    parts = [f"{show(summary[name])} on examples that clients hold out"]
-    if (worst := summary.get(f"{name}_worst_decile")) is not None:
-        parts.append(f"{show(worst)} for the worst tenth of clients")
-        for key, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
-            found = enumerate(summary.get(f"{name}_{key}") or [], start=1)
-            if texts := [f"{show(value)} {words} {k}" for k, value in found if value is not None]:
-                parts.append(", ".join(texts))
-    return ["; ".join(parts)]
-
-
-def _training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    key = "accuracy" if summary["train_accuracy"] is not None else "nll"
-    show = SCORES[key]
-    names = {"test": "test", "val": "validation", "train": "training"}
-    found = {name: summary[f"{part}_{key}"] for part, name in names.items()}
-    texts = [f"{show.format(value)} on {name} data" for name, value in found.items() if value is not None]
-    rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
-    if summary["lml"] is not None:
-        name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
-        at = f"at iteration {summary['lml_iteration']:,}"
-        rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
-    rows += _ensemble_rows(summary)
-    parts = summary["subnetworks"]
-    if len(parts) > 1 and all(part["test"] for part in parts):
-        each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)
-        rows.append(("subnetworks", f"on test data, each trained on the first examples: {each}"))
-    for stage in summary["stages"][:-1]:
-        if stage[f"test_{key}"] is not None:
-            score = show.format(stage[f"test_{key}"])
-            rows.append((stage["name"], f"{score} on test data before the next stage"))
-    return rows
-
-
-def _ensemble_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an ensemble its members' and common scores, and what corrupted images do."""
-    rows, accuracy, nll = [], SCORES["accuracy"].format, SCORES["nll"].format
-    if (found := summary.get("ensemble")) is not None:
-        alone = [row["accuracy"] for row in found["subsets"] if len(row["members"]) == 1]
-        together = f"{accuracy(found['accuracy'])}, {nll(found['nll'])}"
-        calibration = f"calibration error {accuracy(found['calibration_error'])}"
-        rows.append(("ensemble", f"together {together}, {calibration}; {found['parameters']:,} parameters"))
-        rows.append(("members", ", ".join(map(accuracy, alone))))
-        if "diversity" in found:
-            rows.append(
-                ("diversity", f"{found['diversity']:.2f}: pairs that disagree, over a member's errors")
-            )
-    if (found := summary.get("corrupted")) is not None:
-        mean = ", ".join(SCORES[key].format(found["mean"][key]) for key in SCORES if key in found["mean"])
-        rows.append(("corrupted", f"{mean}, the mean of 25 corrupted test sets"))
-    return rows
-
-
-def _learned(psi: Mapping[str, float]) -> list[str]:
-    """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own."""
-    parts = PsiParts.of(psi)
-    found = []
-    for names in parts.angles:
-        low, high = rotation(psi, names)
-        found.append(f"images may be turned by {low} to {high} degrees")
-    others = []
-    for names in parts.ranges:
-        low, high = sorted(psi[name] for name in names)
-        key, _, unit = names[0].partition(" [")
-        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
-        others.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
-    if others:
-        found.append(", ".join(others))
-    if parts.rates:
-        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
-    if parts.keeps:
-        found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
-    if parts.rest:
-        found.append(compact({name: psi[name] for name in parts.rest}, limit=8))
-    return found
-
-
-def _federated_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
-    tips = []
-    if config_file is not None and "caps" not in summary:  # other methods have none
+def _federated_tips(
+    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
+) -> _Tips:
+    tips: _Tips = []
+    if config is not None and "caps" not in summary:  # other methods have none
         if summary["method"] == "partitioned":
-            plain = "--set method=fedavg"
-            tips.append(f"fedpart run {config_file} {plain}   (the same without learned hyperparameters)")
-        tips.append(f"fedpart compare {config_file}   (all methods side by side, with plots)")
-    engine = " --engine local" if summary["engine"] == "flower" else ""  # that one is flwr's own
-    tips.append(f"fedpart run --resume {out}{engine} --set rounds={2 * summary['rounds']}   (train on)")
+            plain = ["run", config, *_with(overrides, "method=fedavg")]
+            tips.append(("the same without learned hyperparameters", plain))
+        several = ["compare", config, *_with(overrides, "method=")]
+        tips.append(("all methods side by side, with plots", several))
+    engine = ["--engine", "local"] if summary["engine"] == "flower" else []  # that one is flwr's own
+    longer = ["--set", f"rounds={2 * summary['rounds']}"]
+    tips.append(("train on", ["run", "--resume", str(out), *engine, *longer]))
     return tips
 
 
-def _training_tips(summary: Mapping[str, Any], out: Path, config_file: str | None) -> list[str]:
-    tips = []
-    if config_file is not None and summary["method"] == "partitioned" and summary["psi"]:
-        plain = "--set method=none keep_best=false"
-        tips.append(f"fedpart train {config_file} {plain}   (the same without learned hyperparameters)")
-    if summary["method"] != "none" and summary["psi"]:
-        tips.append(f"fedpart retrain {out}   (a plain network with the hyperparameters found)")
+def _training_tips(
+    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
+) -> _Tips:
+    tips: _Tips = []
+    if config is not None and summary["method"] == "partitioned" and summary["psi"]:
+        plain = ["train", config, *_with(overrides, "method=none", "keep_best=false")]
+        tips.append(("the same without learned hyperparameters", plain))
+    if summary.get("psi_learned"):
+        tips.append(("a plain network with the hyperparameters found", ["retrain", str(out)]))
     return tips
-
-
-def _list(numbers: list[int]) -> str:
-    """``0-14, 17``: runs of numbers in short."""
-    places = groupby(enumerate(numbers), lambda place: place[1] - place[0])
-    parts = [[number for _, number in own] for _, own in places]
-    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

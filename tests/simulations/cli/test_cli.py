@@ -233,6 +233,7 @@ def test_units_of_psi_and_names_of_folders_are_not_read_as_markup() -> None:
         "method": "my[b]:M", "engine": "local", "rounds": 2, "seconds": 61.0, "test_accuracy": None,
         "val_accuracy": None, "upload_ratio": 0.8, "upload_ratio_expected": 0.77, "upload_bytes": 999_900,
         "skipped_clients": 0, "psi": {"wave.reach [deg]": 3.0, "wave.period [s]": 2.0},
+        "psi_learned": ["wave.reach [deg]", "wave.period [s]"],
     }  # fmt: skip
     console = Console(width=200, file=io.StringIO())
     console.print(panel(summary, Path("out[red]")))

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 from tiny import tiny, tiny_file
 
+from fedpart.federated.protocol import UPLOAD_HEADER
 from simulations.building.experiment import build
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_metrics, read_summary
@@ -68,7 +69,7 @@ def test_a_trace_is_found_from_other_folders(tmp_path, monkeypatch):
 
 def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
     lines, summary = read_metrics(late[0]), read_summary(late[0])
-    whole = 4 * summary["parameters"]["trained"] * sum(line["replies"] for line in lines)
+    whole = (4 * summary["parameters"]["trained"] + UPLOAD_HEADER) * sum(line["replies"] for line in lines)
     assert summary["upload_ratio"] == sum(line["upload_bytes"] for line in lines) / whole
 
 

@@ -403,3 +403,28 @@ def test_score_of_values():
         Estimate.of([]) is None and Estimate.of([1.0, None]) is None and Estimate.of([1.0, math.nan]) is None
     )
     assert Estimate(0.95678, 0.0012).text(100) == "95.68 ± 0.12"
+
+
+def test_what_cannot_augment_the_data_is_left_out_with_a_word(tmp_path):
+    changes = {"hyperparameters": {"affine": None}}
+    runner = FakeRunner()
+    comparison = compare(tmp_path / "some", runner, ["fedavg", "augerino", "partitioned"], 1, **changes)
+    assert [row.method for row in comparison.rows] == ["fedavg", "partitioned"]
+    assert {method for method, *_ in runner.calls} == {"fedavg", "partitioned"}
+    assert "augerino is left out, for it does not fit: " in compare.printed and not comparison.failures
+    alone = FakeRunner()
+    compare(tmp_path / "alone", alone, ["augerino"], 1, **changes)
+    assert [method for method, *_ in alone.calls] == ["augerino"], "which says itself why it fails"
+
+
+def test_every_kind_of_psi_that_has_moved_is_named(tmp_path):
+    def run(config, out, **_):
+        ranges = {"affine.scale_min": 1.0, "affine.scale_max": 1.0, "mine.reach": 0.0}
+        last = {"affine.scale_min": 0.6, "affine.scale_max": 1.7, "mine.reach": -2.5}
+        turned = learned(12, -3.0, 5.0)
+        physical = [{**turned[i], **(last if i == 11 else ranges)} for i in range(12)]
+        return write_run(out, config, [0.5] * 12, physical=physical)
+
+    compare(tmp_path, run, ["augerino"], 1)
+    said = "augerino learned: rotation -3.0° to 5.0°; scale 0.60..1.70; mine.reach -2.5"
+    assert said in compare.printed.replace("\n", " ")

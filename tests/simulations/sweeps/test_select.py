@@ -113,6 +113,33 @@ def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
         shown.clear()
 
 
+@pytest.mark.parametrize(("best", "side"), [(5, "smallest"), (30, "largest"), (15, None)])
+def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best: int, side: str | None) -> None:
+    config = tiny_training(select={**SELECT, "seeds": 1})
+    runs = {str(value): [scored(value, 0, -abs(value - best))] for value in (5, 15, 30)}
+    column = Column.of("partitioned", "lml", config, runs)
+    warned = " ".join(Selection(config.select.key, [column], [], config).warnings(column))
+    assert (f"{best} is the {side} value" in warned) == (side is not None) == bool(warned)
+
+
+@pytest.mark.parametrize("seen", [0.3, 0.29, 0.1])
+def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen: float) -> None:
+    """A subnetwork's loss on its own chunks against that on the next; the full network has no next."""
+    config = tiny_training(select={**SELECT, "seeds": 1})
+    whole = {"train": {"nll": 0.0}, "next": None}
+    losses = {5: 0.3, 15: 0.3, 30: seen}
+    runs = {
+        str(value): [
+            scored(value, 0, -abs(value - 15))
+            | {"subnetworks": [{"train": {"nll": loss}, "next": {"nll": 0.3}}, whole]}
+        ]
+        for value, loss in losses.items()
+    }
+    column = Column.of("partitioned", "lml", config, runs)
+    warned = Selection(config.select.key, [column], [], config).warnings(column)
+    assert any("no time to overfit" in text for text in warned) == (seen > 0.2)
+
+
 def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     with pytest.raises(SweepIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
         run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends(fail=5)))
