@@ -28,6 +28,7 @@ LATER = {
     "data": {"torchvision", "sklearn", "PIL"},
     "evidence": {"laplace"},
     "likelihoods": {"torchmetrics"},
+    "loggers": {"PIL"},
     "models": {"peft", "torchvision", "transformers"},
 }
 
