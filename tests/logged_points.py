@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedpart.loggers.lines import scalars, step_of
 
 Point = tuple[str, int, float]
@@ -31,7 +33,7 @@ def _events(folder: Path) -> Iterator[Point]:
     for file in sorted((folder / "tensorboard").glob("events*")):
         for event in EventFileLoader(str(file)).Load():
             for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name in ("scalars", "") and value.tensor.dtype == 2:
+                if value.metadata.plugin_data.plugin_name in ("scalars", "") and value.tensor.dtype == 1:
                     yield value.tag, event.step, float(make_ndarray(value.tensor))
 
 
@@ -89,9 +91,8 @@ def _metrics(folder: Path) -> Iterator[Point]:
             yield name, one.step, one.value
 
 
-def as_named_by(kind: str, points: list[Point]) -> list[Point]:
-    """MLflow takes no brackets and no percent sign."""
-    if kind != "mlflow":
-        return points
-    plain = str.maketrans({"[": "", "]": "", "%": "percent"})
-    return sorted((name.translate(plain), step, value) for name, step, value in points)
+def as_kept_by(kind: str, points: list[Point]) -> list[Point]:
+    """MLflow takes no brackets and no percent sign, and TensorBoard's numbers are in single precision."""
+    plain = str.maketrans({"[": "", "]": "", "%": "percent"} if kind == "mlflow" else {})
+    exact = np.float32 if kind == "tensorboard" else float
+    return sorted((name.translate(plain), step, float(exact(value))) for name, step, value in points)

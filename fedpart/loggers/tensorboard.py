@@ -15,7 +15,7 @@ from fedpart.loggers.lines import scalars, step_of
 
 @LOGGERS.register("tensorboard")
 class TensorBoard(Logger):
-    """Writes event files, with numbers in double precision.
+    """Writes event files, with numbers in single precision: TensorBoard's data server shows no others.
 
     A resumed run writes them anew, for every program that reads such files to find each point once.
 
@@ -67,4 +67,4 @@ class TensorBoard(Logger):
     def _add(self, line: Line) -> None:
         self._step = step_of(line)
         for name, value in scalars(line).items():
-            self._writer.add_scalar(name, value, self._step, new_style=True, double_precision=True)
+            self._writer.add_scalar(name, value, self._step)

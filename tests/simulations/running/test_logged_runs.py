@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import Died, DiesAfter, kill
-from logged_points import as_named_by, in_lines, mlflow_client, wandb_records, written
+from logged_points import as_kept_by, in_lines, mlflow_client, wandb_records, written
 from tiny import same_run, tiny, tiny_training
 
 from fedpart.loggers import Logger
@@ -61,14 +61,14 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
     if kind != "wandb":  # whose file is written by a process of its own, which may still be at it
-        before = as_named_by(kind, in_lines(read_metrics(out)))
+        before = as_kept_by(kind, in_lines(read_metrics(out)))
         assert written(kind, out) == before and max(step for _, step, _ in before) == 5
     run_experiment(saved_config(out), out, resume=True)
     same_run(calm, out)
-    assert written(kind, out) == as_named_by(kind, in_lines(read_metrics(out)))
+    assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
     summary = read_summary(out)
     assert summary is not None
-    table = as_named_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
+    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
     assert shown_table(kind, out) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
 
 
@@ -79,14 +79,14 @@ def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(
     before = mlflow_client(tmp_path)[1]
     run_experiment(saved_config(tmp_path), tmp_path, resume=True)
     assert mlflow_client(tmp_path)[1] == before
-    assert written("mlflow", tmp_path) == as_named_by("mlflow", in_lines(read_metrics(tmp_path)))
+    assert written("mlflow", tmp_path) == as_kept_by("mlflow", in_lines(read_metrics(tmp_path)))
 
 
 def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path: Path) -> None:
     run_experiment(tiny(rounds=3, loggers=["tensorboard"]), tmp_path)
     run_experiment(tiny(rounds=4, loggers=["tensorboard"]), tmp_path, resume=True)
     points = written("tensorboard", tmp_path)
-    assert points == in_lines(read_metrics(tmp_path))
+    assert points == as_kept_by("tensorboard", in_lines(read_metrics(tmp_path)))
     assert [step for name, step, _ in points if name == "val_nll"] == [2, 4]
 
 
@@ -96,7 +96,7 @@ def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_
     run_experiment(tiny_training(loggers=["tensorboard"]), tmp_path, resume=True)
     lines = read_metrics(tmp_path)
     assert [line["iteration"] for line in lines] == [10, 20, 30]
-    assert written("tensorboard", tmp_path) == in_lines(lines)
+    assert written("tensorboard", tmp_path) == as_kept_by("tensorboard", in_lines(lines))
 
 
 def interrupt(line: dict) -> None:
@@ -123,7 +123,7 @@ def test_processes_of_workers_are_forked_beside_loggers(calm: Path, tmp_path: Pa
     run_experiment(tiny(rounds=6, workers=2, loggers=["tensorboard", "wandb"]), tmp_path)
     assert (tmp_path / STATE).read_bytes() == (calm / STATE).read_bytes()
     for kind in ("tensorboard", "wandb"):
-        assert written(kind, tmp_path) == in_lines(read_metrics(tmp_path))
+        assert written(kind, tmp_path) == as_kept_by(kind, in_lines(read_metrics(tmp_path)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
