@@ -16,6 +16,7 @@ from fedpart.engines.local import LocalEngine
 from fedpart.federated.federation import Federation, RoundReport
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import FederationSettings
+from fedpart.loggers import logged
 from fedpart.registry import nearest
 from fedpart.task.task import Task
 from fedpart.training.result import Result
@@ -34,6 +35,8 @@ def federate(
     resume: bool = False,
     workers: int = 1,
     execution: str = "loop",
+    progress: bool = False,
+    loggers: Sequence[Any] = (),
     **settings: Any,
 ) -> Result[RoundReport]:
     """Train ``task`` over clients, on this machine.
@@ -54,11 +57,15 @@ def federate(
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
             Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
         execution: ``loop``, ``vectorised`` or ``fused``, see there too.
+        progress: whether lines are printed while it runs, see :class:`.Printed`.
+        loggers: what gets the numbers of every round, ``["tensorboard"]``, see :class:`.Loggers`. Their files
+            are in a folder beside the checkpoint, ``.logs``; without a checkpoint in a new one in ``runs/``.
         **settings: of :class:`.FederationSettings`, e.g. ``method="partitioned"``,
             ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
 
     Raises:
-        ValueError: settings, data or checkpoint do not fit; the message says what to change.
+        ValueError: settings, data, checkpoint or loggers do not fit; the message says what to change.
+        ImportError: the library of a logger is not installed.
         ClientError: a client failed, for instance because its loss was not finite.
     """
     for name, count in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
@@ -92,13 +99,24 @@ def federate(
         ):
             for name, value in federation.validated(held_out, chosen.evaluation_samples).items():
                 setattr(report, name, value)
+        log(report)
         if path is not None and (report.round % checkpoint_every == 0 or last):
             federation.save(path)
         metrics.append(report)
         if on_round is not None:
             on_round(report)
 
-    with LocalEngine(federation, data, workers, execution, evaluate_every) as engine:
+    logs = None if path is None else path.with_suffix(".logs")
+    shown: dict[str, Any] = {
+        "settings": chosen,
+        "completed": federation.round,
+        "total": rounds,
+        "progress": progress,
+    }
+    with (
+        LocalEngine(federation, data, workers, execution, evaluate_every) as engine,
+        logged(loggers, logs, **shown) as log,
+    ):
         engine.run(rounds, finish)
     return Result(federation, metrics)
 

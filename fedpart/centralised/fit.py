@@ -12,6 +12,7 @@ from fedpart.centralised.settings import TrainingSettings
 from fedpart.centralised.training import Training
 from fedpart.data.given import Examples, as_dataset
 from fedpart.data.splitting.chunks import given_chunks
+from fedpart.loggers import logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.registry import nearest
 from fedpart.task.task import Task
@@ -29,6 +30,8 @@ def fit(
     on_report: Callable[[TrainingReport], None] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    progress: bool = False,
+    loggers: Sequence[Any] = (),
     **settings: Any,
 ) -> Result[TrainingReport]:
     """Train ``task`` on data in one place, with its hyperparameters, in one run.
@@ -43,6 +46,7 @@ def fit(
         checkpoint: a file that is replaced atomically at every report.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run.
+        progress, loggers: see :func:`.federate`; they get every report.
         **settings: of :class:`.TrainingSettings`, e.g. ``iterations=2000``,
             ``chunks=(0.8, 0.1, 0.1)``, ``optimiser=AdamSettings(1e-3)``.
 
@@ -51,7 +55,8 @@ def fit(
         ``result.state.best``, which need not be the last.
 
     Raises:
-        ValueError: settings, data or checkpoint do not fit; the message says what to change.
+        ValueError: settings, data, checkpoint or loggers do not fit; the message says what to change.
+        ImportError: the library of a logger is not installed.
         TrainingError: the loss is not finite, or the method has diverged.
     """
     if evaluate_every < 1:
@@ -75,12 +80,16 @@ def fit(
             scores = training.evaluate(held_out)
             found.val_accuracy, found.val_nll = scores.get("accuracy"), scores["nll"]
         metrics.append(found)
+        log(found)
         if path is not None:
             training.save(path)
         if on_report is not None:
             on_report(found)
 
-    training.run(evaluate_every, report)
+    logs = None if path is None else path.with_suffix(".logs")
+    shown: dict[str, Any] = {"completed": training.completed, "total": training.total, "progress": progress}
+    with logged(loggers, logs, settings=training.settings, **shown) as log:
+        training.run(evaluate_every, report)
     return Result(training, metrics)
 
 

@@ -12,9 +12,10 @@ from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
 from fedpart.data import SPLITS
 from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.hyperparameters.affine import Family
+from fedpart.loggers import LOGGERS
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.config.keys import Section, entry, section_of
-from simulations.config.messages import named
+from simulations.config.messages import check_options, named
 
 Padding = Literal["zeros", "border", "reflection"]
 
@@ -81,7 +82,35 @@ class DropoutSection(Section):
     temperature: float = entry(0.1, "of the concrete relaxation", gt=0)
 
 
-class TransformSection(Section):
+class NamedSection(Section):
+    """Something that is used by its name, with options; in short form just the name."""
+
+    use: str
+    options: dict[str, Any] = entry({}, "keyword arguments of the callable")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, str) else value
+
+
+class LoggerSection(NamedSection):
+    """A logger; in short form just what it uses."""
+
+    use: str = entry(
+        ...,
+        f"{', '.join(LOGGERS.names())}; or package.module:callable, a fedpart.loggers.Logger, or a function "
+        f"of a line of metrics.jsonl, which may lie in the current folder",
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> LoggerSection:
+        if ":" not in self.use:
+            check_options(LOGGERS.resolve(self.use), self.options, f"the logger {self.use!r}")
+        return self
+
+
+class TransformSection(NamedSection):
     """A learned input transform; in short form just what it uses."""
 
     use: str = entry(
@@ -90,15 +119,9 @@ class TransformSection(Section):
         f"that returns one, which may lie in the current folder",
     )
     name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
-    options: dict[str, Any] = entry({}, "keyword arguments of the callable")
     part: str | int | None = entry(
         None, "which part of inputs it acts on, where they are a dict (its key) or a tuple (its place)"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"use": value} if isinstance(value, str) else value
 
     @field_validator("use")
     @classmethod

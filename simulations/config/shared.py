@@ -19,7 +19,7 @@ from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
 from simulations.config.search import SearchSection
-from simulations.config.sections import HyperparameterSection, NormaliseSection, Padding
+from simulations.config.sections import HyperparameterSection, LoggerSection, NormaliseSection, Padding
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -125,6 +125,11 @@ class Config(section_of(RunSettings)):
         "torch threads per process; runs are bit-identical at equal threads. The kernels for pooled "
         "convolutions run only with one: several workers of a thread each are the fast way",
         ge=1,
+    )
+    loggers: list[LoggerSection] = entry(
+        [],
+        "what gets the numbers of the run while it is under way (docs/guides/loggers.md)",
+        decides="nothing",
     )
     search: SearchSection | None = entry(None, "what fedpart search tries", decides="nothing")
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)

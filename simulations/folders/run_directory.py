@@ -15,13 +15,16 @@ import safetensors.torch
 import torch
 import yaml
 
+from fedpart import RoundReport, TrainingReport
+from fedpart.loggers.lines import finite, metrics_line
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.state import ModelState
 from simulations.config.load import Config, ExperimentConfig, kind_of
 from simulations.config.yaml_files import read_yaml
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.data_images import IMAGES, Images
-from simulations.folders.metrics import Report, finite, metrics_line
+
+Report = RoundReport | TrainingReport
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from simulations.folders.metrics import finite
+from fedpart.loggers.lines import finite
 from simulations.results.tables import write_json
 
 

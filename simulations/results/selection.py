@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedpart.loggers.lines import finite
 from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
-from simulations.folders.metrics import finite
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
 from simulations.results.estimate import Estimate

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fedpart import Dataset
+from fedpart.loggers import Loggers
 from fedpart.training.state import ModelState
 from simulations.errors import RunError, one_sentence
-from simulations.folders.metrics import Report
-from simulations.folders.run_directory import RunDirectory
+from simulations.folders.run_directory import Report, RunDirectory
 from simulations.running.signals import Interrupted, caught_signals
 from simulations.terminal.progress import Progress
 
@@ -26,6 +26,7 @@ class Recorder:
         lines: list[dict[str, Any]],
         progress: Progress,
         state: ModelState,
+        loggers: Loggers,
         watch: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
@@ -33,7 +34,7 @@ class Recorder:
         self.hurry: Callable[[], None] = lambda: None  # called when the first one comes
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
-        self._watch = watch
+        self._loggers, self._watch = loggers, watch
 
     def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
         """Add the scores on held-out data to a report, and their time; with at most so many samples."""
@@ -47,8 +48,9 @@ class Recorder:
         report.seconds += time.perf_counter() - start
 
     def record(self, report: Report, **more: Any) -> None:
-        """Write a report's line; it is shown once the checkpoint that is due is there."""
+        """Write and log a report's line; it is shown once the checkpoint that is due is there."""
         self.lines.append(self.run.record(report, **more))
+        self._loggers.log(self.lines[-1])
         self._unseen = report
 
     def completed(self, last: bool) -> None:

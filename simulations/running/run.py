@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.engines import LocalEngine
+from fedpart.loggers import Loggers, RunInfo
+from fedpart.loggers.lines import finite, flat
 from simulations.building.experiment import Experiment, TrainingExperiment, build
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.data_images import listed_images, refuse_changed_images
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
+from simulations.pictures.plots import plot_run
 from simulations.running.precision import choose_precision
 from simulations.running.recorder import Recorder
 from simulations.running.signals import Interrupted
@@ -82,6 +85,7 @@ def run_experiment(
     config = choose_precision(config, out, progress)
     with torch_threads(config.threads):
         with one_sentence():
+            loggers = Loggers([one.model_dump() for one in config.loggers])
             images = listed_images(config)
             if resume:
                 refuse_changed_images(out, images)
@@ -96,12 +100,15 @@ def run_experiment(
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
         run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
-        with closing(run):
+        with closing(run), closing(loggers):
             with one_sentence():
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
                 lines = run.rewind(state.completed)
-            recorder, workers = Recorder(run, lines, progress, state, watch), None
+            with one_sentence(RunError):
+                name = f"{run.path.absolute().parent.name}/{run.path.name}"
+                loggers.start(RunInfo(run.path, name, flat(config.resolved()), lines))
+            recorder, workers = Recorder(run, lines, progress, state, loggers, watch), None
             total = state.total if isinstance(state, Training) else config.length
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
@@ -111,7 +118,16 @@ def run_experiment(
             with one_sentence(RunError, (ValueError,)):
                 summary = summarise(experiment, state, lines, workers)
             run.finish(state, summary)
+            if loggers:
+                loggers.finish(finite(summary), _pictures(run.path))
             return summary
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """A finished run's, drawn anew; those of its data are left out where the data are not here."""
+    with suppress(ValueError, TypeError, OSError, ImportError, RuntimeError):
+        plot_run(folder, download=False)
+    return sorted(folder.glob("*.png"))
 
 
 def _rounds(

@@ -16,18 +16,19 @@ SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; th
 
 
 def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    rows = []
+    """Names and texts: psi, then ``own`` of the kind of run, then time and what else there is."""
+    found = []
     if learned := {name: summary["psi"][name] for name in summary.get("psi_learned", ())}:
-        rows += _several("learned", _learned(learned))
-        rows += _several("note", summary.get("psi_remarks", []))
-    rows += own
+        found += _several("learned", _learned(learned))
+        found += _several("note", summary.get("psi_remarks", []))
+    found += own
     beside = ("test_accuracy", "test_nll")
     measures = {key: value for key, value in summary.items() if key.startswith("test_") and key not in beside}
     texts = [f"{key[5:]} {value:.4g}" for key, value in measures.items() if isinstance(value, float)]
     if texts:
-        rows.append(("error" if "test_rmse" in measures else "measures", f"{', '.join(texts)} on test data"))
+        found.append(("error" if "test_rmse" in measures else "measures", f"{', '.join(texts)} on test data"))
     if missing := summary.get("test_measures_missing"):
-        rows.append(("measures", missing))
+        found.append(("measures", missing))
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     if (workers := summary.get("workers") or 1) > 1:
@@ -36,19 +37,19 @@ def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[s
         where += f", clients {execution}"
     if (precision := summary.get("precision", "fp32")) != "fp32":
         where += f", {precision}"
-    rows.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
+    found.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
     if (simulated := summary.get("simulated_seconds")) is not None:
         reached = list(summary["simulated_seconds_to"].items())[-1:]
         to = "".join(f"; {float(level):.0%} right after {duration(after)}" for level, after in reached)
-        rows.append(("devices", f"{duration(simulated)} on the simulated clock{to}"))
+        found.append(("devices", f"{duration(simulated)} on the simulated clock{to}"))
     if summary.get("skipped_clients"):
         skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
-        rows.append(("skipped", skipped))
+        found.append(("skipped", skipped))
     if summary.get("rounds_without_step"):
-        rows.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
+        found.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
     if "epsilon" in summary:
-        rows.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
-    return rows
+        found.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
+    return found
 
 
 def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
@@ -56,6 +57,7 @@ def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 
 def federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of a federated run: its scores, sizes, L_ML and bytes."""
     accuracy = []
     for key, show in SCORES.items():
         if summary.get(f"test_{key}") is not None and not accuracy:
@@ -128,6 +130,7 @@ def _by_clients(summary: Mapping[str, Any]) -> list[str]:
 
 
 def training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of centralised training: its scores, L_ML, ensemble and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
     show = SCORES[key]
     names = {"test": "test", "val": "validation", "train": "training"}

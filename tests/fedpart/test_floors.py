@@ -9,6 +9,7 @@ FLOORS = [
     "fedpart.kernels",
     "fedpart.randomness",
     "fedpart.codecs",
+    "fedpart.loggers",
     "fedpart.layers",
     "fedpart.sharing",
     "fedpart.hyperparameters",

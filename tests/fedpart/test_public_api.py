@@ -28,6 +28,7 @@ LATER = {
     "data": {"PIL", "datasets", "pyarrow", "sklearn", "torchvision"},
     "evidence": {"laplace"},
     "likelihoods": {"torchmetrics"},
+    "loggers": {"PIL"},
     "models": {"peft", "torchvision", "transformers"},
 }
 

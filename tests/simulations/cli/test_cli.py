@@ -37,9 +37,10 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert "6 clients, 3 per round, local engine" in lines[0]
-    assert lines[1].startswith("round 2/2: val. accuracy ")  # no terminal: a plain line per evaluation
-    assert "rotation -" in lines[1]
-    assert "dropout " in lines[1]
+    assert lines[1].startswith("round 1/2: ") and "val." not in lines[1]  # no terminal: plain lines
+    assert lines[2].startswith("round 2/2: val. accuracy ")
+    assert "rotation -" in lines[2]
+    assert "dropout " in lines[2]
     for part in (
         "images may be turned by",
         "degrees",
@@ -199,6 +200,16 @@ def test_a_signal_saves_the_last_round_and_says_how_to_go_on(
     resumed = fedpart("run", "--resume", "stopped")
     assert f"resumed after round {stopped_after}" in resumed.stdout
     assert len(read_metrics("stopped")) == 5
+
+
+def test_without_a_terminal_every_round_has_a_line_until_the_tenth(tmp_path: Path) -> None:
+    console, rounds = Console(file=io.StringIO(), width=200), range(1, 31)
+    progress = Progress(console)
+    with progress.run(tiny(rounds=30, evaluate_every=12), tmp_path, 0, 30):
+        for n in rounds:
+            progress.report(RoundReport(n, 0.1, 1.0, None, [0], 1, 1, {}, {}))
+    lines = console.file.getvalue().splitlines()[1:]
+    assert [int(line.split()[1].partition("/")[0]) for line in lines] == [*range(1, 11), 12, 24, 30]
 
 
 def test_help_does_not_import_torch() -> None:

@@ -1,15 +1,13 @@
-"""The lines of metrics.jsonl."""
+"""The lines of metrics.jsonl, and the numbers that are shown of them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedpart import RoundReport
-from fedpart.centralised.fit import TrainingReport
-
-Report = RoundReport | TrainingReport
+_CLOCKS = ("round", "iteration")
 
 # beginnings of keys that a line has only where they have a value
 _OPTIONAL = (
@@ -25,8 +23,10 @@ _OPTIONAL = (
 )
 
 
-def metrics_line(report: Report) -> dict[str, Any]:
+def metrics_line(report: Any) -> dict[str, Any]:
     """A report as a line of ``metrics.jsonl``; the same run gives the same line, seconds apart.
+
+    A report is a :class:`.RoundReport` or :class:`.TrainingReport`.
 
     Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
     (nats), ``lml`` (L_ML per example, nats; null where no client of the cohort has scored a subnetwork that
@@ -73,3 +73,42 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     return [finite(item) for item in value] if isinstance(value, list) else value
+
+
+def step_of(line: Mapping[str, Any]) -> int:
+    """The round, or the iteration, of a line."""
+    return next(int(line[clock]) for clock in _CLOCKS if clock in line)
+
+
+def scalars(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a line, or of a summary, by name, in the line's units.
+
+    Of psi these are the physical ones, ``psi/affine.angle_max [deg]``; numbers in a list or a mapping are
+    ``client_accuracy_chunks/1`` (from 1) and ``refused/malformed``. Left out are the round, the numbers of
+    clients, and what is null.
+    """
+    psi = line.get("psi", {})
+    shown = {**line, "psi": psi.get("physical", psi)}
+    return dict(_numbers("", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort")}))
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, bool | int | float):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _numbers(f"{name}/{key}" if name else key, part)
+    elif isinstance(value, list) and not any(isinstance(part, Mapping) for part in value):
+        for place, part in enumerate(value, start=1):
+            yield from _numbers(f"{name}/{place}", part)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+    """Settings by name, those of a section as ``server.learning_rate``; what is no number is text."""
+    found: dict[str, bool | int | float | str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value if isinstance(value, bool | int | float) else str(value)
+    return found

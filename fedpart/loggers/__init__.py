@@ -1,0 +1,13 @@
+"""Loggers: who gets a run's numbers while it runs; a file that registers itself is known by its name."""
+
+import importlib
+import pkgutil
+
+from fedpart.loggers.base import LOGGERS, Logger, RunInfo
+from fedpart.loggers.logged import logged
+from fedpart.loggers.several import Loggers
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
+
+__all__ = ["LOGGERS", "Logger", "Loggers", "RunInfo", "logged"]

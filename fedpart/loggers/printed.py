@@ -1,0 +1,61 @@
+"""Printed: lines of a run for people who look on."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from fedpart.loggers.lines import step_of
+
+EACH = 10  # rounds that have a line of their own before evaluations alone have
+
+
+def worth_a_line(line: Mapping[str, Any], total: int) -> bool:
+    """Whether a line is printed where nothing that stands there can be changed.
+
+    So are the first ten rounds, rounds with an evaluation, the last one, and all reports of centralised
+    training.
+    """
+    scored = any(line.get(f"{whose}_nll") is not None for whose in ("val", "client"))
+    return "round" not in line or line["round"] <= EACH or scored or line["round"] == total
+
+
+class Printed:
+    """Prints lines of ``metrics.jsonl`` in words, see :func:`worth_a_line`; on a terminal the others flit by.
+
+    Args:
+        total: rounds or iterations of the run.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+
+    def __call__(self, line: Mapping[str, Any]) -> None:
+        """Print a line, on the standard output."""
+        text, terminal = self._text(line), sys.stdout.isatty()
+        if terminal:
+            text = f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}"
+        if worth_a_line(line, self._total):
+            print(text, flush=True)
+        elif terminal:
+            print(text, end="", flush=True)
+
+    def _text(self, line: Mapping[str, Any]) -> str:
+        parts = []
+        for whose, words in (("val", "val."), ("client", "clients'")):
+            if line.get(f"{whose}_accuracy") is not None:
+                parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
+            elif line.get(f"{whose}_nll") is not None:
+                parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
+        if line["train_loss"] is not None:
+            parts.append(f"loss {line['train_loss']:.3f}")
+        if line["lml"] is not None:
+            parts.append(
+                f"L_ML {line['lml']:.3f} per example" if "round" in line else f"L_ML {line['lml']:,.1f}"
+            )
+        parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
+        return (
+            f"{'round' if 'round' in line else 'iteration'} {step_of(line)}/{self._total}: {', '.join(parts)}"
+        )

@@ -1,0 +1,150 @@
+"""Runs with loggers: what these have is metrics.jsonl, whatever happened to the run."""
+
+import json
+import multiprocessing
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from interruptions import Died, DiesAfter, kill
+from logged_points import as_kept_by, in_lines, mlflow_client, wandb_records, written
+from tiny import same_run, tiny, tiny_training
+
+from fedpart.loggers import Logger
+from fedpart.loggers.lines import scalars
+from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.folders.run_directory import STATE, read_metrics, read_summary, saved_config
+from simulations.running.run import run_experiment
+
+KINDS = ["tensorboard", "wandb", "mlflow"]
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody looks at and nothing happens to."""
+    folder = tmp_path_factory.mktemp("runs") / "calm"
+    run_experiment(tiny(rounds=6), folder)
+    return folder
+
+
+def shown_table(kind: str, folder: Path) -> dict[str, float]:
+    """Numbers of the final table."""
+    if kind == "mlflow":
+        client, run = mlflow_client(folder)
+        return {k: v for k, v in client.get_run(run).data.metrics.items() if k.startswith("summary/")}
+    if kind == "wandb":
+        updates = [update for record in wandb_records(folder) for update in record.summary.update]
+        return {
+            one.key: float(json.loads(one.value_json)) for one in updates if one.key.startswith("summary/")
+        }
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    assert "transforms" in events.Tags()["images"]
+    plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"server_psi.learning_rate" in plugin
+    return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
+    kind: str, calm: Path, tmp_path: Path
+) -> None:
+    out, config = tmp_path / "killed", tiny(rounds=6, checkpoint_every=2, loggers=[kind])
+    killed = multiprocessing.get_context("fork").Process(
+        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(5, kill)}
+    )
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    if kind != "wandb":  # whose file is written by a process of its own, which may still be at it
+        before = as_kept_by(kind, in_lines(read_metrics(out)))
+        assert written(kind, out) == before and max(step for _, step, _ in before) == 5
+    run_experiment(saved_config(out), out, resume=True)
+    same_run(calm, out)
+    assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
+    summary = read_summary(out)
+    assert summary is not None
+    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
+    assert shown_table(kind, out) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(tmp_path: Path) -> None:
+    with pytest.raises(Died):
+        run_experiment(tiny(loggers=["mlflow"]), tmp_path, progress=DiesAfter(2))
+    before = mlflow_client(tmp_path)[1]
+    run_experiment(saved_config(tmp_path), tmp_path, resume=True)
+    assert mlflow_client(tmp_path)[1] == before
+    assert written("mlflow", tmp_path) == as_kept_by("mlflow", in_lines(read_metrics(tmp_path)))
+
+
+def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path: Path) -> None:
+    run_experiment(tiny(rounds=3, loggers=["tensorboard"]), tmp_path)
+    run_experiment(tiny(rounds=4, loggers=["tensorboard"]), tmp_path, resume=True)
+    points = written("tensorboard", tmp_path)
+    assert points == as_kept_by("tensorboard", in_lines(read_metrics(tmp_path)))
+    assert [step for name, step, _ in points if name == "val_nll"] == [2, 4]
+
+
+def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(tiny_training(), tmp_path, watch=interrupt)
+    run_experiment(tiny_training(loggers=["tensorboard"]), tmp_path, resume=True)
+    lines = read_metrics(tmp_path)
+    assert [line["iteration"] for line in lines] == [10, 20, 30]
+    assert written("tensorboard", tmp_path) == as_kept_by("tensorboard", in_lines(lines))
+
+
+def interrupt(line: dict) -> None:
+    raise KeyboardInterrupt
+
+
+class Broken(Logger):
+    """Works for two rounds."""
+
+    def log(self, line):
+        if line["round"] == 3:
+            raise OSError("the server is away")
+        assert line["round"] < 3
+
+
+def test_a_logger_that_fails_neither_ends_the_run_nor_changes_it(calm: Path, tmp_path: Path) -> None:
+    config = tiny(rounds=6, loggers=[f"{__name__}:Broken"])
+    with pytest.warns(RuntimeWarning, match="test_logged_runs:Broken has failed .*the server is away"):
+        run_experiment(config, tmp_path)
+    same_run(calm, tmp_path)
+
+
+def test_processes_of_workers_are_forked_beside_loggers(calm: Path, tmp_path: Path) -> None:
+    run_experiment(tiny(rounds=6, workers=2, loggers=["tensorboard", "wandb"]), tmp_path)
+    assert (tmp_path / STATE).read_bytes() == (calm / STATE).read_bytes()
+    for kind in ("tensorboard", "wandb"):
+        assert written(kind, tmp_path) == as_kept_by(kind, in_lines(read_metrics(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_library_is_said_with_its_command_before_there_is_a_folder(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == kind]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, kind, None)
+    with pytest.raises(ConfigError, match=rf'pip install "fedpart\[{kind}\]"\.$'):
+        run_experiment(tiny(loggers=[kind]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_key_takes_names_and_options_and_decides_no_number() -> None:
+    short, long = tiny(loggers=["wandb"]), tiny(loggers=[{"use": "wandb", "options": {"project": "p"}}])
+    assert short.hash() == long.hash() == tiny().hash()
+    assert ExperimentConfig.from_dict(long.resolved()) == long
+    with pytest.raises(ConfigError, match="did you mean 'wandb'"):
+        tiny(loggers=["wandbb"])
+    with pytest.raises(ConfigError, match="the logger 'mlflow' has no option 'uri'"):
+        tiny(loggers=[{"use": "mlflow", "options": {"uri": "x"}}])
