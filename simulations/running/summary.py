@@ -14,6 +14,7 @@ from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
+from simulations.building.reading import described
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST, seconds_to_accuracy
 
@@ -36,9 +37,9 @@ def summarise(
 
     Returns:
         ``method, seed, data_seed``; ``psi`` in physical units, and where there are any ``psi_remarks``,
-        sentences on it; ``seconds`` of all rounds or iterations; ``config_hash``, ``versions``,
-        ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
-        example, None or absent where there are no classes or no data.
+        sentences on it; ``num_classes`` and ``inputs`` (see :func:`.described`); ``seconds`` of all rounds or
+        iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
+        (``_nll``) nats per example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
         ``val_accuracy`` (last round) and ``val_accuracy_last10`` (mean of the last 10 evaluations, or of
@@ -77,9 +78,9 @@ def summarise(
     """
     config = experiment.config
     if isinstance(experiment, Experiment):
-        own = _federated(experiment, state, lines) | {"workers": workers}
+        own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
     else:
-        own = _centralised(experiment, state, lines)
+        own, data = _centralised(experiment, state, lines), experiment.train
     return {
         "method": config.method,
         "seed": config.seed,
@@ -87,6 +88,8 @@ def summarise(
         **own,
         "psi": state.task.physical(state.psi),
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
+        "num_classes": experiment.num_classes,
+        "inputs": described(data.inputs),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),
