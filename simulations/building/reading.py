@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from fedpart import Federation, Protocol, SeparateNetworks, Task
+from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
 from fedpart.training.saved import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
 from simulations.building.data import load_data
 from simulations.building.saved import load_saved
 from simulations.building.task import build_task
-from simulations.config.load import Config, ConfigError, ExperimentConfig, TrainingConfig
+from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.errors import one_sentence
 from simulations.folders.run_directory import read_summary, saved_config
 
@@ -30,14 +30,11 @@ def read_run(folder: Path) -> Loaded:
     with one_sentence():
         classes, inputs = _seen(config, summary)
         task = build_task(built, classes, map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs))
-        state: ModelState
-        if isinstance(built, ExperimentConfig):
-            state, completed = Federation(Protocol(task, built.settings())), summary["rounds"]
-        else:
-            assert isinstance(built, TrainingConfig)
-            state, completed = _whole(task, built), summary["stages"][-1]["iteration"]
+        state = _whole(task, built)
         load_saved(state, folder)
-    state.completed = completed  # which the noise of predictions is a function of
+    stages = summary.get("stages")  # of centralised training
+    # The noise of predictions is a function of it.
+    state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
     return Loaded(state, config.resolved())
 
 
@@ -89,8 +86,12 @@ def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, 
     return classes, of_form(found["form"], made)
 
 
-def _whole(task: Task, config: TrainingConfig) -> ModelState:
-    """The state of the full network alone, in one partition: chunks would need the data."""
-    task, settings = config.build_method().prepare(task), config.settings()
+def _whole(task: Task, config: Config) -> ModelState:
+    """The state of the full network alone, in one partition: chunks would need the data, and of numbers that
+    networks share for their weights a run leaves only the full one's."""
+    if isinstance(config, ExperimentConfig):
+        task = Protocol(task, config.settings()).task
+    else:
+        task = config.build_method().prepare(task)
     partition = SeparateNetworks(task.parameter_space(1))
-    return ModelState(task, partition, settings.optimiser, settings.optimiser_psi, seed=settings.seed)
+    return ModelState(task, partition, AdamSettings(), AdamSettings(), seed=config.seed)

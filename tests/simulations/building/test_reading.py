@@ -28,6 +28,13 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         tiny(rounds=2),
         tiny(rounds=1, method="augerino"),  # its affine family is not the configuration's
         tiny(rounds=1, evaluation_samples=1),
+        tiny(  # the weights of both sizes are composed
+            rounds=1,
+            method="fedavg",
+            model="digits_cnn",
+            architectures=[{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)],
+            sharing={"kind": "basis"},
+        ),
         tiny_training(keep_best=True),
         tiny_training(iterations=10, method="separate"),
         tiny_training(
