@@ -46,6 +46,7 @@ from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.result import Result
+from fedpart.training.saved import load
 from fedpart.updates.errors import ClientError
 
 __version__ = "0.1.0"
@@ -98,6 +99,7 @@ __all__ = [
     "fit",
     "fold_lora",
     "learn_lora",
+    "load",
     "normal",
     "personalise",
     "replace_batchnorm",

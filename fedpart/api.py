@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.engines.local import LocalEngine
 from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers import logged
-from fedpart.registry import nearest
+from fedpart.task.given import as_task
 from fedpart.task.task import Task
-from fedpart.training.result import Result
+from fedpart.training.result import Result, held_out
+from fedpart.training.settings import check_names
 
 
 def federate(
-    task: Task,
+    task: Task | nn.Module,
     shards: Sequence[Examples],
     *,
     rounds: int = 100,
     validation: Examples | None = None,
+    test: Examples | None = None,
     evaluate_every: int = 10,
     on_round: Callable[[RoundReport], None] | None = None,
     checkpoint: str | Path | None = None,
@@ -37,18 +39,19 @@ def federate(
     execution: str = "loop",
     progress: bool = False,
     loggers: Sequence[Any] = (),
-    **settings: Any,
+    **settings: Unpack[FederationOptions],
 ) -> Result[RoundReport]:
     """Train ``task`` over clients, on this machine.
 
     Args:
-        task: what is learned.
-        shards: the clients' data, one :class:`Dataset` or ``(inputs, targets)`` each; client i holds
-            ``shards[i]``. Anything with a length and an index will do: what is no list or tuple is read one
-            client at a time, when it is in the cohort.
+        task: what is learned; a network alone stands for ``Task(network, samples=1)``.
+        shards: the clients' data, client i's in ``shards[i]``: each a :class:`Dataset`, ``(inputs, targets)``
+            or what else :func:`.as_dataset` takes. Anything with a length and an index will do: what is no
+            list or tuple is read one client at a time, when it is in the cohort.
         rounds: to complete.
         validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds. With
             ``evaluation="clients"``, a setting, the clients score the network as often: ``client_accuracy``.
+        test: data for the result's ``test_accuracy`` and ``test_nll``, scored once, when all is trained.
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
             ``error_feedback`` a folder beside it, ``.residuals``, belongs to it.
@@ -61,30 +64,32 @@ def federate(
         loggers: what gets the numbers of every round, ``["tensorboard"]``, see :class:`.Loggers`. Their files
             are in a folder beside the checkpoint, ``.logs``; without a checkpoint in a new one in ``runs/``.
         **settings: of :class:`.FederationSettings`, e.g. ``method="partitioned"``,
-            ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``, ``local=LocalSettings(learning_rate=0.05)``.
+            ``chunks=(0.7, 0.2, 0.1)``, ``cohort=10``; a mapping stands for a group of them:
+            ``local={"learning_rate": 0.05}``, ``server={"name": "sgd", "learning_rate": 1.0}``.
 
     Raises:
         ValueError: settings, data, checkpoint or loggers do not fit; the message says what to change.
         ImportError: the library of a logger is not installed.
         ClientError: a client failed, for instance because its loss was not finite.
     """
-    for name, count in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
-        if count < 1:
-            raise ValueError(f"{name} is a number of rounds, at least 1, got {count}.")
-    data = _clients(shards)
-    held_out = None if validation is None else as_dataset(validation)
-    known = {field.name for field in fields(FederationSettings)} - {"clients"}  # these are the shards
-    for name in settings:
-        if name not in known:
-            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
-    chosen = FederationSettings(clients=len(data), **{"cohort": min(10, len(data)), **settings})
+    for name, count, least in (
+        ("rounds", rounds, 0),
+        ("evaluate_every", evaluate_every, 1),
+        ("checkpoint_every", checkpoint_every, 1),
+    ):
+        if not isinstance(count, int) or count < least:
+            raise ValueError(f"{name} is a number of rounds, at least {least}, got {count!r}.")
+    task, data = as_task(task), _clients(shards)
+    check_names(settings, FederationSettings, without="clients")  # these are the shards
+    given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
+    chosen = FederationSettings(clients=len(data), **given)
     if checkpoint is not None:
         chosen.check_checkpoints(checkpoint_every)
     for note in task.notes:
         print(note)
     federation = Federation(Protocol(task, chosen))
-    if held_out is not None:
-        federation.check(held_out, "validation")
+    scored = held_out(federation, validation, "validation")
+    tested = held_out(federation, test, "test")
     path = federation.resume(checkpoint, resume)
     if path is not None:
         federation.keep_in(path.with_suffix(".residuals"))
@@ -93,11 +98,11 @@ def federate(
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
         if (
-            held_out is not None
+            scored is not None
             and chosen.evaluation != "none"
             and (report.round % evaluate_every == 0 or last)
         ):
-            for name, value in federation.validated(held_out, chosen.evaluation_samples).items():
+            for name, value in federation.validated(scored, chosen.evaluation_samples).items():
                 setattr(report, name, value)
         log(report)
         if path is not None and (report.round % checkpoint_every == 0 or last):
@@ -118,7 +123,8 @@ def federate(
         logged(loggers, logs, **shown) as log,
     ):
         engine.run(rounds, finish)
-    return Result(federation, metrics)
+    looked_at = None if chosen.evaluation == "none" else tested
+    return Result(federation, metrics, looked_at, chosen.evaluation_samples)
 
 
 def _clients(shards: Any) -> Sequence[Dataset]:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from torch import nn
+
+from fedpart.centralised.options import TrainingOptions
 from fedpart.centralised.reports import TrainingError, TrainingReport
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.centralised.training import Training
-from fedpart.data.given import Examples, as_dataset
+from fedpart.data.given import Examples
 from fedpart.data.splitting.chunks import given_chunks
 from fedpart.loggers import logged
 from fedpart.methods.partitioned import Partitioned
-from fedpart.registry import nearest
+from fedpart.task.given import as_task
 from fedpart.task.task import Task
-from fedpart.training.result import Result
+from fedpart.training.result import Result, held_out
+from fedpart.training.settings import check_names
 
 __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]
 
 
 def fit(
-    task: Task,
+    task: Task | nn.Module,
     dataset: Examples | Sequence[Examples],
     *,
     validation: Examples | None = None,
+    test: Examples | None = None,
     evaluate_every: int = 100,
     on_report: Callable[[TrainingReport], None] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: bool = False,
     loggers: Sequence[Any] = (),
-    **settings: Any,
+    **settings: Unpack[TrainingOptions],
 ) -> Result[TrainingReport]:
     """Train ``task`` on data in one place, with its hyperparameters, in one run.
 
     Args:
-        task: what is learned.
+        task: what is learned; a network alone stands for ``Task(network, samples=1)``.
         dataset: a :class:`Dataset` or ``(inputs, targets)``, divided at random into chunks; or a list of C of
             them, the chunks themselves, whose sizes take the place of ``chunks=``.
         validation: held-out data for ``val_accuracy`` and ``val_nll``; nothing is trained on it.
+        test: data for the result's ``test_accuracy`` and ``test_nll``, scored once, when all is trained.
         evaluate_every: iterations between reports.
         on_report: called with each report.
         checkpoint: a file that is replaced atomically at every report.
@@ -48,7 +53,8 @@ def fit(
             undisturbed run.
         progress, loggers: see :func:`.federate`; they get every report.
         **settings: of :class:`.TrainingSettings`, e.g. ``iterations=2000``,
-            ``chunks=(0.8, 0.1, 0.1)``, ``optimiser=AdamSettings(1e-3)``.
+            ``chunks=(0.8, 0.1, 0.1)``; a mapping stands for a group of them:
+            ``optimiser={"name": "sgd", "momentum": 0.9}``.
 
     Returns:
         The final state and all reports. With ``keep_best`` the state is that of the best report,
@@ -61,23 +67,20 @@ def fit(
     """
     if evaluate_every < 1:
         raise ValueError(f"evaluate_every is a number of iterations, at least 1, got {evaluate_every}.")
-    known = [field.name for field in dataclasses.fields(TrainingSettings)]
-    for name in settings:
-        if name not in known:
-            raise ValueError(f"There is no setting {name!r}: {nearest(name, known)}")
+    check_names(settings, TrainingSettings)
     chunks = given_chunks(dataset)
     if chunks is not None:
         settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
-    training = Training(task, chunks or dataset, TrainingSettings(**settings))
+    given: dict[str, Any] = {**settings}
+    training = Training(as_task(task), chunks or dataset, TrainingSettings(**given))
     check_psi(training)
-    held_out = None if validation is None else as_dataset(validation)
-    if held_out is not None:
-        training.check(held_out, "validation")
+    scored = held_out(training, validation, "validation")
+    tested = held_out(training, test, "test")
     path, metrics = training.resume(checkpoint, resume), []
 
     def report(found: TrainingReport) -> None:
-        if held_out is not None:
-            scores = training.evaluate(held_out)
+        if scored is not None:
+            scores = training.evaluate(scored)
             found.val_accuracy, found.val_nll = scores.get("accuracy"), scores["nll"]
         metrics.append(found)
         log(found)
@@ -90,7 +93,7 @@ def fit(
     shown: dict[str, Any] = {"completed": training.completed, "total": training.total, "progress": progress}
     with logged(loggers, logs, settings=training.settings, **shown) as log:
         training.run(evaluate_every, report)
-    return Result(training, metrics)
+    return Result(training, metrics, tested)
 
 
 def check_psi(training: Training) -> None:

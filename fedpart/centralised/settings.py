@@ -7,7 +7,13 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Literal
 
-from fedpart.training.optimisers import AdamSettings, DecaySettings, OptimiserSettings
+from fedpart.training.optimisers import (
+    AdamSettings,
+    AdamWSettings,
+    DecaySettings,
+    OptimiserSettings,
+    SGDSettings,
+)
 from fedpart.training.settings import RunSettings, documented, setting
 
 
@@ -55,15 +61,11 @@ class TrainingSettings(RunSettings, DecaySettings):
         False,
         "end with the weights and psi whose evidence was best among the reports (early stopping, I.4)",
     )
+    _others = (SGDSettings(), AdamWSettings())
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("optimiser", "optimiser_psi"):
-            if not isinstance(getattr(self, name), OptimiserSettings):
-                raise ValueError(
-                    f"{name} is one of SGDSettings(...), AdamSettings(...) or AdamWSettings(...), got "
-                    f"{getattr(self, name)!r}."
-                )
             if getattr(getattr(self, name), "hypergradient", 0.0):
                 raise ValueError(f"A hypergradient is of a federation's server; leave it out of {name}.")
 

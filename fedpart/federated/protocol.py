@@ -18,7 +18,7 @@ from fedpart.federated.clients.kinds import ArchitectureAssignment, check_archit
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.sizes import networks
-from fedpart.methods.base import build_method
+from fedpart.methods.base import Method, build_method
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.streams import generator
@@ -58,6 +58,10 @@ class Protocol:
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
         self.method = build_method(settings.method, settings.method_options)
+        if type(self.method).plan is Method.plan:
+            raise ValueError(
+                f"The method {settings.method!r} is centralised only; plain federated training is 'fedavg'."
+            )
         settings.check_feedback(self.method.held_out)
         self.chunks = self.method.proportions(settings.chunks)
         self.task, self.partition, self.tasks, self.partitions = networks(

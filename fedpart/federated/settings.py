@@ -130,6 +130,7 @@ class FederationSettings(PaceSettings):
         100, "with evaluation: clients, how many score the network at most, drawn anew each time", ge=1
     )
     evaluation_samples: int | None = setting(None, "S in evaluations; null: as `samples`", ge=1)
+    _others = (SGDSettings(1.0),)  # of a server: the plain mean
 
     @property
     def of_all(self) -> OfAll | None:

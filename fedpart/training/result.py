@@ -1,13 +1,15 @@
-"""Result: what came out of a run."""
+"""What came out of training: a network with its hyperparameters, and the reports of the run."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fedpart.data.dataset import Dataset, has_labels
+from fedpart.data.given import Examples, as_dataset
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 
@@ -23,21 +25,35 @@ def remarks_on(state: ModelState) -> list[str]:
     return found
 
 
-class Result(Generic[Report]):
-    """What a run has learned.
+def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | None:
+    """Data to score ``state`` on, refused before anything is trained; None if there are none.
+
+    Args:
+        state: as it starts.
+        given: see :func:`.as_dataset`.
+        name: of the data, for the message: ``"test"``.
+
+    Raises:
+        ValueError: there are no examples, or their targets do not fit the likelihood or the network.
+    """
+    if given is None:
+        return None
+    data = as_dataset(given)
+    state.check(data, name)
+    largest = int(data.targets.argmax()) if len(data) and has_labels(data) else 0
+    state.evaluate(data.subset([largest] if len(data) else []))
+    return data
+
+
+class Trained:
+    """A trained network with its hyperparameters.
 
     Attributes:
-        state: the final state: a :class:`.Federation` or :class:`.Training`.
-        metrics: one report per round, or per evaluation of centralised training, of this call.
-
-    Warns:
-        RuntimeWarning: what a person should know of the psi found, see :func:`remarks_on`.
+        state: the final state: a :class:`.Federation` or :class:`.Training`, or as :func:`.load` has it.
     """
 
-    def __init__(self, state: ModelState, metrics: list[Report]) -> None:
-        self.state, self.metrics = state, metrics
-        for remark in remarks_on(state):
-            warnings.warn(remark, RuntimeWarning, stacklevel=3)
+    def __init__(self, state: ModelState) -> None:
+        self.state = state
 
     @property
     def psi(self) -> dict[str, float]:
@@ -51,3 +67,37 @@ class Result(Generic[Report]):
     def predict(self, x: Tree) -> Tensor:
         """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
         return torch.cat(list(self.state.predict(x)))
+
+
+class Result(Trained, Generic[Report]):
+    """What a run has learned.
+
+    Args:
+        state: the final one.
+        metrics: see below.
+        test: data to test on; None: none.
+        samples: S of that test; None: the task's.
+
+    Attributes:
+        metrics: one report per round, or per evaluation of centralised training, of this call.
+        test_accuracy: on the test data, a fraction; None without them, or without classes.
+        test_nll: nats per example; None without test data.
+
+    Warns:
+        RuntimeWarning: what a person should know of the psi found, see :func:`remarks_on`.
+    """
+
+    def __init__(
+        self,
+        state: ModelState,
+        metrics: list[Report],
+        test: Dataset | None = None,
+        samples: int | None = None,
+    ) -> None:
+        super().__init__(state)
+        self.metrics = metrics
+        scores: dict[str, Any] = {} if test is None else state.evaluate(test, samples=samples)
+        self.test_accuracy: float | None = scores.get("accuracy")
+        self.test_nll: float | None = scores.get("nll")
+        for remark in remarks_on(state):
+            warnings.warn(remark, RuntimeWarning, stacklevel=3)

@@ -6,12 +6,14 @@ import dataclasses
 import inspect
 import math
 import operator
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.parameters.assigned import Defaults
 from fedpart.parameters.proportions import check_proportions
 from fedpart.parameters.schemes import SCHEMES
+from fedpart.registry import nearest
 
 Kind = TypeVar("Kind", bound=type)
 Decides = Literal["numbers", "course", "nothing"]
@@ -21,6 +23,7 @@ _BOUNDS = {
     "lt": (operator.lt, "below"),
     "le": (operator.le, "at most"),
 }
+_NUMBERS: Mapping[Any, tuple[type, str]] = {int: (Integral, "a whole number"), float: (Real, "a number")}
 
 
 def setting(
@@ -56,23 +59,54 @@ def documented(kind: Kind) -> Kind:
     return kind
 
 
+def check_names(given: Iterable[str], kind: type[Settings], of: str = "", without: str = "") -> None:
+    """Refuse names that are no settings.
+
+    Args:
+        given: the names.
+        kind: of settings; ``without`` is one of its fields that is none here.
+        of: the setting that they belong to, for the message.
+
+    Raises:
+        ValueError: the name that is none, and the one that was meant.
+    """
+    known = {field.name for field in dataclasses.fields(kind)} - {without}
+    for name in given:
+        if name not in known:
+            place = f" in {of}" if of else ""
+            raise ValueError(f"There is no setting {name!r}{place}: {nearest(name, known)}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """A group of settings, whose fields are made by :func:`setting`.
 
+    A field that is a group itself may be given as a mapping of what differs from its default; ``name`` is
+    then its kind, where there are several: ``{"name": "sgd", "learning_rate": 1.0}``.
+
     Raises:
-        ValueError: a value out of range, or an unknown choice; one sentence that names it.
+        ValueError: a value of another type or out of range, or an unknown choice; one sentence that names it.
     """
+
+    _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):
+            hint = hints[field.name]
+            kinds = [one for one in get_args(hint) or (hint,) if one is not type(None)]
+            groups = tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Settings))
+            if groups and groups == tuple(kinds):
+                object.__setattr__(self, field.name, self._group(field, groups))
             value, wanted = getattr(self, field.name), []
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
             within = [f"{word} {bound}" for _, word, bound in bounds]
-            if get_origin(hints[field.name]) is Literal and value not in get_args(hints[field.name]):
-                *others, last = get_args(hints[field.name])
+            number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                *others, last = get_args(hint)
                 wanted = [f"one of {', '.join(others)} or {last}"]
+            elif not isinstance(value, number) and (value is not None or hint is kinds[0]):
+                wanted = [kind, *within]
             elif isinstance(value, (int, float)) and not math.isfinite(value):
                 wanted = ["finite", *within]
             elif isinstance(value, (int, float)) and not all(holds(value, n) for holds, _, n in bounds):
@@ -80,10 +114,35 @@ class Settings:
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 
+    def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
+        """The group of a field; made of its default, and what differs, where a mapping is given."""
+        value = getattr(self, field.name)
+        if isinstance(value, kinds) or (value is None and field.default is None):
+            return value
+        if not isinstance(value, Mapping):
+            names = ", ".join(f"{kind.__name__}(...)" for kind in kinds)
+            raise ValueError(f"{field.name} is one of {names}, or a mapping of its settings, got {value!r}.")
+        given = dict(value)
+        starts = {_name(type(one)): one for one in (field.default, *self._others) if isinstance(one, kinds)}
+        name = given.pop("name", next(iter(starts), None))
+        if starts and name not in starts:
+            raise ValueError(f"{field.name} is one of {', '.join(starts)}, got the name {name!r}.")
+        kind = type(starts[name]) if starts else kinds[0]
+        check_names(given, kind, field.name)
+        try:
+            return dataclasses.replace(starts[name], **given) if starts else kind(**given)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{field.name} does not fit: {str(error).rstrip('.')}.") from error
+
     def deciding(self) -> dict[str, Any]:
         """Those that decide the numbers of a run, as plain data by name."""
         decides = {field.name: field.metadata["decides"] for field in dataclasses.fields(self)}
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
+
+
+def _name(kind: type[Settings]) -> str:
+    """``sgd`` of ``SGDSettings``."""
+    return kind.__name__.removesuffix("Settings").lower()
 
 
 @documented

@@ -54,6 +54,7 @@ class TrainingExperiment:
     train: Dataset  # all training data, in the order in which chunks are drawn from them
     validation: Dataset
     test: Dataset
+    num_classes: int
 
     def start(self) -> Training:
         """The state before the first iteration.
@@ -91,7 +92,9 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     splits = load_data(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape)
     if isinstance(config, TrainingConfig):
-        return TrainingExperiment(config, task, splits.train, splits.validation, splits.test)
+        return TrainingExperiment(
+            config, task, splits.train, splits.validation, splits.test, splits.num_classes
+        )
     settings = config.settings()
     shards = client_shards(config, splits)
     if config.max_examples is None:

@@ -9,7 +9,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from fedpart import Federation, Task
+from fedpart import Task
+from fedpart.training.state import ModelState
 from simulations.folders.run_directory import STATE
 
 
@@ -26,15 +27,15 @@ def saved_psi(folder: str | Path, task: Task) -> Tensor:
     return psi
 
 
-def load_saved(federation: Federation, folder: str | Path) -> None:
-    """Give a federation the weights of the full network and the psi of a finished run.
+def load_saved(state: ModelState, folder: str | Path) -> None:
+    """Give a state the weights of the full network and the psi of a finished run.
 
     It can be evaluated, and its :meth:`module` taken; it cannot go on, for it has no optimisers' moments.
 
     Raises:
         ValueError: as :func:`saved_psi`, of the weights as well.
     """
-    partition = federation.partition
+    partition = state.partition
     space, chunks = partition.space, partition.chunks
     whole = space.identity()  # so the copies of a stacked parameter but the first change nothing
     views = {
@@ -43,8 +44,8 @@ def load_saved(federation: Federation, folder: str | Path) -> None:
     }
     _fill(views, folder, "w")
     for k in range(1, chunks + 1):
-        federation.w[partition.slice(k)] = partition.take(whole, k, chunks).to(federation.w)
-    federation.psi.copy_(saved_psi(folder, federation.task))
+        state.w[partition.slice(k)] = partition.take(whole, k, chunks).to(state.w)
+    state.psi.copy_(saved_psi(folder, state.task))
 
 
 def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:

@@ -30,6 +30,7 @@ from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
 from simulations.running.beside import is_missing, run_beside
+from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
@@ -78,6 +79,14 @@ def show(folder: Path) -> None:
     if summary is None or "method" not in summary:
         raise ConfigError(f"{folder} holds no finished run; give the folder of one.")
     show_end(Console(), summary, folder)
+
+
+def export(run: Path, kind: str, out: Path | None) -> None:
+    """Export the network of a finished run."""
+    path, transforms = export_run(run, kind, out)
+    left = f"; without its input transforms ({', '.join(transforms)})" if transforms else ""
+    text = f"{path}: the network, checked against the run's module{left}"
+    Console().print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def configs() -> None:

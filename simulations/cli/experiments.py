@@ -50,6 +50,21 @@ def show(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="safetensors|torch-export|onnx", help="onnx needs the extra fedpart[onnx]."
+        ),
+    ] = "safetensors",
+    out: Annotated[Path | None, typer.Option("--out", help="The file; model.* in RUN if not given.")] = None,
+) -> None:
+    """Write the network of a finished run into a file, and check that its outputs are the network's."""
+    guarded(lambda: _commands().export(run, kind, out), out or run)
+
+
+@app.command()
 def configs() -> None:
     """List the configurations that come with fedpart; their names stand for their files."""
     guarded(lambda: _commands().configs(), None)

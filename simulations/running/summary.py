@@ -15,6 +15,7 @@ from fedpart.federated.protocol import UPLOAD_HEADER
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
+from simulations.building.reading import described
 from simulations.config.load import Config
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST, seconds_to_accuracy
@@ -38,7 +39,8 @@ def summarise(
 
     Returns:
         ``method, seed, data_seed``; ``psi`` in physical units, ``psi_learned``: the names of it that have
-        moved, and where there are any ``psi_remarks``, sentences on it; ``seconds`` of all rounds or
+        moved, and where there are any ``psi_remarks``, sentences on it; ``num_classes`` and ``inputs`` (see
+        :func:`.described`); ``seconds`` of all rounds or
         iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
         (``_nll``) nats per example, None or absent where there are no classes or no data.
 
@@ -80,9 +82,9 @@ def summarise(
     """
     config = experiment.config
     if isinstance(experiment, Experiment):
-        own = _federated(experiment, state, lines) | {"workers": workers}
+        own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
     else:
-        own = _centralised(experiment, state, lines)
+        own, data = _centralised(experiment, state, lines), experiment.train
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
         "method": config.method,
@@ -92,6 +94,8 @@ def summarise(
         "psi": psi,
         "psi_learned": [name for name, value in psi.items() if value != before.get(name)],
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
+        "num_classes": experiment.num_classes,
+        "inputs": described(data.inputs),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),

@@ -542,6 +542,17 @@ def test_fit_refuses_to_learn_no_hyperparameter(changes, says):
         fit(Task(smooth_net(), samples=1), shard(40), **{"iterations": 20, **changes})
 
 
+def test_fit_takes_a_network_alone_and_a_test_set():
+    options = {"iterations": 4, "chunks": CHUNKS, "batch_size": 6, "evaluate_every": 2}
+    alone = fit(chain_net(), chunks(), test=shard(20, 9), optimiser={"learning_rate": 0.01}, **options)
+    task = fit(Task(chain_net(), samples=1), chunks(), optimiser=AdamSettings(0.01), **options)
+    assert torch.equal(alone.state.w, task.state.w)
+    scores = {"accuracy": alone.test_accuracy, "nll": alone.test_nll}
+    assert scores == alone.state.evaluate(shard(20, 9)) and task.test_nll is None
+    with pytest.raises(ValueError, match="outside the 3 classes"):
+        fit(chain_net(), chunks(), test=(shard(5).inputs, shard(5).targets + 9), on_report=print, **options)
+
+
 BAD = [
     ({"method": "augerino", "method_options": {"weight": "x"}}, "Augerino's weight is a number"),
     ({"method": "separate", "defaults": "zeros"}, "leave parameters, scheme, defaults away"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from problems import CLASSES, SIZE, augmentation, chain_net, norm_net, shard, shards
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from fedpart import AdamSettings, ClientError, Dataset, LocalSettings, Task, federate
 from fedpart.training.optimisers import LocalSGD
@@ -204,15 +204,25 @@ def test_a_refused_update_names_the_client(monkeypatch):
         ({"clients": 8}, "There is no setting 'clients'"),
         ({"evaluate_every": 0}, "evaluate_every is a number of rounds, at least 1, got 0"),
         ({"checkpoint_every": 0}, "checkpoint_every is a number of rounds"),
+        ({"rounds": -1}, "rounds is a number of rounds, at least 0, got -1"),
+        ({"rounds": 1.5}, "rounds is a number of rounds, at least 0, got 1.5"),
+        ({"method": "none"}, "'none' is centralised only; plain federated training is 'fedavg'"),
+        ({"method": "laplace"}, "'laplace' is centralised only"),
+        ({"task": nn.Linear}, r"an nn.Module, got the class Linear; write Task\(module\)"),
+        ({"test": shard(5).subset([])}, "no examples to evaluate on"),
         ({"resume": True}, "nothing to resume from"),
         ({"cohort": 9}, r"number of clients \(8\), got 9"),
         ({"validation": shard(5).subset([])}, "no examples to evaluate on"),
         ({"validation": (shard(5).inputs, shard(5).targets + 9)}, "evaluation set lie outside the 3 classes"),
+        ({"test": (shard(5).inputs, shard(5).targets + 9)}, "evaluation set lie outside the 3 classes"),
     ],
 )
 def test_bad_input_gets_a_clear_sentence(changes, says):
+    def trained(report):
+        raise AssertionError("it is refused before a round is trained")
+
     with pytest.raises(ValueError, match=says):
-        run(**changes)
+        run(**{"on_round": trained, **changes})
 
 
 @pytest.mark.parametrize(
@@ -230,6 +240,44 @@ def test_bad_input_gets_a_clear_sentence(changes, says):
 def test_what_is_no_list_of_clients_gets_a_clear_sentence(data):
     with pytest.raises(ValueError, match=r"a list with the examples of each client, got .*; write federate"):
         run(data=data)
+
+
+def test_a_test_set_is_scored_once_at_the_end():
+    test = shard(30, 7)
+    result, other = run(test=(test.inputs, test.targets)), run()
+    assert torch.equal(result.state.w, other.state.w), "looking changes nothing"
+    assert {"accuracy": result.test_accuracy, "nll": result.test_nll} == result.state.evaluate(test)
+    assert other.test_accuracy is other.test_nll is None
+    assert run(test=test, evaluation="none").test_nll is None
+    fewer = run(test=test, evaluation_samples=1)
+    assert fewer.test_nll == fewer.state.evaluate(test, samples=1)["nll"] != result.test_nll
+
+
+def test_a_network_alone_is_a_classification_in_one_sample():
+    alone, task = (
+        federate(one, shards(SIZES), rounds=2) for one in (chain_net(), Task(chain_net(), samples=1))
+    )
+    assert torch.equal(alone.state.w, task.state.w) and torch.equal(alone.state.psi, task.state.psi)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda data, places: Subset(data, places),
+        lambda data, places: DataLoader(Subset(data, places), batch_size=2, shuffle=True),
+        lambda data, places: TensorDataset(*data[places]),
+        lambda data, places: tuple(part.numpy() for part in data[places]),
+    ],
+    ids=["Subset", "DataLoader", "TensorDataset", "arrays"],
+)
+def test_examples_may_be_in_what_torch_has_for_them(given):
+    pooled = shard(40)
+    data, places = TensorDataset(pooled.inputs, pooled.targets), [range(c, 40, 8) for c in range(8)]
+    own = [given(data, list(part)) for part in places]
+    result = run(data=own, validation=own[0], test=own[1], rounds=1)
+    plain = run(data=[pooled.subset(list(part)) for part in places], rounds=1)
+    assert torch.equal(result.state.w, plain.state.w)
+    assert result.metrics[0].val_nll > 0 and result.test_nll > 0
 
 
 def test_the_default_cohort_fits_few_clients():

@@ -1,0 +1,47 @@
+"""load(): the network and the hyperparameters that a run has left in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from fedpart.training.result import Trained
+from fedpart.training.state import ModelState
+
+GROUP = "fedpart.runs"  # of the entry point that reads folders: (Path) -> Loaded
+
+
+class Loaded(Trained):
+    """What a run has left in its folder.
+
+    Attributes:
+        config: the run's configuration, as plain data by key.
+    """
+
+    def __init__(self, state: ModelState, config: Mapping[str, Any]) -> None:
+        super().__init__(state)
+        self.config = dict(config)
+
+
+def load(run: str | Path) -> Loaded:
+    """The network of a finished run, on the CPU: of ``fedpart run``, ``up``, ``train`` or ``retrain``.
+
+    It can predict, and be evaluated; it cannot be trained on, for it has no optimisers' moments.
+
+    Args:
+        run: its folder. The data need not be there. What the configuration names in files of your own must
+            be importable.
+
+    Raises:
+        ValueError: the folder holds no finished run, or not what its configuration says; one sentence.
+        RuntimeError: fedpart is imported, but not installed.
+    """
+    for reader in entry_points(group=GROUP):
+        found: Loaded = reader.load()(Path(run))
+        return found
+    raise RuntimeError(
+        f"What reads folders of runs is found by the entry point {GROUP} of the installed fedpart, which is "
+        f"not there; install fedpart anew, in a checkout by `uv sync`."
+    )

@@ -1,0 +1,97 @@
+"""From a run's folder to the network that it has trained: what ``fedpart.load`` finds by an entry point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
+from fedpart.training.saved import Loaded
+from fedpart.training.state import ModelState
+from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
+from simulations.building.data import load_data
+from simulations.building.saved import load_saved
+from simulations.building.task import build_task
+from simulations.config.load import Config, ConfigError, ExperimentConfig
+from simulations.errors import one_sentence
+from simulations.folders.run_directory import read_summary, saved_config
+
+
+def read_run(folder: Path) -> Loaded:
+    """See :func:`fedpart.load`.
+
+    Raises:
+        ConfigError: the folder holds no finished run, or not what its configuration says.
+    """
+    config, summary = _finished(folder)
+    built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
+    with one_sentence():
+        classes, inputs = _seen(config, summary)
+        task = build_task(built, classes, map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs))
+        state = _whole(task, built)
+        load_saved(state, folder)
+    stages = summary.get("stages")  # of centralised training
+    # The noise of predictions is a function of it.
+    state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
+    return Loaded(state, config.resolved())
+
+
+def example_inputs(folder: Path, rows: int) -> Tree:
+    """Inputs ``[rows, ...]`` as those of a finished run: random numbers in [0, 1], and 1 for whole ones.
+
+    Raises:
+        ConfigError: see :func:`read_run`.
+    """
+    with one_sentence():
+        return _seen(*_finished(folder), rows)[1]
+
+
+def described(inputs: Tree) -> dict[str, Any]:
+    """Form, type and shape of an example, as plain data: ``summary.json`` has them, so that a network can be
+    made without the data."""
+    kinds = {
+        name: [str(leaf.dtype).removeprefix("torch."), *leaf.shape[1:]]
+        for name, leaf in leaves(inputs, "inputs")
+    }
+    return {"form": form_of(inputs, "inputs"), "kinds": kinds}
+
+
+def _finished(folder: Path) -> tuple[Config, dict[str, Any]]:
+    config = saved_config(folder)
+    summary = read_summary(folder)
+    if summary is None:
+        raise ConfigError(
+            f"The run in {folder} is not finished; continue it with fedpart {config.clock.command} --resume "
+            f"{folder}."
+        )
+    return config, summary
+
+
+def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, Tree]:
+    """How many classes the data have, and made-up inputs like theirs."""
+    if "inputs" in summary:
+        classes, found = summary["num_classes"], summary["inputs"]
+    else:  # a run from before summaries said so
+        splits = load_data(config, download=False)
+        classes, found = splits.num_classes, described(splits.train.inputs)
+    generator = torch.Generator().manual_seed(0)
+    made = {}
+    for name, (kind, *shape) in found["kinds"].items():
+        dtype = getattr(torch, kind)
+        made[name] = torch.ones(rows, *shape, dtype=dtype)
+        if dtype.is_floating_point:
+            made[name].uniform_(generator=generator)
+    return classes, of_form(found["form"], made)
+
+
+def _whole(task: Task, config: Config) -> ModelState:
+    """The state of the full network alone, in one partition: chunks would need the data, and of numbers that
+    networks share for their weights a run leaves only the full one's."""
+    if isinstance(config, ExperimentConfig):
+        task = Protocol(task, config.settings()).task
+    else:
+        task = config.build_method().prepare(task)
+    partition = SeparateNetworks(task.parameter_space(1))
+    return ModelState(task, partition, AdamSettings(), AdamSettings(), seed=config.seed)

@@ -1,0 +1,128 @@
+"""Exporting: the network of a finished run in a file that needs no fedpart, checked before it is left."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+import fedpart
+from fedpart.layers.copying import copied
+from fedpart.task.calling import outputs_of
+from fedpart.trees import Tree, leaves, map_leaves, with_floats
+from simulations.building.reading import example_inputs
+from simulations.config.load import ConfigError
+from simulations.errors import RunError
+
+SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
+
+
+def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, list[str]]:
+    """Write the network of a run; the file, and the names of the input transforms that are not in it.
+
+    Args:
+        run: folder of a finished run.
+        kind: one of :data:`SUFFIXES`: ``safetensors``, which ``safetensors.torch.load_model`` reads into the
+            same network; ``torch-export``, for ``torch.export.load``; ``onnx``. The last two take any number
+            of rows.
+        out: the file; ``model`` in the run's folder if None.
+
+    Raises:
+        ConfigError: the run is not finished, or there is no such format here.
+        RunError: the network cannot be exported, or the file's outputs are others than the module's.
+    """
+    if kind not in SUFFIXES:
+        raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
+    loaded = fedpart.load(run)
+    task, module = loaded.state.task, loaded.module()
+    traced, checked = (with_floats(example_inputs(run, rows), task.dtype) for rows in (TRACED, CHECKED))
+    path = out or run / f"model{SUFFIXES[kind]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}")  # until it is checked
+    try:
+        with torch.no_grad():
+            found = _WAYS[kind](module, traced, checked, draft)
+            args, kwargs = _arguments(checked)
+            wanted = outputs_of(module(*args, **kwargs))
+        if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
+            raise RunError(
+                f"The network in the {kind} file has other outputs than the run's module, so it is not left "
+                f"in {path}; choose another format."
+            )
+        os.replace(draft, path)
+    except (ConfigError, RunError, OSError):
+        raise
+    except ImportError as error:
+        raise ConfigError(f'The format {kind} needs more ({error}); pip install "fedpart[onnx]".') from error
+    except Exception as error:  # whatever the exporters raise
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise RunError(
+            f"The network cannot be exported as {kind} ({type(error).__name__}: {reason}); safetensors takes "
+            f"any network."
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return path, list(task.transforms)
+
+
+def _safetensors(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
+    safetensors.torch.save_model(module, str(file))
+    empty = copied(module)
+    for tensor in (*empty.parameters(), *empty.buffers()):
+        tensor.zero_()
+    safetensors.torch.load_model(empty, file)
+    args, kwargs = _arguments(checked)
+    return outputs_of(empty(*args, **kwargs))
+
+
+def _torch_export(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
+    args, kwargs = _arguments(traced)
+    program = torch.export.export(module, args, kwargs, dynamic_shapes=_any_number(args, kwargs))
+    with file.open("wb") as opened:
+        torch.export.save(program, opened)
+    args, kwargs = _arguments(checked)
+    with file.open("rb") as opened:
+        return outputs_of(torch.export.load(opened).module()(*args, **kwargs))
+
+
+def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
+    from onnx.reference import ReferenceEvaluator
+
+    args, kwargs = _arguments(traced)
+    shapes = _any_number(args, kwargs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        torch.onnx.export(
+            module, args, file, kwargs=kwargs, dynamic_shapes=shapes, external_data=False, verbose=False
+        )
+    reader = ReferenceEvaluator(str(file))
+    args, kwargs = _arguments(checked)
+    flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}
+    flat |= {name: leaf.numpy() for name, leaf in kwargs.items()}
+    return torch.as_tensor(reader.run(None, flat)[0])
+
+
+_WAYS = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx}
+
+
+def _arguments(inputs: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How the network is called: by the names of a dict, or the places of a tuple."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
+
+
+def _any_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    rows = torch.export.Dim("rows", min=1)
+    return map_leaves(lambda leaf: {0: rows}, kwargs or args)
+
+
+def _flat(args: Tree) -> list[Tensor]:
+    return [leaf for _, leaf in leaves(args)]

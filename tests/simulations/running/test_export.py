@@ -1,0 +1,89 @@
+"""Exported networks answer as the run's module does, read back without fedpart."""
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from command_line import fedpart as command
+from command_line import refused
+from onnx.reference import ReferenceEvaluator
+from tiny import tiny_training
+from torch import nn
+
+import fedpart
+from simulations.running import export
+from simulations.running.run import run_experiment
+
+
+class Parts(nn.Module):
+    """A network that takes a dict of two parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 2), nn.Embedding(4, 2)
+
+    def forward(self, x: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+        return self.left(x) * 2 + self.right(token)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    run_experiment(tiny_training(iterations=10), "run")
+    return Path("run")
+
+
+@pytest.mark.parametrize(
+    "kind", ["safetensors", "torch-export", pytest.param("onnx", marks=pytest.mark.slow)]
+)
+def test_the_file_answers_as_the_module(run: Path, kind: str) -> None:
+    done = command("export", run, "--format", kind)
+    assert done.exit_code == 0 and "checked against the run's module; without" in done.output, done.output
+    assert "(mask)" in done.output
+    module, x = fedpart.load(run).module(), torch.randn(5, 30)
+    if kind == "safetensors":
+        again = fedpart.load(run).module()
+        nn.init.zeros_(next(again.parameters()))
+        safetensors.torch.load_model(again, run / "model.safetensors")
+        found = again(x)
+    elif kind == "torch-export":
+        found = torch.export.load(run / "model.pt2").module()(x)
+    else:
+        reader = ReferenceEvaluator(str(run / "model.onnx"))
+        found = torch.as_tensor(reader.run(None, {reader.input_names[0]: x.numpy()})[0])
+    torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)
+    assert not list(run.glob(".*")), "no draft is left"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", export._WAYS.values(), ids=export._WAYS)
+def test_inputs_of_several_parts_keep_their_names(way, tmp_path: Path) -> None:
+    def rows(n: int) -> dict[str, torch.Tensor]:
+        return {"token": torch.arange(n) % 4, "x": torch.rand(n, 3)}  # not in forward's order
+
+    module, checked = Parts().eval(), rows(7)
+    with torch.no_grad():
+        found = way(module, rows(4), checked, tmp_path / "file")
+        torch.testing.assert_close(found, module(**checked))
+
+
+def test_a_file_with_other_outputs_is_not_left(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = export._WAYS["safetensors"]
+    monkeypatch.setitem(export._WAYS, "safetensors", lambda *given: honest(*given) + 0.01)
+    refused(command("export", run), "other outputs than the run's module", status=1)
+    assert not list(run.glob("*model*"))
+
+
+def test_what_cannot_be_exported_gets_one_sentence(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(
+        command("export", run, "--format", "pickle"), "one of safetensors, torch-export, onnx, not pickle"
+    )
+    refused(command("export", "nowhere"), "nowhere holds no run")
+
+    def fails(*given: object) -> None:
+        raise NotImplementedError("no such operator\nand a long trace")
+
+    monkeypatch.setitem(export._WAYS, "torch-export", fails)
+    refused(command("export", run, "--format", "torch-export"), "no such operator); safetensors", status=1)
