@@ -172,3 +172,25 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
         chances = [*chances, *norms]
     parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
     return ", ".join(parts[:limit])
+
+
+def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
+    """Everything that modules do, an entry each: ``affine: angle -12..+14 deg, scale_x 0.9..1.1``.
+
+    A range is told by its ends, the smaller first; a module without numbers by its name alone.
+    """
+    found: dict[str, list[str]] = {module: [] for module in modules}
+    quantities = {name: Quantity.parse(name) for name in physical}
+    highs = {(q.module, q.component, q.unit): name for name, q in quantities.items() if q.bound == "max"}
+    paired = set()
+    for name, q in quantities.items():
+        high = highs.get((q.module, q.component, q.unit))
+        text = f"{physical[name]:.3g}"
+        if q.bound == "min" and high is not None:
+            low, top = sorted((physical[name], physical[high]))
+            text = f"{low:+.3g}..{top:+.3g}"
+            paired.add(high)
+        if name not in paired:
+            unit = "" if not q.unit else "%" if q.unit == "%" else f" {q.unit}"
+            found.setdefault(q.module, []).append(f"{q.component} {text}{unit}")
+    return [f"{module}: {', '.join(texts)}" if texts else module for module, texts in found.items()]

@@ -36,7 +36,8 @@ def summarise(
 
     Returns:
         ``method, seed, data_seed``; ``psi`` in physical units, and where there are any ``psi_remarks``,
-        sentences on it; ``seconds`` of all rounds or iterations; ``config_hash``, ``versions``,
+        sentences on it; ``validation_examples`` and ``test_examples`` that were
+        scored; ``seconds`` of all rounds or iterations; ``config_hash``, ``versions``,
         ``git_commit``. Accuracies are fractions and losses (``_nll``) nats per
         example, None or absent where there are no classes or no data.
 
@@ -78,8 +79,10 @@ def summarise(
     config = experiment.config
     if isinstance(experiment, Experiment):
         own = _federated(experiment, state, lines) | {"workers": workers}
+        validation = experiment.validation_of(1)
     else:
         own = _centralised(experiment, state, lines)
+        validation = experiment.validation
     return {
         "method": config.method,
         "seed": config.seed,
@@ -87,6 +90,8 @@ def summarise(
         **own,
         "psi": state.task.physical(state.psi),
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
+        "validation_examples": len(validation),
+        "test_examples": len(experiment.test),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),
