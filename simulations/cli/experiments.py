@@ -112,10 +112,12 @@ def table(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison, or of a run.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What compare, run, train, select or search has written.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,
 ) -> None:
-    """Write one HTML page about a comparison or a run, finished or not, that can be read offline."""
+    """Write one HTML page about a comparison, a run, a selection or a search, to be read offline."""
     guarded(lambda: _commands().report(folder, out), out or folder)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from simulations.pictures.figures import COLOURS, MARKERS, canvas, dress, legend_below
+from simulations.pictures.colours import COLOURS, MARKERS
+from simulations.pictures.figures import canvas, dress, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

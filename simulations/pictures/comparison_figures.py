@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulations.config.load import EVIDENCE_NAMES
+from simulations.pictures.colours import COLOURS, GREY, places
 from simulations.pictures.figures import (
-    COLOURS,
     DASHES,
-    EVIDENCE,
     MANY,
     MIDDLE,
     Keys,
@@ -40,8 +40,8 @@ METRICS = {  # factor, name and unit of a metric in pictures
 }
 AVERAGED = f"moving average of up to {LAST} evaluations"
 OF_ROUNDS = f"moving averages of up to {LAST} rounds and {LAST} evaluations"
+TIMES = {"time": "simulated time", "seconds": "measured time"}
 TRAFFIC_NAMES = {"upload": "upload", "download": "download", "bytes": "upload + download"}
-_GREY = "0.5"  # of keys that hold for every method
 
 
 def spread(runs: Runs) -> str:
@@ -58,7 +58,7 @@ def evaluated(runs: Runs) -> dict[str, list[Run]]:
 def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     """The validation metric of every method that has runs, AVERAGED, with its error (the paper's Figure 10).
 
-    At least one run was evaluated. It is drawn against ``rounds``, ``time`` or a kind of :data:`.TRAFFIC`.
+    At least one run was evaluated. What it may be drawn against: see :meth:`.Run.along`.
     """
     key = metric(runs)
     factor, label, unit = METRICS[key]
@@ -66,16 +66,16 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> Figure:
     bands = {method: metric_band(own, key, against) for method, own in evaluated(runs).items() if own}
     last = max(band.x[-1] for band in bands.values() if len(band.x))
     scale, x, first = 1.0, "round", 1
-    if against == "time":
-        x, first = "simulated time [s]", 0
+    if against in TIMES:
+        x, first = f"{TIMES[against]} [s]", 0
     elif against != "rounds":
         scale, bytes_unit = byte_unit(last)
         x, first = f"{TRAFFIC_NAMES[against]}, all clients [{bytes_unit}]", 0
     dress(ax, f"{label} [{unit}]", x, limits=(first, last / scale))
-    for i, method in enumerate(runs):
+    for method, i in places(runs).items():
         if method in bands:
             band = bands[method] = bands[method].scaled(1 / scale, factor)
-            draw_band(ax, band, COLOURS[i % len(COLOURS)], label=method, **marks(i, len(band.x)))
+            draw_band(ax, band, COLOURS[i], label=method, **marks(i, len(band.x)))
     _zoom(ax, bands.values())
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
@@ -88,11 +88,15 @@ def lml_figure(runs: Runs, *, page: bool = False) -> Figure:
     """
     figure, (ax,) = canvas(f"L_ML per example and validation, {OF_ROUNDS}\n{spread(runs)}", page=page)
     bands = []
-    for i, (method, own) in enumerate(with_lml(runs).items()):
-        for key, sign, label, dash in (("lml", 1, EVIDENCE["lml"], "-"), ("val_nll", -1, "validation", "--")):
+    place = places(runs)
+    for method, own in with_lml(runs).items():
+        for key, sign, label, dash in (
+            ("lml", 1, EVIDENCE_NAMES["lml"], "-"),
+            ("val_nll", -1, "validation", "--"),
+        ):
             if own and all(len(run.curve(key)[0]) for run in own):
                 bands.append(metric_band(own, key, "rounds").scaled(1, sign))
-                draw_band(ax, bands[-1], COLOURS[i % len(COLOURS)], label=f"{method}, {label}", ls=dash)
+                draw_band(ax, bands[-1], COLOURS[place[method]], label=f"{method}, {label}", ls=dash)
     last = max(band.x[-1] for band in bands)
     dress(ax, "log-likelihood [nats per example]", "round", limits=(1, last))
     _zoom(ax, bands)
@@ -108,13 +112,13 @@ def clients_figure(runs: Runs, *, page: bool = False) -> Figure:
     key = client_metric(runs)
     factor, label, unit = METRICS[key]
     figure, (ax,) = canvas(f"{label.capitalize()} on the clients, {AVERAGED}\n{spread(runs)}", page=page)
-    last = 1.0
-    for i, (method, own) in enumerate(runs.items()):
+    last, place = 1.0, places(runs)
+    for method, own in runs.items():
         for one, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
             found = [run for run in own if len(run.curve(one)[0])]
             if found:
                 band = metric_band(found, one, "rounds").scaled(1, factor)
-                draw_band(ax, band, COLOURS[i % len(COLOURS)], label=f"{method}, {who}", ls=dash)
+                draw_band(ax, band, COLOURS[place[method]], label=f"{method}, {who}", ls=dash)
                 last = max(last, band.x[-1])
     dress(ax, f"{label} [{unit}]", "round", limits=(1, last))
     legend_below(figure, *ax.get_legend_handles_labels())
@@ -152,7 +156,7 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> Fig
     from matplotlib.lines import Line2D
 
     methods = {method: psi_bands(own) for method, own in runs.items() if own}
-    colours = {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(runs)}
+    colours = {method: COLOURS[i] for method, i in places(runs).items()}
     figure, axes = canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
     last = max(len(run.metrics) for own in runs.values() for run in own)
     shown = {name for group in found for name in group.names}
@@ -187,10 +191,10 @@ def _keys(group: Group) -> Keys:
     from matplotlib.patches import Patch
 
     if len(group.lines) > MANY:
-        median = Line2D([], [], color=_GREY, lw=2)
-        return [median, Patch(color=_GREY, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", MIDDLE]
+        median = Line2D([], [], color=GREY, lw=2)
+        return [median, Patch(color=GREY, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", MIDDLE]
     if len(group.lines) == 1:
         return [], []
     dashes = DASHES[: len(group.lines)]
-    handles = [Line2D([], [], color=_GREY, ls=dash, lw=1.8) for dash in dashes]
+    handles = [Line2D([], [], color=GREY, ls=dash, lw=1.8) for dash in dashes]
     return handles, list(group.lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.config.load import EVIDENCE_NAMES
+from simulations.pictures.colours import COLOURS, MARKERS
 from simulations.results.curves import Band
 from simulations.results.psi_parts import Group
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): colour-blind eyes tell them apart; markers and dashes do so in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = (
     *("-", "--", "-.", ":"),
     *((0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 3))),
@@ -34,7 +32,6 @@ MIDDLE = "10th to 90th percentile"
 DPI = 125  # 8 inches across: 1000 pixels
 PAGE_WIDTH = 4.7  # inches: letters are still read where the page is a telephone
 PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for each chart
-EVIDENCE = EVIDENCE_NAMES | {"lml": r"$\mathcal{L}_{\mathrm{ML}}$"}  # on axes
 LEGEND: dict[str, Any] = {
     "fontsize": 11, "frameon": False, "handlelength": 2.3, "columnspacing": 1.2, "handletextpad": 0.5,
 }  # fmt: skip
@@ -43,23 +40,30 @@ Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and t
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure on a page, see :func:`svg`, with its title above and a note below."""
+    """A figure on a page, or several of one thing of which a reader chooses one, with a note below.
+
+    Attributes:
+        title: above it.
+        views: elements, see :func:`svg`, by what is drawn: what the x axis has; one of "" needs no choice.
+    """
 
     title: str
-    svg: str
+    views: Mapping[str, str]
     note: str = ""
 
 
 def canvas(title: str, panels: int = 1, columns: int = 1, *, page: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, in reading order.
 
-    One for a ``page``, which has little room and its own headings, has no title.
+    One for a ``page``, which has little room and its own headings, has no title and one column.
     """
     from matplotlib.figure import Figure
 
+    columns = 1 if page else columns
     rows = -(-panels // columns)
+    narrow = (PAGE_WIDTH, 3.3 if rows == 1 else 2.7 * rows)
     size = (8 if columns == 1 else 10.5, 5.5 if rows == 1 else 3.6 * rows + 0.6)
-    figure = Figure(figsize=(PAGE_WIDTH, 3.3) if page else size, dpi=DPI, layout="constrained")
+    figure = Figure(figsize=narrow if page else size, dpi=DPI, layout="constrained")
     if not page:
         figure.suptitle(title, fontsize=15)
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
@@ -74,8 +78,8 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
     from matplotlib.ticker import MaxNLocator
 
     ax.set_title(title, fontsize=13, loc="left")
-    ax.set_xlabel(x, fontsize=13)
-    ax.set_ylabel(y if len(y) < 28 else y.replace(" [", "\n["), fontsize=13)  # in two lines if it is long
+    ax.set_xlabel(wrapped(x, 42), fontsize=13)
+    ax.set_ylabel(wrapped(y if len(y) < 28 else y.replace(" [", "\n["), 28), fontsize=13)
     ax.tick_params(labelsize=11)
     ax.grid(alpha=0.3, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
@@ -93,9 +97,9 @@ def dress_bar(bar: Any, label: str) -> None:
     bar.ax.tick_params(labelsize=11)
 
 
-def short(name: str, most: int = 14) -> str:
-    """A name for which there is not much room, cut off after so many characters."""
-    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+def wrapped(name: str, most: int = 14) -> str:
+    """A name for which there is not much room, in lines of so many characters; nothing is cut off."""
+    return "\n".join(line for part in name.split("\n") for line in textwrap.wrap(part, most) or [""])
 
 
 def over_seeds(seeds: int) -> str:
@@ -136,6 +140,7 @@ def legend_above(ax: Axes, keys: Keys | None = None, columns: int = 4) -> None:
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below all axes, in as many columns, up to three, as there is room for."""
+    labels = [wrapped(label, int(figure.get_figwidth() / 0.095)) for label in labels]
     widest = 0.5 + 0.076 * max(map(len, labels), default=0)  # inches: a handle, and so much a letter
     columns = min(3, max(1, int(figure.get_figwidth() / widest)))
     figure.legend(handles, labels, ncols=columns, loc="outside lower center", **LEGEND)
@@ -152,6 +157,7 @@ def save_png(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 def svg(figure: Figure) -> str:
     """An ``<svg>`` element for a page, in the colour and the font of the text around it.
 
+    The page defines :data:`.COLOURS` as ``--c0``, ``--c1``, ..., of which a dark one has others.
     It has no size of its own, no prolog, metadata and namespaces, and its ids begin with PREFIX.
     """
     import matplotlib
@@ -164,5 +170,7 @@ def svg(figure: Figure) -> str:
     head, end, body = text.partition(">")
     head = re.sub(r'\s(xmlns(:xlink)?|width|height|version)="[^"]*"', "", head) + ' fill="currentColor"'
     body = re.sub("#000000|#b0b0b0", "currentColor", body)  # black, and the grid's grey; text has no colour
+    for i, colour in enumerate(COLOURS):
+        body = body.replace(colour.lower(), f"var(--c{i})")
     text = f"{head}{end}{body}".replace("'DejaVu Sans', ", "")
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{PREFIX}", text).strip()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulations.pictures.figures import COLOURS, canvas, dress, legend_above, save_png
+from simulations.pictures.colours import COLOURS
+from simulations.pictures.figures import canvas, dress, legend_above, save_png
 from simulations.results.personal import Gains
 
 if TYPE_CHECKING:

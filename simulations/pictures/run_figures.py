@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulations.config.load import EVIDENCE_NAMES
+from simulations.pictures.colours import COLOURS, GREY
 from simulations.pictures.figures import (
-    COLOURS,
     DASHES,
-    EVIDENCE,
     MANY,
     canvas,
     draw_many,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BY_CLIENTS = {"clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
 
 
-def run_figure(run: Run) -> Figure:
+def run_figure(run: Run, *, page: bool = False) -> Figure:
     """One run against its clock: validation accuracy and evidence, if it has them, and losses.
 
     Evidence is that of centralised training, or L_ML per example beside the validation log-likelihood.
@@ -36,7 +36,9 @@ def run_figure(run: Run) -> Figure:
     accuracy, lml, clients = run.curve("val_accuracy"), run.curve("lml"), run.curve("client_accuracy")
     training, validation = run.curve("train_loss"), run.curve("val_nll")
     figure, axes = canvas(
-        _title("Learning curve", run), panels=1 + (len(accuracy[0]) + len(clients[0]) > 0) + (len(lml[0]) > 0)
+        _title("Learning curve", run),
+        panels=1 + (len(accuracy[0]) + len(clients[0]) > 0) + (len(lml[0]) > 0),
+        page=page,
     )
     federated = run.clock == "round"
     limits = _limits(run)
@@ -55,17 +57,19 @@ def run_figure(run: Run) -> Figure:
         dress(axes[-2], "log-likelihood [nats per example]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=0.8, alpha=0.4, label="one round")
         average = (lml[0], moving_average(lml[1]))
-        axes[-2].plot(*average, color=COLOURS[2], lw=2, label=f"{EVIDENCE['lml']}, mean of {LAST} rounds")
+        axes[-2].plot(
+            *average, color=COLOURS[2], lw=2, label=f"{EVIDENCE_NAMES['lml']}, mean of {LAST} rounds"
+        )
         if len(validation[0]):
             shown = marks(0, len(validation[0]))
             axes[-2].plot(validation[0], -validation[1], color=COLOURS[0], lw=2, label="validation", **shown)
         legend_above(axes[-2])
     elif len(lml[0]):
-        dress(axes[-2], f"{EVIDENCE[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
+        dress(axes[-2], f"{EVIDENCE_NAMES[getattr(run.config, 'evidence', 'lml')]} [nats]", limits=limits)
         axes[-2].plot(*lml, color=COLOURS[2], lw=2, **marks(2, len(lml[0])))
         best = run.summary.get("lml_iteration", lml[0][-1])
         if best < lml[0][-1]:
-            axes[-2].axvline(best, color="0.5", lw=1.2, ls="--", label="kept")
+            axes[-2].axvline(best, color=GREY, lw=1.2, ls="--", label="kept")
             legend_above(axes[-2])
     dress(axes[-1], "loss [nats per example]", run.clock, limits=limits)
     alone = marks(1, 1) if len(training[0]) == 1 else {}
@@ -79,17 +83,17 @@ def run_figure(run: Run) -> Figure:
     for line in run.metrics:
         if "stage" in line:
             for ax in axes:
-                ax.axvline(line[run.clock], color="0.5", lw=1.2, ls=":", label=line["stage"])
+                ax.axvline(line[run.clock], color=GREY, lw=1.2, ls=":", label=line["stage"])
     legend_above(axes[-1])
     return figure
 
 
-def run_psi_figure(run: Run) -> Figure:
+def run_psi_figure(run: Run, *, page: bool = False) -> Figure:
     """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
     masks = PsiParts.of(run.learned()).keeps
     bands, found = psi_bands([run]), groups(name for name in run.learned() if name not in masks)
-    columns = 1 if len(found) < 4 else 2
-    figure, axes = canvas("Learned hyperparameters", len(found), columns)
+    columns = 1 if len(found) < 4 or page else 2
+    figure, axes = canvas("Learned hyperparameters", len(found), columns, page=page)
     for ax, group in zip(axes, found, strict=True):
         dress(ax, group.axis, run.clock, group.title, limits=_limits(run))
         if len(group.lines) > MANY:
@@ -107,11 +111,11 @@ def run_psi_figure(run: Run) -> Figure:
     return figure
 
 
-def mask_figure(run: Run) -> Figure:
+def mask_figure(run: Run, *, page: bool = False) -> Figure:
     """Probabilities of a learned mask to keep inputs: over the run as colours, the last ones as bars."""
     physical = run.physical()
     keep = np.stack([physical[name] for name in PsiParts.of(physical).keeps])  # [inputs, reports], percent
-    figure, (over_time, last) = canvas(_title("Learned mask", run), panels=2)
+    figure, (over_time, last) = canvas(_title("Learned mask", run), panels=2, page=page)
     x = run.counts()
     dress(over_time, "input", run.clock, "Probability to keep an input")
     over_time.grid(False)
@@ -129,7 +133,7 @@ def mask_figure(run: Run) -> Figure:
     colours = [COLOURS[0] if p > 50 else COLOURS[1] for p in final]
     last.bar(np.arange(len(keep)), final, color=colours, width=0.75)  # from 0, as psi's names have them
     last.set_axisbelow(True)
-    last.axhline(50, color="0.3", lw=1.2, ls="--")
+    last.axhline(50, color=GREY, lw=1.2, ls="--")
     last.set_ylim(0, 100)
     last.set_xlim(-0.6, len(keep) - 0.4)
     return figure

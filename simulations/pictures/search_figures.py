@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulations.config.load import ExperimentConfig
-from simulations.pictures.figures import COLOURS, DPI, MARKERS, canvas, dress, legend_below, save_png
+from simulations.pictures.colours import COLOURS, MARKERS
+from simulations.pictures.figures import DPI, canvas, dress, legend_below, save_png
 from simulations.results.curves import Band
 from simulations.results.search import Found
 
@@ -34,7 +35,7 @@ def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
     return paths
 
 
-def spent_figure(found: Found) -> Figure | None:
+def spent_figure(found: Found, *, page: bool = False) -> Figure | None:
     """Test accuracy of the run that is best by the objective so far, over what all have sent, or trained."""
     federated = isinstance(found.config, ExperimentConfig)
     points = [
@@ -44,7 +45,7 @@ def spent_figure(found: Found) -> Figure | None:
     ]
     if not points:
         return None
-    figure, (ax,) = canvas("What would be deployed")
+    figure, (ax,) = canvas("What would be deployed", page=page)
     x, y = np.array(points).T
     ax.step(x, y, where="post", color=COLOURS[0], marker=".")
     spent = "bytes sent by all trials [MB]" if federated else "iterations of all trials"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulations.config.load import EVIDENCE_NAMES
+from simulations.pictures.colours import COLOURS, GREY
 from simulations.pictures.figures import (
-    COLOURS,
-    EVIDENCE,
     canvas,
     draw_band,
     dress,
@@ -17,6 +17,7 @@ from simulations.pictures.figures import (
     marks,
     over_seeds,
     save_png,
+    wrapped,
 )
 from simulations.results.curves import Band
 from simulations.results.selection import Column, Selection, ValueScores
@@ -37,7 +38,7 @@ _TITLES = {
     "laplace": "Plain networks",
 }
 _DECADES = 30.0  # largest over smallest value from which an axis is logarithmic
-_LONGEST, _LINE = 24, 45  # characters of a value that are shown; of all values that fit side by side
+_LONGEST, _LINE = 24, 45  # characters of a value in a line; of all values that fit side by side
 
 
 def plot_selection(selection: Selection, out: Path) -> Path | None:
@@ -47,11 +48,14 @@ def plot_selection(selection: Selection, out: Path) -> Path | None:
     return save_png({"select": selection_figure(selection)}, out)[0]
 
 
-def selection_figure(selection: Selection) -> Figure:
-    """A column of panels per way of scoring: means over seeds, with the standard error as a shade."""
+def selection_figure(selection: Selection, *, page: bool = False) -> Figure:
+    """A column of panels per way of scoring: means over seeds, with the standard error as a shade.
+
+    A ``page`` (see :func:`.canvas`) has room for one way.
+    """
     seeds = max(len(row.seeds) for column in selection.columns for row in column.rows)
     columns = len(selection.columns)
-    figure, axes = canvas(f"Model selection, {over_seeds(seeds)}", len(_PANELS) * columns, columns)
+    figure, axes = canvas(f"Model selection, {over_seeds(seeds)}", len(_PANELS) * columns, columns, page=page)
     for place, column in enumerate(selection.columns):
         rows = [row for row in column.rows if row.lml is not None]
         if not rows:
@@ -64,8 +68,8 @@ def selection_figure(selection: Selection) -> Figure:
         for line, (names, label, factor) in enumerate(_PANELS):
             ax = axes[line * columns + place]
             last = line == len(_PANELS) - 1
-            title = _TITLES.get(column.name, column.name) if line == 0 else ""
-            label = label.format(evidence=EVIDENCE[column.evidence])
+            title = _TITLES.get(column.name, column.name) if line == 0 and not page else ""
+            label = label.format(evidence=EVIDENCE_NAMES[column.evidence])
             dress(ax, label, selection.key if last else "", title)
             _draw(ax, column, rows, x, names, factor)
             _ticks(ax, x, [_text(row.value) for row in rows], numbers)
@@ -88,13 +92,12 @@ def _draw(
         draw_band(ax, band, colour, label=label, **style, **marks(i, len(x)))
     best = x[[row.value for row in rows].index(column.best)]
     label = f"best: {_text(column.best)}" if names == ("lml",) else None
-    ax.axvline(best, color="0.4", lw=1.2, ls=":", label=label)
+    ax.axvline(best, color=GREY, lw=1.2, ls=":", label=label)
     legend_above(ax)
 
 
 def _text(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return wrapped(str(value), _LONGEST)
 
 
 def _ticks(ax: Axes, x: np.ndarray, texts: list[str], numbers: bool) -> None:

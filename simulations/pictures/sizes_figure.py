@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulations.pictures.figures import COLOURS, canvas, dress, legend_below
+from simulations.pictures.colours import COLOURS, places
+from simulations.pictures.figures import canvas, dress, legend_below, wrapped
 from simulations.results.curves import Run
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ def sizes_figure(runs: Mapping[str, Sequence[Run]], key: str, *, page: bool = Fa
     names = list(dict.fromkeys(name for own in rows.values() for name in own))
     figure, (ax,) = canvas(f"{label} by size of the network", page=page)
     wide = 0.8 / len(rows)
+    place = places(runs)
     for i, (method, own) in enumerate(rows.items()):
         values = [_mean(own.get(name, []), key) * scale for name in names]
-        places = np.arange(len(names)) + (i - (len(rows) - 1) / 2) * wide
-        ax.bar(places, values, wide, color=COLOURS[i % len(COLOURS)], label=method)
+        x = np.arange(len(names)) + (i - (len(rows) - 1) / 2) * wide
+        ax.bar(x, values, wide, color=COLOURS[place[method]], label=method)
     dress(ax, label)
-    ax.set_xticks(range(len(names)), names)
+    ax.set_xticks(range(len(names)), [wrapped(name, 12) for name in names])
     legend_below(figure, *ax.get_legend_handles_labels())
     return figure
 

@@ -18,8 +18,8 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from simulations.building.saved import saved_psi
 from simulations.building.task import build_task
 from simulations.folders.run_directory import saved_config
-from simulations.pictures.figures import DPI, short
-from simulations.results.psi_parts import compact
+from simulations.pictures.figures import DPI, wrapped
+from simulations.results.psi_parts import all_words, compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ IMAGES, SAMPLES = 5, 6
 Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
 
 
-def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
+def run_blocks(folder: str | Path, splits: Splits, limit: int | None = 2) -> list[Block]:
     """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
 
     They are in their own colours, whatever the network gets. There are none if its data, ``splits``, are no
@@ -43,7 +43,7 @@ def run_blocks(folder: str | Path, splits: Splits) -> list[Block]:
     changed = not torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images)
     if not changed:
         return []
-    blocks, spread = shown_blocks(task, psi, images), config.normalise
+    blocks, spread = shown_blocks(task, psi, images, limit), config.normalise
     if spread is None:
         return blocks
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (spread.mean, spread.std))
@@ -60,11 +60,12 @@ def examples(splits: Splits) -> tuple[Tensor, list[str]]:
     return splits.train.inputs[first], [splits.classes[label] for label in labels] if splits.classes else []
 
 
-def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
+def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2) -> list[Block]:
     """Images, and SAMPLES of each at the start and as learned; once, if psi is where it was at the start.
 
     The run started at the task's initial psi, and ended at ``psi [P]``; ``images [n, c, h, w]`` have 1 or 3
-    channels and values in [0, 1].
+    channels and values in [0, 1]. Titles have the first ``limit`` entries of psi in short; None: all that is
+    done.
     """
     start = task.psi_space.initial()
     changed = not torch.equal(start, psi)
@@ -72,7 +73,8 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor) -> list[Block]:
     blocks = [("training\nimages", images[:, None])]
     for name, values in panels:
         own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
-        blocks.append((f"{name}\n{compact(own, limit=2)}", sample(task, values, images)))
+        words = compact(own, limit=limit) if limit else "; ".join(all_words(own, list(task.transforms)))
+        blocks.append((f"{name}\n{words}", sample(task, values, images)))
     return blocks
 
 
@@ -93,7 +95,7 @@ def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Fig
     height = (len(shown) + 1) / rows
     for row, name in enumerate(names):
         style = {"fontsize": 12, "ha": "right", "va": "center", "parse_math": False}
-        axes[0].text(-0.2 * height, (row + 0.5) * height - 1, short(name), **style)
+        axes[0].text(-0.2 * height, (row + 0.5) * height - 1, wrapped(name), **style)
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,21 @@ from fedpart import Dataset
 from fedpart.data import angle_bins, has_labels
 from fedpart.federated.clients.assignment import ChunkAssignment
 from simulations.config.load import ExperimentConfig
-from simulations.pictures.figures import PAGE_WIDTH, Chart, dress, dress_bar, legend_below, short, svg
+from simulations.pictures.colours import GREY, THEMES, stops
+from simulations.pictures.figures import (
+    PAGE_WIDTH,
+    PREFIX,
+    Chart,
+    dress,
+    dress_bar,
+    legend_below,
+    svg,
+    wrapped,
+)
 from simulations.results.words import counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
 FEW = 20  # labels that each get a tick
@@ -58,7 +71,7 @@ def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[Chart]:
     if clients.labels is not None:
         number, ticks = len(clients.labels), {}
         if number <= FEW:
-            names = [short(name) for name in classes] or [*map(str, range(number))]
+            names = [wrapped(name) for name in classes] or [*map(str, range(number))]
             ticks = {"ticks": range(number), "labels": names, "parse_math": False}
         title = "Examples by client and label"
         charts.append(_heat_map(title, clients, clients.labels, "label", (-0.5, number - 0.5), ticks))
@@ -73,21 +86,32 @@ def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[Chart]:
 def _heat_map(
     title: str, clients: Clients, counts: Counts, axis: str, ends: tuple[float, float], ticks: dict[str, Any]
 ) -> Chart:
-    """Counts ``[rows, N]`` from the lower to the upper one of the y axis' ends."""
-    from matplotlib import colormaps
+    """Counts ``[rows, N]`` from the lower to the upper end of the y axis, for a light and a dark page."""
+    drawn = []
+    for theme in THEMES:
+        shown = svg(_heat_figure(theme, clients, counts, axis, ends, ticks))
+        drawn.append(f'<div class="on-{theme}">{shown.replace(PREFIX, f"{PREFIX}{theme}-")}</div>')
+    held = f"{counted(counts.shape[1], 'client')}, {counted(int(counts.sum()), 'example')}"
+    return Chart(title, {"": "".join(drawn)}, f"{held}; hatched where there are none.")
+
+
+def _heat_figure(
+    theme: str, clients: Clients, counts: Counts, axis: str, ends: tuple[float, float], ticks: dict[str, Any]
+) -> Figure:
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch, Rectangle
     from matplotlib.ticker import MaxNLocator
 
     number, chunks = counts.shape[1], int(clients.chunks.max())
-    colours = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.85, 256)))  # apart from a dark page
-    palette = [colormaps["YlOrRd"](x) for x in np.linspace(0.2, 0.95, chunks)]
+    colours, palette = ListedColormap(stops(theme, 0, 256)), stops(theme, 1, chunks)
     figure = Figure(figsize=(PAGE_WIDTH, 4.0), layout="constrained")
     ax, strip = figure.subplots(2, 1, height_ratios=(12, 1), sharex=True)
     style: dict[str, Any] = {"vmin": 1, "aspect": "auto", "interpolation": "none", "origin": "lower"}
     place, shades = (-0.5, number - 0.5), {"cmap": colours, "vmax": max(2, counts.max())}
     image = ax.imshow(np.ma.masked_equal(counts, 0), extent=(*place, *ends), **shades, **style)
+    corner, size = (place[0], ends[0]), (number, ends[1] - ends[0])
+    ax.add_patch(Rectangle(corner, *size, fill=False, hatch="////", ec=GREY, lw=0, zorder=-1))
     shades = {"cmap": ListedColormap(palette), "vmax": max(2, chunks)}
     strip.imshow(clients.chunks[None], extent=(*place, 0, 1), **shades, **style)
     dress(ax, axis)
@@ -105,5 +129,4 @@ def _heat_map(
         sizes = np.bincount(clients.chunks, minlength=chunks + 1)[1:]
         labels = [f"chunk {k} ({counted(int(size), 'client')})" for k, size in enumerate(sizes, start=1)]
         legend_below(figure, [Patch(color=colour) for colour in palette], labels)
-    held = f"{counted(number, 'client')}, {counted(int(counts.sum()), 'example')}"
-    return Chart(title, svg(figure), f"{held}; empty where there are none.")
+    return figure

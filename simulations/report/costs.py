@@ -32,7 +32,7 @@ def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
         clients, steps = [client_seconds(run) for run in runs], _steps(runs, data)
         texts = (
             shown(row.held_out, percent),
-            shown(row.seconds, duration),
+            shown(row.seconds, duration) + row.star,
             shown(row.upload_bytes, byte_text),
             shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs), byte_text),
             shown(row.download_bytes, byte_text),

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedpart import Dataset
 from fedpart.data import Splits
 from simulations.building.data import load_data, split_among_clients
-from simulations.config.load import ExperimentConfig
+from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.data_images import changed_images, in_short, listed_images
 
 
@@ -21,10 +21,10 @@ class Data:
     """
 
     splits: Splits
-    shards: Sequence[Dataset]
+    shards: Sequence[Dataset]  # none of a centralised run
 
 
-def read_data(config: ExperimentConfig, folders: Sequence[Path]) -> Data | str:
+def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
     """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
 
     The runs' ``folders`` know what images they are made of.
@@ -37,7 +37,8 @@ def read_data(config: ExperimentConfig, folders: Sequence[Path]) -> Data | str:
         if others:
             return f"The images are not those that the runs are made of ({in_short(others)})."
         splits = load_data(config, download=False)
-        return Data(splits, split_among_clients(config, splits.train))
+        federated = isinstance(config, ExperimentConfig)
+        return Data(splits, split_among_clients(config, splits.train) if federated else [])
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         return f"The data cannot be read here ({reason})."

@@ -31,9 +31,8 @@ from simulations.results.tables import (
     write_csv,
     write_json,
 )
-from simulations.results.words import DASH, byte_text, counted, percent
+from simulations.results.words import DASH, byte_text, counted, digits, percent, span
 
-DEGREES = "\N{DEGREE SIGN}"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
 LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
 AGAINST = (
@@ -87,11 +86,19 @@ class Comparison:
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences: the notes, and how the paper's runs were of another length."""
-        if self.published is None or self.published.rounds == self.rounds:
-            return self.notes
-        rounds = f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
-        return [*self.notes, rounds]
+        """Sentences: the notes, which times to doubt, and how the paper's runs were of another length."""
+        found = list(self.notes)
+        shared = max((row.runs_at_a_time for row in self.rows), default=1)
+        if shared > 1:
+            found.append(
+                f"Times with a star were measured while {shared} runs shared the machine; for times to "
+                f"compare, run with --jobs 1."
+            )
+        if self.published is not None and self.published.rounds != self.rounds:
+            found.append(
+                f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
+            )
+        return found
 
     def title(self) -> str:
         """What the rows have in common."""
@@ -119,25 +126,26 @@ class Comparison:
 
     def _texts(self, row: MethodScores, paper: bool) -> dict[str, str]:
         accuracy, missing = self.metric == "val_accuracy", len(row.seeds) < len(self.seeds)
-        what, unit, factor, digits = ("accuracy", "[%]", 100, 2) if accuracy else ("loss", "[nats]", 1, 4)
+        what, unit, factor, more = ("accuracy", "[%]", 100, 0) if accuracy else ("loss", "[nats]", 1, 2)
+        validated, tested = (more + digits(n) for n in (row.validation_examples, row.test_examples))
         texts = {
             "method": f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
-            f"validation\n{what} {unit}": with_error(row.validation, factor, digits),
+            f"validation\n{what} {unit}": with_error(row.validation, factor, validated),
         }
         if paper:
             difference = self.difference(row)
             texts[f"paper\n{what} {unit}"] = with_error(self.theirs(row.method), 100, 1)
             texts[DIFFERENCE] = DASH if difference is None else f"{difference:+.1f}"
         return texts | {
-            EQUAL_UPLOAD[unit]: with_error(row.equal_upload, factor, digits),
-            f"test\n{what} {unit}": with_error(row.test, factor, digits),
-            CLIENTS[unit]: _with_worst(row, factor, digits),
+            EQUAL_UPLOAD[unit]: with_error(row.equal_upload, factor, validated),
+            f"test\n{what} {unit}": with_error(row.test, factor, tested),
+            CLIENTS[unit]: _with_worst(row, factor, 2 + more),
             LML: with_error(row.lml, 1, 3),
             HELD_OUT: shown(row.held_out, percent),
             "upload [%\nof FedAvg]": shown(row.upload_ratio, percent),
             "upload": shown(row.upload_bytes, byte_text),
             "download": shown(row.download_bytes, byte_text),
-            "seconds": shown(row.seconds, "{:.1f}".format),
+            "seconds": shown(row.seconds, "{:.1f}".format) + row.star,
             "learned": "\n".join(_learned(row)) or DASH,
         }
 
@@ -242,7 +250,7 @@ def _learned(row: MethodScores) -> list[str]:
     lines = []
     for names in parts.angles:
         low, high = (psi[name].mean for name in names)  # sorted in every run
-        lines.append(f"rotation {low:.1f}{DEGREES} to {high:.1f}{DEGREES}")
+        lines.append(f"rotation {span(low, high, 1)} deg")
     if others := spans(means, parts.ranges):
         lines.append(", ".join(others))
     if parts.rates:

@@ -86,9 +86,11 @@ class Run:
         return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
 
     def along(self, against: str) -> Array:
-        """Where each line is on an axis: ``rounds``, ``time`` (simulated seconds), or a kind of TRAFFIC."""
+        """Each line on an axis: ``rounds``, ``seconds``, ``time`` (simulated) or a kind of TRAFFIC."""
         if against == "rounds":
             return self.counts()
+        if against == "seconds":
+            return np.cumsum([float(line["seconds"]) for line in self.metrics])
         if against == "time":
             return np.array([line["simulated_seconds"] for line in self.metrics], dtype=float)
         return self.traffic(against)

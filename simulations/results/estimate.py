@@ -25,9 +25,9 @@ class Estimate:
         return cls(fmean(known), stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None)
 
     def text(self, factor: float = 1.0, digits: int = 2) -> str:
-        """``95.40 ± 0.12``, or with one seed ``95.40 ± —``; both multiplied by ``factor``."""
-        error = "\N{EM DASH}" if self.error is None else f"{factor * self.error:.{digits}f}"
-        return f"{factor * self.mean:.{digits}f} \N{PLUS-MINUS SIGN} {error}"
+        """``95.40 ± 0.12``, or with one seed ``95.40``; both multiplied by ``factor``."""
+        error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {factor * self.error:.{digits}f}"
+        return f"{factor * self.mean:.{digits}f}{error}"
 
     def difference(self, other: Estimate) -> float | None:
         """``self - other`` in standard errors of the difference, sqrt(e1^2 + e2^2).

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simulations.results.words import span
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -150,13 +152,13 @@ def kept(physical: Mapping[str, float]) -> list[int]:
 
 
 def spans(physical: Mapping[str, float], ranges: Iterable[Sequence[str]]) -> list[str]:
-    """Ranges other than rotations, ``scale x 0.94..1.07`` each, the smaller end first."""
+    """Ranges other than rotations, ``scale x +0.94..+1.07`` each, the smaller end first."""
     found = []
     for names in ranges:
         low, high = sorted(physical[name] for name in names)
         key, _, unit = names[0].partition(" [")
         name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
-        found.append(f"{name} {low:.2f}..{high:.2f}{'%' if unit == '%]' else ''}")
+        found.append(f"{name} {span(low, high, 2)}{'%' if unit == '%]' else ''}")
     return found
 
 
@@ -195,3 +197,25 @@ def entries(physical: Mapping[str, float]) -> list[str]:
         chances = [*chances, *norms]
     parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
     return parts
+
+
+def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
+    """Everything that modules do, an entry each: ``affine: angle -12..+14 deg, scale_x 0.9..1.1``.
+
+    A range is told by its ends, the smaller first; a module without numbers by its name alone.
+    """
+    found: dict[str, list[str]] = {module: [] for module in modules}
+    quantities = {name: Quantity.parse(name) for name in physical}
+    highs = {(q.module, q.component, q.unit): name for name, q in quantities.items() if q.bound == "max"}
+    paired = set()
+    for name, q in quantities.items():
+        high = highs.get((q.module, q.component, q.unit))
+        text = f"{physical[name]:.3g}"
+        if q.bound == "min" and high is not None:
+            low, top = sorted((physical[name], physical[high]))
+            text = f"{low:+.3g}..{top:+.3g}"
+            paired.add(high)
+        if name not in paired:
+            unit = "" if not q.unit else "%" if q.unit == "%" else f" {q.unit}"
+            found.setdefault(q.module, []).append(f"{q.component} {text}{unit}")
+    return [f"{module}: {', '.join(texts)}" if texts else module for module, texts in found.items()]

@@ -31,6 +31,8 @@ class MethodScores:
             models that it would have sent.
         upload_bytes, download_bytes: of all clients in a whole run.
         seconds: of a run.
+        runs_at_a_time: how many runs shared the machine at most while these seconds were measured.
+        validation_examples, test_examples: that were scored; None in folders of earlier versions.
         psi: learned hyperparameters after the last round, in physical units, by name.
         chosen: those that were chosen from a grid, each seed's by itself: their mean need not be in it.
     """
@@ -48,8 +50,16 @@ class MethodScores:
     upload_bytes: Estimate | None
     download_bytes: Estimate | None
     seconds: Estimate | None
+    runs_at_a_time: int
+    validation_examples: int | None
+    test_examples: int | None
     psi: dict[str, Estimate]
     chosen: dict[str, list[float]]
+
+    @property
+    def star(self) -> str:
+        """What marks times that were measured while several runs shared the machine."""
+        return "*" if self.runs_at_a_time > 1 else ""
 
     @classmethod
     def of(
@@ -91,6 +101,9 @@ class MethodScores:
             upload_bytes=Estimate.of(run.total("upload_bytes") for run in runs),
             download_bytes=Estimate.of(run.total("download_bytes") for run in runs),
             seconds=Estimate.of(run.summary["seconds"] for run in runs),
+            runs_at_a_time=max((run.summary.get("runs_at_a_time", 1) for run in runs), default=1),
+            validation_examples=next((run.summary.get("validation_examples") for run in runs), None),
+            test_examples=next((run.summary.get("test_examples") for run in runs), None),
             psi={name: score for name, score in psi.items() if score is not None},
             chosen={name: [float(values[name]) for values in final] for name in grid},
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simulations.config.load import Config, ExperimentConfig
+from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
+from simulations.folders.run_directory import saved_config
 from simulations.folders.versions import git_commit, versions
 from simulations.results.spending import SEARCH, Cost, Deployed, TrialRow, deployed
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
 
 _SHOWN = 10  # of the best trials
+_TESTED = ("test_accuracy", "test_nll")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,29 @@ class Found:
     section: SearchSection
     rows: Sequence[TrialRow]
     config: Config
+
+    @classmethod
+    def load(cls, folder: Path) -> Found:
+        """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data.
+
+        Raises:
+            ConfigError: its ``search.json`` is that of an earlier version or damaged.
+        """
+        try:
+            content = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+            config, section = saved_config(folder), SearchSection.model_validate(content["search"])
+            objective = section.objective
+            rows = []
+            for line in content["trials"]:
+                cost = Cost(**{name: line[name] for name in Cost.__dataclass_fields__})
+                values = {key: line[key] for key in section.space}
+                tested = {key: line.get(key) for key in _TESTED}
+                rows.append(TrialRow(line["trial"], values, line["state"], line[objective], cost, tested))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{folder / SEARCH} cannot be read; go on with fedpart search --resume {folder}."
+            ) from error
+        return cls(section, rows, config)
 
     @property
     def curve(self) -> list[Deployed]:
@@ -82,6 +108,7 @@ class Found:
                     **asdict(row.cost),
                     **{f"spent_{key}": value for key, value in asdict(now.spent).items()},
                     "best_trial": None if best is None else best.number,
+                    **{key: row.summary.get(key) for key in _TESTED},
                     "best_test_accuracy": None if best is None else best.summary.get("test_accuracy"),
                     "best_test_nll": None if best is None else best.summary.get("test_nll"),
                 }

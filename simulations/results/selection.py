@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,12 +13,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
+from simulations.config.load import EVIDENCE_NAMES, ConfigError, TrainingConfig
+from simulations.folders.run_directory import SUMMARY
 from simulations.folders.versions import git_commit, versions
 from simulations.results.comparison import CAPTION
 from simulations.results.estimate import Estimate
 from simulations.results.tables import LF, number_columns, terminal_table, with_error, write_csv, write_json
-from simulations.results.words import counted
+from simulations.results.words import counted, digits
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that; and on the terminal
 # the heading (none: it is not shown), factor and digits.
@@ -111,18 +113,38 @@ class Selection:
         return Group(*(self._table(column) for column in self.columns))
 
     def _table(self, column: Column) -> RenderableType:
-        what = EVIDENCE_NAMES[column.evidence]
         spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)
-        shown = {heading: (name, *form) for name, (_, _, heading, *form) in _MEASURES.items() if heading}
-        head = ["value", *(heading.format(evidence=what.replace(" ", LF)) for heading in shown)]
+        head, rows = self.cells(column)
         table = terminal_table(head, f"{column.name}: {self.key}", CAPTION if spread else None, padding=1)
+        for row, texts in zip(column.rows, rows, strict=True):
+            table.add_row(*map(Text, texts), style="bold" if row.value == column.best else "")
+        return Group(table, *map(Text, self.sentences(column)), Text(""))
+
+    def cells(self, column: Column) -> tuple[list[str], list[list[str]]]:
+        """The table of a column for people: headings, and a row of texts per value, the best with a star."""
+        what = EVIDENCE_NAMES[column.evidence].replace(" ", LF)
+        shown = {heading: (name, *form) for name, (_, _, heading, *form) in _MEASURES.items() if heading}
+        rows = []
         for row in column.rows:
-            best = row.value == column.best
-            cells = [_text(getattr(row, name), *form) for name, *form in shown.values()]
-            value = f"{row.value}{' *' if best else ''}"
-            table.add_row(*map(Text, (value, *cells)), style="bold" if best else "")
+            cells = [
+                with_error(getattr(row, name), factor, min(most, self._digits(name)))
+                for name, factor, most in shown.values()
+            ]
+            rows.append([f"{row.value}{' *' if row.value == column.best else ''}", *cells])
+        return ["value", *(heading.format(evidence=what) for heading in shown)], rows
+
+    def _digits(self, name: str) -> int:
+        """That the data hold, see :func:`.digits`; of a log-likelihood two more."""
+        points = self.config.training_points if name.startswith("train") else self.config.test_points
+        return digits(points if name.partition("_")[0] in ("train", "test") else None) + 2 * (
+            not name.endswith("accuracy")
+        )
+
+    def sentences(self, column: Column) -> list[str]:
+        """What follows from a column: lines without a point at their end."""
+        what = EVIDENCE_NAMES[column.evidence]
         if column.best is None:
-            return Group(table, Text(f"no {what} on a seed that all values have"), Text(""))
+            return [f"no {what} on a seed that all values have"]
         lines = [f"* {what} is largest at {column.best}"]
         if len(column.best_per_seed) > 1:
             agree = sum(value == column.best for value in column.best_per_seed.values())
@@ -138,7 +160,28 @@ class Selection:
         ]
         if ranks:
             lines.append(f"rank correlation of {what} over values: {', '.join(ranks)}")
-        return Group(table, *map(Text, lines), Text(""))
+        return lines
+
+    @classmethod
+    def load(cls, folder: Path) -> Selection:
+        """What :meth:`write` has left in a folder, read back.
+
+        Raises:
+            ConfigError: its ``summary.json`` is that of an earlier version or damaged.
+        """
+        try:
+            content = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+            config = TrainingConfig.from_dict(content["config"])
+            named = {config.method: content} | {
+                key: own for key, own in content.items() if isinstance(own, dict) and "best_k" in own
+            }
+            columns = [_column(name, own) for name, own in named.items()]
+            failures = [(failure["run"], failure["error"]) for failure in content["failures"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{folder / SUMMARY} cannot be read; run fedpart select with the same --out again."
+            ) from error
+        return cls(content["key"], columns, failures, config)
 
     def warnings(self, column: Column) -> list[str]:
         """Sentences on why the best value may not be the best there is."""
@@ -185,6 +228,17 @@ class Selection:
         write_csv(out / "select.csv", rows)
 
 
+def _column(name: str, content: Mapping[str, Any]) -> Column:
+    """A column from its part of ``summary.json``."""
+    rows = []
+    for row in content["rows"]:
+        scores = {key: None if row[key] is None else Estimate(**row[key]) for key in _MEASURES}
+        per_seed = {int(seed): lml for seed, lml in row["lml_per_seed"].items()}
+        rows.append(ValueScores(value=row["value"], seeds=row["seeds"], lml_per_seed=per_seed, **scores))
+    best = {int(seed): value for seed, value in content["best_per_seed"].items()}
+    return Column(name, content["evidence"], rows, content["best_k"], best, content["rank_correlation"])
+
+
 def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
     runs = [run for seed, run in found.items() if seed in shared]
     scores = {
@@ -225,10 +279,3 @@ def _plain(column: Column) -> dict[str, Any]:
         "rank_correlation": column.rank_correlation,
         "rows": [asdict(row) for row in column.rows],
     }
-
-
-def _text(score: Estimate | None, factor: float, digits: int) -> str:
-    """With one seed the mean alone, which leaves the terminal room for six columns."""
-    if score is not None and score.error is None:
-        return f"{factor * score.mean:.{digits}f}"
-    return with_error(score, factor, digits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 DASH = "\N{EM DASH}"  # for what is not known
 
 
@@ -18,6 +20,19 @@ def byte_text(count: float) -> str:
     scale, unit = byte_unit(count)
     number = count / scale
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
+
+
+def span(low: float, high: float, digits: int = 0) -> str:
+    """A range, as everywhere in fedpart: ``-12..+14``."""
+    return f"{low:+.{digits}f}..{high:+.{digits}f}"
+
+
+def digits(examples: int | None) -> int:
+    """Digits behind the point of a percentage of so many examples: the last is no more than one of them.
+
+    Two at most, as where the number is not known: None.
+    """
+    return 2 if not examples else min(2, max(0, math.ceil(math.log10(examples / 100))))
 
 
 def percent(share: float) -> str:

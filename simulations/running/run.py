@@ -45,6 +45,7 @@ def run_experiment(
     progress: Progress | None = None,
     engine: MakeEngine | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
+    at_a_time: int = 1,
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
@@ -60,6 +61,8 @@ def run_experiment(
         engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
         watch: called with every new line of ``metrics.jsonl``, in its turn; a RunError that it raises ends
             the run, which can be resumed.
+        at_a_time: how many runs share the machine, and so what their seconds are worth; where it is more than
+            one, the summary has it as ``runs_at_a_time``.
 
     Raises:
         ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
@@ -117,6 +120,8 @@ def run_experiment(
                     workers = _rounds(experiment, state, recorder, made)
             with one_sentence(RunError, (ValueError,)):
                 summary = summarise(experiment, state, lines, workers)
+            if at_a_time > 1:
+                summary["runs_at_a_time"] = at_a_time
             run.finish(state, summary)
             if loggers:
                 loggers.finish(finite(summary), _pictures(run.path))

@@ -16,9 +16,9 @@ from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
-from simulations.config.load import Config
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import LAST, seconds_to_accuracy
+from simulations.running.scores import flat, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -40,9 +40,9 @@ def summarise(
     Returns:
         ``method, seed, data_seed``; ``psi`` in physical units, ``psi_learned``: the names of it that have
         moved, and where there are any ``psi_remarks``, sentences on it; ``num_classes`` and ``inputs`` (see
-        :func:`.described`); ``seconds`` of all rounds or
-        iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
-        (``_nll``) nats per example, None or absent where there are no classes or no data.
+        :func:`.described`); ``validation_examples`` and ``test_examples`` that were scored; ``seconds`` of
+        all rounds or iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and
+        losses (``_nll``) nats per example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
         ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last 10
@@ -83,8 +83,10 @@ def summarise(
     config = experiment.config
     if isinstance(experiment, Experiment):
         own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
+        validation = experiment.validation_of(1)
     else:
         own, data = _centralised(experiment, state, lines), experiment.train
+        validation = experiment.validation
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
         "method": config.method,
@@ -96,6 +98,8 @@ def summarise(
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
         "num_classes": experiment.num_classes,
         "inputs": described(data.inputs),
+        "validation_examples": len(validation),
+        "test_examples": len(experiment.test),
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "config_hash": config.hash(),
         "versions": versions(),
@@ -110,7 +114,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
     samples = config.evaluation_samples
     tested = len(experiment.test) > 0 and config.evaluation != "none"
-    test = _tested(federation, experiment.test, _measured(config), samples) if tested else {}
+    test = tested(federation, experiment.test, measured(config), samples) if tested else {}
     by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
@@ -150,7 +154,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
-    found |= _of_test(test)
+    found |= more_of_test(test)
     if by_clients:
         found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
         found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
@@ -215,23 +219,23 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         for k in range(1, training.partition.chunks + 1)
     ]
     full = subnetworks[-1]
-    measured = _measured(config) and len(experiment.test)
-    measures = _tested(training, experiment.test, measures=True) if measured else {}
-    validation = _evaluate(training, experiment.validation)
+    wanted = measured(config) and len(experiment.test)
+    measures = tested(training, experiment.test, measures=True) if wanted else {}
+    validation = scores_of(training, experiment.validation)
     stages = [
         {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
         for line in lines
         if "stage" in line
     ]
     name, end = training.stages[-1]
-    stages.append({"name": name, "iteration": end, **_flat({"test": full["test"]})})
+    stages.append({"name": name, "iteration": end, **flat({"test": full["test"]})})
     return {
         "iterations": config.iterations,
         "lml": last["lml"] if best is None else best.lml,
         "lml_iteration": last["iteration"] if best is None else best.iteration,
         "evidence": config.judged_by,
-        **_flat({"train": full["train"], "val": validation, "test": full["test"]}),
-        **_of_test(measures),
+        **flat({"train": full["train"], "val": validation, "test": full["test"]}),
+        **more_of_test(measures),
         "subnetworks": subnetworks,
         "stages": stages,
         **_beyond(training, experiment.test if len(experiment.test) else None, config.corrupted),
@@ -266,35 +270,5 @@ def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[st
         "examples": len(data),
         "train": training.evaluate(data, k),
         "next": None if unseen is None else training.evaluate(unseen, k),
-        "test": _evaluate(training, test, k),
+        "test": scores_of(training, test, k),
     }
-
-
-def _evaluate(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:
-    return training.evaluate(dataset, k) if len(dataset) else {}
-
-
-def _tested(
-    state: Federation | Training, test: Dataset, measures: bool, samples: int | None = None
-) -> dict[str, Any]:
-    """The scores on test data; without the measures, if they fail: ``measures_missing`` then says why."""
-    try:
-        return state.evaluate(test, samples=samples, measures=measures)
-    except ValueError as error:
-        if not measures:
-            raise
-        return state.evaluate(test, samples=samples) | {"measures_missing": str(error)}
-
-
-def _measured(config: Config) -> bool:
-    """Whether the likelihood's measures are asked for; a regression's error always is, in its own units."""
-    return config.measures or config.likelihood in ("gaussian", "poisson")
-
-
-def _of_test(test: dict[str, Any]) -> dict[str, Any]:
-    """What there is besides accuracy and loss."""
-    return {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
-
-
-def _flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:
-    return {f"{part}_{key}": found.get(key) for part, found in scores.items() for key in ("accuracy", "nll")}

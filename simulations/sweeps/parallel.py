@@ -47,7 +47,8 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
                 while waiting and len(running) < jobs and not stopped:
                     cell = waiting.pop(0)
                     receiver, sender = context.Pipe(duplex=False)
-                    process = context.Process(target=_work, args=(cell, sender), daemon=False)
+                    shared = min(jobs, len(cells))
+                    process = context.Process(target=_work, args=(cell, shared, sender), daemon=False)
                     process.start()
                     sender.close()
                     running[receiver] = (process, cell)
@@ -87,11 +88,11 @@ def begin() -> None:
     threading.Thread(target=_end_with_the_main_process, name=WATCH, daemon=True).start()
 
 
-def _work(cell: Cell, answer: Connection) -> None:
+def _work(cell: Cell, at_a_time: int, answer: Connection) -> None:
     """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
     begin()
     try:
-        run_experiment(cell.config, cell.folder, resume=cell.state() != "new")
+        run_experiment(cell.config, cell.folder, resume=cell.state() != "new", at_a_time=at_a_time)
         found: tuple[Exception | None, str] = None, ""
     except (Interrupted, KeyboardInterrupt):
         return  # the main process knows, it has passed the signal on; or it is gone

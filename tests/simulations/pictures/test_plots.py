@@ -13,8 +13,9 @@ from tiny import tiny_training
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
+from simulations.pictures.colours import COLOURS, places
 from simulations.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
-from simulations.pictures.figures import COLOURS, DPI
+from simulations.pictures.figures import DPI
 from simulations.pictures.plots import plot_comparison, plot_run
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
@@ -85,7 +86,7 @@ def test_accuracy_against_rounds(runs):
         "Validation accuracy, moving average of up to 10 evaluations\nmean ± standard error over 2 seeds"
     )
     line = ax.lines[0]
-    assert line.get_color() == COLOURS[0] and ax.lines[1].get_color() == COLOURS[1]
+    assert line.get_color() == COLOURS[0] and ax.lines[1].get_color() == COLOURS[2]
     np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
     averages = [*(i / 2 for i in range(10)), 5.5, 6.5]  # of up to ten of 0, 1, ..., 11
     np.testing.assert_allclose(line.get_ydata(), [5 * (a + 0.5) for a in averages])  # mean of a/20, (a+1)/20
@@ -162,7 +163,7 @@ def test_psi_of_a_comparison_shows_who_learned_what(runs):
     assert rotation.get_ylabel() == "rotation [degrees]" and rotation.get_title("left") == "Rotation range"
     assert labels(dropout) == ("round", "drop rate [%]")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["partitioned"]
-    assert rotation.lines[0].get_color() == COLOURS[1]  # as in the learning curves
+    assert rotation.lines[0].get_color() == COLOURS[2]  # as in the learning curves
     np.testing.assert_allclose([line.get_ydata()[-1] for line in rotation.lines[:2]], [-60, 60.5])
     assert psi_groups({"fedavg": runs["fedavg"]}) == []
 
@@ -275,6 +276,15 @@ def test_names_of_psi_are_taken_apart():
     assert found[0].lines["angle"] == ("a.angle_min [deg]", "a.angle_max [deg]")  # the lower end first
 
 
+def test_a_method_has_its_colour_whatever_else_is_drawn():
+    assert places(["partitioned"])["partitioned"] == places(["fedavg", "a:B", "partitioned"])["partitioned"]
+    own = places(["b:B", "fedavg", "a:A"])
+    assert len(set(own.values())) == 3 and list(own) == ["b:B", "fedavg", "a:A"]
+    assert own == places(["a:A", "b:B", "fedavg"])
+    many = places([f"m:{i}" for i in range(20)])
+    assert set(many.values()) <= set(range(len(COLOURS)))
+
+
 def test_bytes_are_read_in_decimal_units():
     assert [byte_unit(n)[1] for n in (999, 1e3, 2.5e6, 1e9)] == ["B", "kB", "MB", "GB"]
 
@@ -362,6 +372,6 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     renderer, first = figure.canvas.get_renderer(), figure.axes[0].get_window_extent()
     names = figure.axes[0].texts
     boxes = [text.get_window_extent(renderer) for text in names]
-    assert [text.get_text() for text in names] == ["cat", "dog", "a very long-e…"]
+    assert [text.get_text() for text in names] == ["cat", "dog", "a very long-\neared owl"]
     assert all(box.x0 > 0 and box.x1 < first.x0 for box in boxes)
     assert boxes[0].y0 > boxes[1].y1 and first.y0 < boxes[0].y0 < boxes[0].y1 < first.y1
