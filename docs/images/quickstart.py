@@ -1,6 +1,6 @@
 """Draws docs/images/quickstart.png: accuracy and learned rotation of the default experiment, beside FedAvg.
 
-fedpart compare simulations/configs/quickstart.yaml --engine local --seeds 3 --out runs/quickstart
+fedpart compare simulations/configs/quickstart.yaml --engine local --methods fedavg,partitioned --seeds 5 --out runs/quickstart
 python docs/images/quickstart.py runs/quickstart
 """
 
@@ -42,7 +42,7 @@ for i, side in enumerate(("min", "max")):
     rounds, angles = curve("partitioned", lambda line, key=key: line["psi"]["physical"].get(key))
     for seed, angle in enumerate(angles):
         label = "learned, a line a seed" if i == seed == 0 else None
-        right.plot(rounds, angle, color=COLOURS["partitioned"], alpha=0.9 - 0.25 * seed, label=label)
+        right.plot(rounds, angle, color=COLOURS["partitioned"], alpha=0.9 - 0.15 * seed, label=label)
     right.axhline(
         (-180, 180)[i],
         color="#c44e52",
