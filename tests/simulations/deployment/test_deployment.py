@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
+import psutil
 import pytest
 import torch
 from flwr.app import Context, RecordDict
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 import simulations.running.server_app
 from benchmarks.checks.crash_case import EXPERIMENT
 from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
+from fedpart.flower.workarounds.executor import children
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -28,7 +31,7 @@ from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
-from simulations.folders.run_directory import STATE, RunDirectory
+from simulations.folders.run_directory import STATE, RunDirectory, read_metrics
 from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
@@ -181,13 +184,48 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert f"fedpart up --resume {out}" in " ".join(errors.split())
     rounds = len((out / "metrics.jsonl").read_text().splitlines())
     assert 1 <= rounds < 8
-    for program in ("workarounds.superlink", "workarounds.executor", "flower-supernode", "flower-superexec"):
-        assert any(program in command for command in running)
+    for program in ("superlink", "executor", "supernode", "workers"):
+        assert any(f"workarounds.{program}" in command for command in running)
     assert commands_with(private) == []
     assert list(private.glob("fedpart-*")) == []
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
     assert resumed.exit_code == 0, resumed.output
     run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
+    assert_same_weights(out, tmp_path / "local")
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 4, "samples": 40}), tmp_path / "out"
+    victims, killed = iter([(0, "worker"), (1, "parent")]), []
+
+    with Deployment(2, tmp_path, tmp_path / "logs") as federation:
+
+        def kill_at_work(client, which):
+            (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
+            (worker,) = children(parent)
+            before = psutil.Process(worker).cpu_times().user
+            while psutil.Process(worker).cpu_times().user < before + 0.2:  # it has begun with its message
+                time.sleep(0.01)
+            os.kill(worker if which == "worker" else parent, signal.SIGKILL)
+            killed.append((parent, worker))
+
+        def strike(text):
+            if re.search(r"round [12]/4:", text):
+                kill_at_work(*next(victims))
+
+        run = watch(federation, federation.control.start(deployed_run_config(config, out, False)), strike)
+        assert run.status == "finished:completed"
+        (first, dead), (ended, orphan) = killed
+        (parent,) = children(federation.processes.pid("clientapp-0"))
+        assert parent == first and children(parent).isdisjoint({dead})
+        assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
+    assert not any(line["skipped"] for line in read_metrics(out))
+    run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 
 
@@ -249,7 +287,7 @@ def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
 
 
 def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
-    """Flower starts a process for every message, so that imports count in every round."""
+    """A worker is forked from what has been imported, and what it imports is imported for every run."""
     program = (
         "import sys, torch, fedpart.flower.client as client, simulations.flower.config as flower\n"
         "from simulations.config.load import ExperimentConfig\n"
@@ -281,7 +319,7 @@ def test_the_executor_asks_once_and_ends_as_its_child_does(tmp_path, end, status
         "assert signal.sigtimedwait([signal.SIGTERM], 3 * 0.2) is None\n" + end
     )
     child.chmod(0o700)
-    replaced = f"executor.tool = lambda name: {str(child)!r}"
+    replaced = f"executor.EXECUTOR = [{str(child)!r}]"
     main = f"from fedpart.flower.workarounds import executor; {replaced}; executor.main()"
     process = started([sys.executable, "-c", main])
     assert process.stdout.readline() == "ready\n"
