@@ -200,7 +200,7 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 4, "samples": 40}), tmp_path / "out"
+    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 3, "samples": 20}), tmp_path / "out"
     victims, killed = iter([(0, "worker"), (1, "parent")]), []
 
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
@@ -215,7 +215,7 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
             killed.append((parent, worker))
 
         def strike(text):
-            if re.search(r"round [12]/4:", text):
+            if re.search(r"round [12]/3:", text):
                 kill_at_work(*next(victims))
 
         run = watch(federation, federation.control.start(deployed_run_config(config, out, False)), strike)
