@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import simulations.running.server_app
 from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
+from benchmarks.checks.crash_deployed import CheckedDeployment, kill_serverapp, kill_superlink, survived
 from fedpart.flower.workarounds.executor import children
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
@@ -200,29 +200,28 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 3, "samples": 20}), tmp_path / "out"
-    victims, killed = iter([(0, "worker"), (1, "parent")]), []
+    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 4, "samples": 40}), tmp_path / "out"
+    killed: list[tuple[int, int]] = []
 
-    with Deployment(2, tmp_path, tmp_path / "logs") as federation:
+    with CheckedDeployment(config, tmp_path) as federation:
 
-        def kill_at_work(client, which):
-            (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
-            (worker,) = children(parent)
-            before = psutil.Process(worker).cpu_times().user
-            while psutil.Process(worker).cpu_times().user < before + 0.2:  # it has begun with its message
-                time.sleep(0.01)
-            os.kill(worker if which == "worker" else parent, signal.SIGKILL)
-            killed.append((parent, worker))
+        def strike(over):
+            for client in range(2):
+                while len(read_metrics(out)) == client and not over.wait(0.01):
+                    pass
+                (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
+                (worker,) = children(parent)
+                process = psutil.Process(worker)
+                before = process.cpu_times().user
+                while process.cpu_times().user < before + 0.1:  # it has begun with its message
+                    time.sleep(0.01)
+                os.kill([worker, parent][client], signal.SIGKILL)
+                killed.append((parent, worker))
 
-        def strike(text):
-            if re.search(r"round [12]/3:", text):
-                kill_at_work(*next(victims))
-
-        run = watch(federation, federation.control.start(deployed_run_config(config, out, False)), strike)
-        assert run.status == "finished:completed"
+        assert federation.run(out, strike).status == "finished:completed"
         (first, dead), (ended, orphan) = killed
         (parent,) = children(federation.processes.pid("clientapp-0"))
-        assert parent == first and children(parent).isdisjoint({dead})
+        assert parent == first and dead not in children(parent)
         assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
     assert not any(line["skipped"] for line in read_metrics(out))
     run_experiment(config, tmp_path / "local")
