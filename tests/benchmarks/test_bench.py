@@ -89,7 +89,7 @@ def test_row_arithmetic():
 
 
 def test_bad_names_are_one_sentence():
-    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "W1, W2, W3, W4, W5, D1")
+    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "D1, W1, W2, W3, W4, W5")
     refused(
         fedpart("bench", "--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower"
     )

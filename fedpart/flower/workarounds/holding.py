@@ -11,6 +11,7 @@ The tests: ``test_faults.py::test_a_superlink_hands_out_a_message_before_its_par
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,6 +26,7 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
 HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
+PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
 MOST_HELD = 20  # questions at a time, of the 40 that a SuperLink works at
 Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
@@ -36,20 +38,22 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._lock, self._whose = threading.Lock(), dict[str, Whose]()
+        self._lock, self._on_way = threading.Lock(), dict[str, tuple[Whose, float]]()
         self._came: defaultdict[Whose, threading.Event] = defaultdict(threading.Event)
         self._places = threading.Semaphore(MOST_HELD)
 
     def announced(self, messages: Iterable[Message]) -> None:
         """The objects of these are to come."""
+        now = time.monotonic()
         with self._lock:
-            self._whose |= {one.metadata.message_id: whose(one) for one in messages}
+            recent = {id: one for id, one in self._on_way.items() if now - one[1] < PARTS_SECONDS}
+            self._on_way = recent | {one.metadata.message_id: (whose(one), now) for one in messages}
 
     def came(self, object_id: str) -> None:
         """An object is there."""
         with self._lock:
-            if (who := self._whose.pop(object_id, None)) is not None:
-                self._came[who].set()
+            if (found := self._on_way.pop(object_id, None)) is not None:
+                self._came[found[0]].set()
 
     def wait(self, who: Whose) -> bool:
         """Wait until something whole has come since the last call; two seconds at most, not where many wait.
@@ -65,9 +69,9 @@ class Arrivals:
             finally:
                 self._places.release()
         with self._lock:
-            came = event.is_set()
             event.clear()
-            return came or who not in self._whose.values()
+            now = time.monotonic()
+            return not any(one == who and now - begun < PARTS_SECONDS for one, begun in self._on_way.values())
 
     def more(self, who: Whose) -> None:
         """There may be more than what has been handed out."""

@@ -98,7 +98,7 @@ class Workers(SubprocessExecutor):
         for name in WARM:
             importlib.import_module(name)
         self._tasks, own = _fork.Pipe()
-        self._worker = _fork.Process(target=_work, args=(own, self._tasks), daemon=True)
+        self._worker = _fork.Process(target=_work, args=(own, self._tasks))
         self._worker.start()
         own.close()
         self._of = self.run

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
-import psutil
 import pytest
 import torch
 from flwr.app import Context, RecordDict
@@ -19,8 +17,7 @@ from typer.testing import CliRunner
 
 import simulations.running.server_app
 from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import CheckedDeployment, kill_serverapp, kill_superlink, survived
-from fedpart.flower.workarounds.executor import children
+from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -31,7 +28,7 @@ from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.client_data import FILE
 from simulations.flower.config import deployed_run_config
-from simulations.folders.run_directory import STATE, RunDirectory, read_metrics
+from simulations.folders.run_directory import STATE, RunDirectory
 from simulations.running.run import run_experiment
 
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
@@ -191,40 +188,6 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
     assert resumed.exit_code == 0, resumed.output
     run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
-    assert_same_weights(out, tmp_path / "local")
-
-
-@pytest.mark.deployment
-@pytest.mark.slow
-def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config, out = ExperimentConfig.from_dict({**CONFIG, "rounds": 4, "samples": 40}), tmp_path / "out"
-    killed: list[tuple[int, int]] = []
-
-    with CheckedDeployment(config, tmp_path) as federation:
-
-        def strike(over):
-            for client in range(2):
-                while len(read_metrics(out)) == client and not over.wait(0.01):
-                    pass
-                (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
-                (worker,) = children(parent)
-                process = psutil.Process(worker)
-                before = process.cpu_times().user
-                while process.cpu_times().user < before + 0.1:  # it has begun with its message
-                    time.sleep(0.01)
-                os.kill([worker, parent][client], signal.SIGKILL)
-                killed.append((parent, worker))
-
-        assert federation.run(out, strike).status == "finished:completed"
-        (first, dead), (ended, orphan) = killed
-        (parent,) = children(federation.processes.pid("clientapp-0"))
-        assert parent == first and dead not in children(parent)
-        assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
-    assert not any(line["skipped"] for line in read_metrics(out))
-    run_experiment(config, tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 
 

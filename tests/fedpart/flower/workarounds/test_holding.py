@@ -25,15 +25,17 @@ def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
     assert whose(message("b", 1)) == SERVER
 
 
-def test_a_node_is_not_answered_while_its_message_is_on_its_way():
+def test_a_node_is_not_answered_while_its_message_is_on_its_way(monkeypatch):
     arrivals = Arrivals()
-    assert arrivals.wait(NODE)
+    arrivals.more(NODE)
     arrivals.announced([message("a", 7), message("b", 8)])
     arrivals.came("an object of it")
     assert not arrivals.wait(NODE)
     arrivals.came("a")
     assert arrivals.wait(NODE)
     assert not arrivals.wait((8, 0))
+    monkeypatch.setattr(holding, "PARTS_SECONDS", 0.0)  # its sender has gone
+    assert arrivals.wait((8, 0))
 
 
 def test_what_comes_ends_the_waiting(monkeypatch):
