@@ -24,7 +24,7 @@ RUN useradd --uid 10001 --no-create-home --home-dir /tmp fedpart && install -d -
 COPY --from=build /venv /venv
 ENV PATH=/venv/bin:$PATH HOME=/tmp FLWR_HOME=/tmp/flwr PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 \
     FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \
-    FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2 MALLOC_ARENA_MAX=1
+    MALLOC_ARENA_MAX=1
 USER fedpart
 WORKDIR /tmp
 CMD ["fedpart", "--help"]

@@ -22,6 +22,7 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_own_files.py": "ray",
     "test_flwr_run.py": "ray",
     "test_deployment.py": "deployment",
+    "test_workers_killed.py": "deployment",
     "test_bundle.py": "ray",
     "test_bundle.py::test_two_real_clients_whose_messages_have_no_constants": "deployment",
     "test_pooled_convolution.py": "kernels",

@@ -44,9 +44,9 @@ LASTING = {  # how many processes of which names live for a whole run: fewer hav
     "deployed": {
         "soak.py": 1,
         "workarounds.superlink": 1,
-        "flower-supernode": NODES,
+        "workarounds.supernode": NODES,
         "workarounds.executor": 1 + NODES,
-        "flower-superexec": 1 + NODES,
+        "workarounds.workers": 1 + 2 * NODES,  # and the worker of each client
         "flwr-serverapp": 1,
     },
 }

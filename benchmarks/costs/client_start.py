@@ -1,4 +1,4 @@
-"""What starting a deployed ClientApp costs: Flower starts a process for every message.
+"""What starting a deployed ClientApp costs: stock Flower starts a process for every message, we for a run.
 
 Each line is the median over processes, in CPU seconds and megabytes: ``flower_and_torch``, the interpreter
 and their imports; ``imports``, those of this project beyond these; ``experiment``, from the run config to the

@@ -113,15 +113,20 @@ class _Contender:
         self.timings.passes = [self.process.ask({"passes": True})["seconds"] for _ in range(PASSES)]
 
 
-def run(workloads: str, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None) -> None:
+def run(
+    workloads: str | None, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
+) -> None:
     """Time a round of each workload on each engine: names separated by commas, None for the usual ones.
+
+    The usual workload is W1, and D1 for engines that run no other.
 
     Raises:
         ConfigError: an unknown name, or what cannot be timed or written.
         RunError: an engine failed.
     """
-    chosen = [WORKLOADS[name] for name in _names(workloads, WORKLOADS, "workload")]
     names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
+    usual = "D1" if all(ENGINES[name].deployed for name in names) else "W1"
+    chosen = [WORKLOADS[name] for name in _names(workloads or usual, WORKLOADS, "workload")]
     if pfl_python is not None and not pfl_python.is_file():
         raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
     check_any(names, chosen, pfl_python)

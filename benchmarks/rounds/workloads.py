@@ -36,6 +36,7 @@ class Workload:
     psi_learning_rate: float = 3e-3
     widths: tuple[float, ...] = (1.0,)  # of the clients' networks, the widest first
     width_shares: tuple[float, ...] = (1.0,)  # of the clients
+    deployed: bool = False  # the quick start itself, of which clients and cohort are given here
     seed: int = 0
 
     @property
@@ -76,5 +77,6 @@ WORKLOADS: dict[str, Workload] = {
             psi_batch=32,
         ),
         Workload("W5", **_AUGMENTED, **_MIXED, dropout=0.1, chunks=(0.7, 0.2, 0.1)),
+        Workload("D1", clients=4, cohort=2, deployed=True),
     )
 }

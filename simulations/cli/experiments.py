@@ -226,8 +226,9 @@ def costs(
 @app.command()
 def bench(
     workload: Annotated[
-        str, typer.Option(help="W1 to W5, separated by commas; see docs/guides/benchmarks.md.")
-    ] = "W1",
+        str | None,
+        typer.Option(help="W1 to W5 and D1, separated by commas (W1); see docs/guides/benchmarks.md."),
+    ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")
     ] = None,

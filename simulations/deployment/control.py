@@ -25,7 +25,7 @@ version = "{version}"
 [tool.flwr.app]
 publisher = "fedpart"
 [tool.flwr.app.components]
-serverapp = "simulations.running.server_app:app"
+serverapp = "{serverapp}"
 clientapp = "simulations.flower.client:app"
 [tool.flwr.app.config]
 experiment = ""
@@ -79,13 +79,16 @@ class Control:
         with self._errors():
             return {node.name: node.status for node in self._calls.nodes()}
 
-    def start(self, run_config: Mapping[str, Any]) -> int:
+    def start(
+        self, run_config: Mapping[str, Any], serverapp: str = "simulations.running.server_app:app"
+    ) -> int:
         """Start a run of the app that is installed with fedpart, wherever an executor runs; the run's id.
 
-        The bundle has no code in it: executors run what is installed there.
+        The bundle has no code in it: executors run what is installed there, as ``serverapp`` for instance.
         """
         with self._errors():
-            return self._calls.start(_APP.format(version=fedpart.__version__), run_config)
+            app = _APP.format(version=fedpart.__version__, serverapp=serverapp)
+            return self._calls.start(app, run_config)
 
     def runs(self) -> list[SubmittedRun]:
         """All runs, the latest first."""

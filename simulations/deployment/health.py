@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-EXECUTOR, SECONDS = "flower-superexec", 5.0  # it looks for tasks several times in so long
+EXECUTOR, SECONDS = "fedpart.flower.workarounds.workers", 5.0  # it looks for tasks several times in so long
 
 
 def main() -> None:
@@ -27,12 +27,13 @@ def main() -> None:
 
 
 def running(program: str) -> list[int]:
-    """Processes that run an installed command, behind its interpreter or without one."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if program in (Path(word).name for word in (process.info["cmdline"] or [])[:2]):
-            found.append(process.pid)
-    return found
+    """Processes that run a command or a module, but for those that they have forked."""
+    found = {
+        process.pid: process.info["ppid"]
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if program in (Path(word).name for word in (process.info["cmdline"] or [])[:3])
+    }
+    return [process for process, parent in found.items() if parent not in found]
 
 
 def moves(process: int, seconds: float = SECONDS) -> bool:

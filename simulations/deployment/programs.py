@@ -23,7 +23,8 @@ def supernode(address: str, keys: Path, authority: Path, port: int, client: int,
     It knows the SuperLink at ``address`` by the ``authority``'s certificate; ``port`` is for its executor.
     """
     return [
-        *(tool("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),
+        *(tool("python"), "-m", "fedpart.flower.workarounds.supernode", "--superlink", address),
+        *("--root-certificates", str(authority)),
         *("--auth-supernode-private-key", str(keys / NODE_KEY), "--isolation", "process"),
         *("--host", "127.0.0.1", "--port", str(port), *_server(keys)),
         *("--node-config", f"partition-id={client} num-partitions={clients}"),

@@ -27,7 +27,6 @@ POLL_SECONDS = 0.5
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
 ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "MALLOC_ARENA_MAX": "1",  # for all threads: each of Flower's would keep what a message took
 }
 

@@ -35,7 +35,7 @@ _PACKAGES = ("numpy", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision
 
 
 class ClientExperiment:
-    """As much of an :class:`.Experiment` as one client has a use for, in a process for one message.
+    """As much of an :class:`.Experiment` as one client has a use for, in a process of its own.
 
     The same bits as :func:`.build` makes, which is called only if the shard that is asked for is not in
     ``folder``, or what it was made from is not as it was: configuration, data files (by size and time), code

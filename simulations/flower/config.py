@@ -49,8 +49,8 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
 def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:
     """The experiment that a run config stands for, with its number of torch threads set in this process.
 
-    Where every message has a process of its own, with :func:`deployed_run_config`, a client's data are kept
-    on the disk, in Flower's home folder.
+    Where clients have processes of their own, with :func:`deployed_run_config`, a client's data are kept on
+    the disk, in Flower's home folder, for the process of the next run or in place of one that has died.
     """
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)

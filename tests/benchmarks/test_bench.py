@@ -18,6 +18,7 @@ from inprocess_grid import InProcessGrid
 from benchmarks.costs import mixed_widths
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, ours
+from benchmarks.rounds.deployed import stock
 from benchmarks.rounds.engines import ENGINES, left_out
 from benchmarks.rounds.flower_fedavg import app
 from benchmarks.rounds.process import engine_process
@@ -25,6 +26,7 @@ from benchmarks.rounds.rows import Row, Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
 from fedpart.engines import LocalEngine
+from simulations.deployment import programs
 from simulations.errors import RunError
 
 TINY = Workload(
@@ -87,7 +89,7 @@ def test_row_arithmetic():
 
 
 def test_bad_names_are_one_sentence():
-    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "W1, W2, W3, W4, W5")
+    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "D1, W1, W2, W3, W4, W5")
     refused(
         fedpart("bench", "--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower"
     )
@@ -157,14 +159,38 @@ def test_a_full_disk_leaves_the_earlier_rows(monkeypatch):
 
 def test_which_engines_a_workload_leaves_out():
     python = Path(sys.executable)
+    real = {"deployed", "flower-deployed"}
     for name in ENGINES:
-        assert left_out(ENGINES[name], WORKLOADS["W1"], python) is None
+        assert (left_out(ENGINES[name], WORKLOADS["W1"], python) is None) == (name not in real)
+        assert (left_out(ENGINES[name], WORKLOADS["D1"], python) is None) == (name in real)
     assert "augmentation" in (left_out(ENGINES["flower"], WORKLOADS["W2"], python) or "")
     assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
     assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
     mixed = {name for name in ENGINES if left_out(ENGINES[name], WORKLOADS["W5"], python) is None}
     assert mixed == {"local", "local-workers2", "local-fast", "local-fused", "ray"}
+
+
+def test_federations_of_real_processes_run_the_quick_start_unless_asked_otherwise(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        bench, "measure", lambda workload, names, *_: asked.append((workload.name, names)) or []
+    )
+    for engines in ("deployed,flower-deployed", "local,deployed"):
+        fedpart("bench", "--engine", engines)
+    assert asked == [("D1", ["deployed", "flower-deployed"]), ("W1", ["local", "deployed"])]
+
+
+def test_stock_flower_is_told_what_our_processes_are(tmp_path):
+    keys = tmp_path
+    for command, theirs in (
+        (programs.superlink(keys, 9000, keys / "state"), "flower-superlink"),
+        (programs.supernode("link:1", keys, keys / "ca.crt", 9000, 0, 2), "flower-supernode"),
+        (programs.executor("link:1", keys), "flower-superexec"),
+    ):
+        program, *given = stock(command)
+        assert Path(program).name == theirs and Path(program).exists()
+        assert given == [word for word in command[3:] if "operator" not in word]
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 The fault: ``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
-has. When the process that has started it is gone (SIGHUP), it takes all of its session with it, so that
-nothing outlives it.
+has. ClientApps have a warm process (:mod:`.workers`). When the process that has started it is gone (SIGHUP),
+it takes all of its session with it, so that nothing outlives it.
 
 The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+EXECUTOR = (sys.executable, "-m", "fedpart.flower.workarounds.workers")
 POLL_SECONDS = 0.2
 
 
@@ -29,13 +30,13 @@ def tool(name: str) -> str:
 
 
 def main() -> None:
-    """Run ``flower-superexec`` with the arguments of this command; the exit status is its own, 128 more than
-    the signal's number if a signal has ended it."""
+    """Run an executor with the arguments of this command; the exit status is its own, 128 more than the
+    signal's number if a signal has ended it."""
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGHUP, lambda number, frame: os.killpg(0, signal.SIGKILL))
-    child = subprocess.Popen([tool("flower-superexec"), *sys.argv[1:]])
+    child = subprocess.Popen([*EXECUTOR, *sys.argv[1:]])
     told: set[int] = set()
     while child.poll() is None:
         time.sleep(POLL_SECONDS)

@@ -33,9 +33,10 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
 from fedpart.flower.workarounds.outside import make_message
+from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
-PULL_SECONDS = 3.0  # from one look for replies to the next
-LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+PULL_SECONDS = 3.0  # from one look for replies to the next, at most
+LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED)
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 
 
@@ -70,8 +71,9 @@ class GuardedGrid(HttpGrid):
     have not all come is left for a later pull, one that is too large or cannot be read becomes an error of
     code ``UNREADABLE``, and what a reply answers is what the SuperLink says.
 
-    A message that gets lost, or whose reply does, is sent once more, and not by Flower's own: a SuperNode
-    gives a reply up when its SuperLink ends. Clients compute the same again; both expire at the same moment.
+    A message that gets lost, or whose reply or ClientApp does, is sent once more, and not by Flower's own: a
+    SuperNode gives a reply up when its SuperLink ends. Clients compute the same again; both expire at the
+    same moment.
 
     Args:
         grid: Flower's, whose connection it shares.
@@ -92,11 +94,12 @@ class GuardedGrid(HttpGrid):
 
         What answers a message that was sent once more is the reply to the first of the two.
         """
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic()
+        deadline = math.inf if timeout is None else begun + timeout
         waiting, replies = self._push(messages), list[Message]()
         first: dict[str, str] = {}
         while waiting and time.monotonic() < deadline:
-            lost = {}
+            lost, asked = {}, time.monotonic()
             for reply in self.pull_messages(list(waiting)):
                 id = reply.metadata.reply_to_message_id
                 message = waiting.pop(id, None)
@@ -113,7 +116,8 @@ class GuardedGrid(HttpGrid):
                 waiting |= self._push(lost.values())
                 first |= {message.metadata.message_id: id for id, message in lost.items()}
             if waiting:
-                time.sleep(PULL_SECONDS)
+                passed = time.monotonic() - asked  # more than nothing where the SuperLink has waited
+                time.sleep(max(SHORTEST, pause(time.monotonic() - begun, PULL_SECONDS) - passed))
         return replies
 
     def _push(self, messages: Iterable[Message]) -> dict[str, Message]:

@@ -31,6 +31,7 @@ from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
 from fedpart.flower.workarounds.fleet import guard_instructions, guard_pushes
+from fedpart.flower.workarounds.holding import hold_questions
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 _UNCONFIRMED = """
@@ -101,6 +102,7 @@ def main() -> None:
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
     guard_pushes()
     guard_instructions()
+    hold_questions()
     flower.flower_superlink()
 
 

@@ -181,8 +181,8 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert f"fedpart up --resume {out}" in " ".join(errors.split())
     rounds = len((out / "metrics.jsonl").read_text().splitlines())
     assert 1 <= rounds < 8
-    for program in ("workarounds.superlink", "workarounds.executor", "flower-supernode", "flower-superexec"):
-        assert any(program in command for command in running)
+    for program in ("superlink", "executor", "supernode", "workers"):
+        assert any(f"workarounds.{program}" in command for command in running)
     assert commands_with(private) == []
     assert list(private.glob("fedpart-*")) == []
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
@@ -249,7 +249,7 @@ def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
 
 
 def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
-    """Flower starts a process for every message, so that imports count in every round."""
+    """A worker is forked from what has been imported, and what it imports is imported for every run."""
     program = (
         "import sys, torch, fedpart.flower.client as client, simulations.flower.config as flower\n"
         "from simulations.config.load import ExperimentConfig\n"
@@ -281,7 +281,7 @@ def test_the_executor_asks_once_and_ends_as_its_child_does(tmp_path, end, status
         "assert signal.sigtimedwait([signal.SIGTERM], 3 * 0.2) is None\n" + end
     )
     child.chmod(0o700)
-    replaced = f"executor.tool = lambda name: {str(child)!r}"
+    replaced = f"executor.EXECUTOR = [{str(child)!r}]"
     main = f"from fedpart.flower.workarounds import executor; {replaced}; executor.main()"
     process = started([sys.executable, "-c", main])
     assert process.stdout.readline() == "ready\n"

@@ -7,21 +7,27 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from flwr.app import Array, Message, Metadata, RecordDict
-from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.common.constant import ACCESS_TOKEN_KEY, SubStatus
 from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.server.superlink.linkstate import SqlLinkState
 from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.superexec.executor import SubprocessExecutor
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID, NoOpFederationManager
+from flwr.superlink.grid import http_grid
 from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.supernode import start_client_internal
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+from one_message import OneMessage, clientapp
 from private_names import PUBLIC
 
 from fedpart.flower.workarounds.outside import claim_identity, identify, make_message
@@ -136,6 +142,48 @@ def test_an_array_has_a_chunk_as_often_as_it_claims():
     array = Array("uint8", (8,), "numpy.ndarray", bytes(8))
     claims = array.deflate().replace(b"[0]", b"[0, 0, 0]")
     assert Array.inflate(claims, array.children).data == bytes(24)
+
+
+class Waited(Exception):
+    pass
+
+
+def test_flower_waits_as_long_as_ever_between_two_looks(monkeypatch):
+    def wait(seconds):
+        raise Waited(seconds)
+
+    for module in (start_client_internal, http_grid):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=wait, time=lambda: 0.0))
+    node = SimpleNamespace(get_messages_legacy=lambda is_reply: [])
+    with pytest.raises(Waited, match=r"^0\.5$"):
+        start_client_internal._push_messages(node, None, None, None)
+    grid = http_grid.HttpGrid(token="token")
+    monkeypatch.setattr(grid, "push_messages", lambda messages: ["0" * 64])
+    monkeypatch.setattr(grid, "pull_messages", lambda ids: [])
+    with pytest.raises(Waited, match=r"^3$"):
+        grid.send_and_receive([], timeout=60.0)
+
+
+def test_a_superlink_hands_out_a_message_before_its_parts(superlink):
+    store, node = superlink.state.object_store, superlink.nodes[0]
+    assert store.preregister(superlink.run, ObjectTree(object_id=superlink.asked[0])) == [superlink.asked[0]]
+    request = PullMessagesRequest(node=Node(node_id=node))
+    assert len(fleet_handlers.pull_messages(request, superlink.state, store).messages_list) == 1
+
+
+def test_a_clientapp_that_fails_without_a_reply_is_waited_for():
+    node = OneMessage(InMemoryNodeState)
+    node.fetched()
+    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has died.")
+    assert not node.replies()
+
+
+def test_an_executor_starts_a_process_for_every_message(monkeypatch):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command[0]))
+    for task in (1, 2):
+        SubprocessExecutor().launch(clientapp(task))
+    assert started == ["flwr-clientapp"] * 2
 
 
 EXECUTOR = """

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import PushObjectResponse
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from inprocess_grid import InProcessGrid
@@ -224,6 +225,22 @@ def test_it_is_sent_again_once():
     (skip,) = report.skipped
     assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 2
     assert "could not be found" in skip["reason"]
+
+
+def test_a_message_whose_clientapp_dies_is_sent_again():
+    made, died = link(), []
+    answer = made.nodes._answer
+
+    def dies_once(instruction):
+        reply = answer(instruction)
+        if died or reply.metadata.message_type != "train" or reply.content["config"]["client"] != VICTIM:
+            return reply
+        died.append(instruction)
+        return Message(Error(ErrorCode.CLIENT_APP_CRASHED, "it has ended"), reply_to=instruction)
+
+    made.nodes._answer = dies_once
+    assert_equal_runs(run(1, made), local(1))
+    assert len(died) == 1
 
 
 def expiries(made):

@@ -14,40 +14,59 @@ flwr.app.message.arraychunk: ArrayChunk
 flwr.app.message.message: make_message
 flwr.cli.build: build_fab_from_disk
 flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
+    Status SubStatus
 flwr.common.serde: array_to_proto fab_to_proto recorddict_to_proto user_config_from_proto
     user_config_to_proto
 flwr.common.serde_utils: error_to_proto metadata_from_proto metadata_to_proto
 flwr.proto.control_pb2: ListNodesRequest ListRunsRequest RegisterNodeRequest StartRunRequest
     StreamLogsRequest UnregisterNodeRequest
-flwr.proto.fleet_pb2: PushMessagesRequest PushMessagesResponse
+flwr.proto.fleet_pb2: PullMessagesRequest PullMessagesResponse PushMessagesRequest
+    PushMessagesResponse
 flwr.proto.message_pb2: ConfirmMessageReceivedRequest Message ObjectTree PushObjectRequest
     PushObjectResponse
 flwr.proto.node_pb2: NodeInfo
-flwr.proto.runtime_pb2: PullAppMessagesRequest
+flwr.proto.runtime_pb2: AcquireTaskRequest AcquireTaskResponse PullAppMessagesRequest
+    PullAppMessagesResponse
+flwr.proto.task_pb2: Task
 flwr.server.superlink.linkstate: LinkState SqlLinkState
+flwr.supercore.app_utils: start_parent_process_monitor
 flwr.supercore.auth.typing: AccountInfo
+flwr.supercore.cli.flower_superexec: flower_superexec
+flwr.supercore.constant: TaskType
 flwr.supercore.control: ControlHttpClient
 flwr.supercore.date: now
 flwr.supercore.error.base: FlowerError
+flwr.supercore.exit.exit_handler: trigger_exit_handlers
 flwr.supercore.fab: Fab
-flwr.supercore.inflatable.inflatable_object: get_object_body get_object_head_values_from_object_content
-    iterate_object_tree
+flwr.supercore.inflatable.inflatable_object: get_object_body
+    get_object_head_values_from_object_content iterate_object_tree
 flwr.supercore.inflatable.inflatable_protobuf_utils: make_pull_object_fn_protobuf
 flwr.supercore.inflatable.inflatable_utils: ObjectPullError ObjectUnavailableError
     inflate_object_from_contents pull_objects
-flwr.supercore.interceptors: RuntimeVersionHttpInterceptor
+flwr.supercore.interceptors: RuntimeTokenHttpInterceptor RuntimeVersionHttpInterceptor
+flwr.supercore.object_store: ObjectStore
 flwr.supercore.object_store.sql_object_store: SqlObjectStore
 flwr.supercore.primitives.asymmetric: public_key_to_bytes
 flwr.supercore.run: Run
 flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
 flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
+flwr.supercore.superexec: run_superexec
+flwr.supercore.superexec.executor: ExecutionSpec LaunchResult SubprocessExecutor
+flwr.supercore.superexec.plugin: AutoExecPlugin
 flwr.supercore.task_identity: TaskIdentity
+flwr.supercore.tls: validate_and_resolve_root_certificates
 flwr.superlink.auth_plugin: NoOpControlAuthnPlugin
 flwr.superlink.cli: flower_superlink
 flwr.superlink.grid: http_grid
 flwr.superlink.grid.http_grid: HttpGrid
 flwr.superlink.servicer.fleet: fleet_handlers
 flwr.superlink.servicer.runtime: runtime_handlers
+flwr.supernode: start_client_internal
+flwr.supernode.cli: flower_supernode
+flwr.supernode.nodestate: nodestate_factory
+flwr.supernode.nodestate.in_memory_nodestate: InMemoryNodeState
+flwr.supernode.runtime: run_clientapp
+flwr.supernode.servicer.runtime: runtime_handlers
 """  # a module, and names in it
 PATCHED = (  # that we call, replace, set or inherit, and that no import mentions
     "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
@@ -56,6 +75,21 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
     "flwr.supercore.object_store.sql_object_store.SqlObjectStore._mutation_session",
     "flwr.superlink.grid.http_grid.HttpGrid._runtime_client",
+    "flwr.superlink.servicer.fleet.fleet_handlers.push_object",
+    "flwr.superlink.servicer.fleet.fleet_handlers.pull_messages",
+    "flwr.superlink.servicer.runtime.runtime_handlers.push_object",
+    "flwr.superlink.servicer.runtime.runtime_handlers.pull_messages",
+    "flwr.supernode.servicer.runtime.runtime_handlers.acquire_task",
+    "flwr.supernode.nodestate.nodestate_factory.InMemoryNodeState",
+    "flwr.supernode.nodestate.in_memory_nodestate.InMemoryNodeState._on_task_tokens_expired",
+    "flwr.supernode.start_client_internal._pull_and_store_message",
+    "flwr.supernode.start_client_internal.time",
+    "flwr.supercore.superexec.run_superexec.get_executor",
+    "flwr.supercore.superexec.run_superexec.AutoExecPlugin",
+    "flwr.supercore.superexec.run_superexec.time",
+    "flwr.supernode.runtime.run_clientapp.run_clientapp",
+    "flwr.supernode.runtime.run_clientapp.push_task_output",
+    "flwr.supernode.runtime.run_clientapp.flwr_exit",
 )
 METADATA = {"_message_id", "_reply_to_message_id"}  # of a message
 TABLES = {"message_ins", "message_res", "objects"}  # of a SuperLink's database

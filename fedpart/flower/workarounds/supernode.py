@@ -1,0 +1,130 @@
+"""A SuperNode that hands messages on when they come: ``python -m fedpart.flower.workarounds.supernode``.
+
+The faults: Flower's SuperNode looks for messages every three seconds and for replies every half second, and
+lets its executor ask for work again and again. It waits forever for the reply of a ClientApp that has failed
+without one. Its arguments are those of ``flower-supernode``.
+
+The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
+``test_an_executor_is_told_at_once_that_there_is_no_work`` and
+``test_a_clientapp_that_fails_without_a_reply_is_waited_for`` there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from flwr.common.constant import Status, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
+from flwr.proto.task_pb2 import Task
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store import ObjectStore
+from flwr.supernode import start_client_internal
+from flwr.supernode.cli import flower_supernode
+from flwr.supernode.nodestate import nodestate_factory
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+from flwr.supernode.servicer.runtime import runtime_handlers
+
+from fedpart.flower.workarounds.waiting import SHORTEST, pause
+
+HOLD_SECONDS = 1.0  # that one question of the executor for work may take
+
+
+class State(InMemoryNodeState):
+    """What a SuperNode knows of its messages and tasks.
+
+    Args:
+        store: of the messages' objects.
+
+    Attributes:
+        receiving: held while a message is fetched, whose task is there before its parts are.
+        work: set when a message has come.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.receiving, self.work = threading.Lock(), threading.Event()
+
+    def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
+        """End a task; if its ClientApp has failed without a reply, the message is answered with an error."""
+        finished: bool = super().finish_task(task_id, sub_status, details)
+        if finished and sub_status == SubStatus.FAILED:
+            (task,) = self.get_tasks(task_ids=[task_id])
+            others = self.get_tasks(
+                run_ids=[task.run_id], statuses=[Status.PENDING, Status.STARTING, Status.RUNNING]
+            )
+            if not others:  # one of them would have the message that is here
+                self._on_task_tokens_expired([task])
+        return finished
+
+    def _on_task_tokens_expired(self, tasks: list[Task]) -> None:
+        """Flower's own, also for messages that their ClientApps have not come to fetch."""
+        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+        with self.lock_msg_store:
+            for entry in self.msg_store.values():
+                if entry.message.metadata.run_id in runs and not entry.message.metadata.reply_to_message_id:
+                    entry.is_retrieved = True
+        super()._on_task_tokens_expired(tasks)
+
+
+def acquire_task(request: AcquireTaskRequest, state: State) -> AcquireTaskResponse:
+    """A task, which the executor waits for, or none after some :data:`HOLD_SECONDS`."""
+    state.work.clear()
+    found = _look(request, state)
+    return found if found.token or not state.work.wait(HOLD_SECONDS) else _look(request, state)
+
+
+_acquire = runtime_handlers.acquire_task
+
+
+def _look(request: AcquireTaskRequest, state: State) -> AcquireTaskResponse:
+    if not state.receiving.acquire(timeout=HOLD_SECONDS):
+        return AcquireTaskResponse()
+    try:
+        return _acquire(request, state)
+    finally:
+        state.receiving.release()
+
+
+def look_more_often() -> None:
+    """Let this process's SuperNode look for messages as :func:`.pause` says, counted from the last one.
+
+    For replies, which are in its own memory, it looks as often as that ever does.
+    """
+    flower: Any = start_client_internal
+    pull, last, asked = flower._pull_and_store_message, time.monotonic(), 0.0
+
+    def pulled(*, state: State, **given: Any) -> int | None:
+        nonlocal last, asked
+        asked = time.monotonic()
+        with state.receiving:
+            found: int | None = pull(state=state, **given)
+        if found is not None:
+            last = time.monotonic()
+            state.work.set()
+        return found
+
+    def sleep(seconds: float) -> None:
+        now = time.monotonic()
+        if seconds < 1.0:
+            time.sleep(SHORTEST)
+        else:
+            time.sleep(max(SHORTEST, pause(now - last, seconds) - (now - asked)))
+
+    flower._pull_and_store_message = pulled
+    flower.time = SimpleNamespace(sleep=sleep)
+
+
+def main() -> None:
+    """Run Flower's SuperNode with the arguments of this command."""
+    factory: Any = nodestate_factory
+    handlers: Any = runtime_handlers
+    factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
+    look_more_often()
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

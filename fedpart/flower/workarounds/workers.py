@@ -1,0 +1,182 @@
+"""An executor whose ClientApps share a warm process: ``python -m fedpart.flower.workarounds.workers``.
+
+The fault: ``flower-superexec`` starts a Python process for every message, which imports torch and Flower and
+builds the client anew: seconds, where the client's own work takes a tenth of one.
+
+This one imports them once, and forks a worker for each run. The worker takes the run's messages one after
+the other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and
+the SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
+
+The test: ``test_faults.py::test_an_executor_starts_a_process_for_every_message``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
+
+from flwr.common.constant import SubStatus
+from flwr.proto.task_pb2 import Task
+from flwr.supercore.app_utils import start_parent_process_monitor
+from flwr.supercore.cli.flower_superexec import flower_superexec
+from flwr.supercore.constant import TaskType
+from flwr.supercore.exit.exit_handler import trigger_exit_handlers
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
+from flwr.supercore.superexec import run_superexec
+from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
+from flwr.supercore.superexec.plugin import AutoExecPlugin
+from flwr.supercore.tls import validate_and_resolve_root_certificates
+
+CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
+WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
+IDLE_SECONDS = 600.0  # without a message, after which a worker gives its memory back
+ASK_SECONDS = 0.05  # between two questions of an executor with a worker; its SuperNode holds them
+LAST_SECONDS = 5.0  # that the end of a message may take once its reply is there
+_fork = multiprocessing.get_context("fork")
+
+
+class Workers(SubprocessExecutor):
+    """The worker of the run under way.
+
+    Attributes:
+        run: of the next task, as far as that is known.
+    """
+
+    def __init__(self) -> None:
+        self.run = 0
+        self._of = 0  # the run whose worker there is
+        self._worker: Any = None
+        self._tasks: Connection | None = None
+        self._open: ExecutionSpec | None = None  # what the worker is at
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+        """Hand the task of a ClientApp to the run's worker; start whatever else it is."""
+        if spec.task_type != TaskType.CLIENT_APP:
+            launched: LaunchResult = super().launch(spec)
+            return launched
+        self._listen(LAST_SECONDS)
+        if self._open is not None or self._of != self.run:
+            self.close()
+        if self._tasks is None:
+            self._hire()
+        assert self._tasks is not None
+        self._open = spec
+        with suppress(BrokenPipeError):  # it has just ended, which the next look finds
+            self._tasks.send(spec)
+        return LaunchResult.accepted()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for the next question; as long as Flower does while there is no worker."""
+        time.sleep(seconds if self._tasks is None else ASK_SECONDS)
+
+    def reconcile(self) -> None:
+        """Notice the end of a task, and that of a worker."""
+        super().reconcile()
+        self._listen(0.0)
+
+    def close(self) -> None:
+        """End the worker, whatever it does; the SuperNode is told if that was something."""
+        if self._tasks is not None:
+            self._tasks.close()
+            self._worker.kill()
+            self._worker.join()
+            self._tasks = None
+        if self._open is not None:
+            failed, self._open = self._open, None
+            tell_failure(failed)
+
+    def _hire(self) -> None:
+        """Fork the worker of a run, from a process of one thread that has nothing but imported."""
+        for name in WARM:
+            importlib.import_module(name)
+        self._tasks, own = _fork.Pipe()
+        self._worker = _fork.Process(target=_work, args=(own, self._tasks))
+        self._worker.start()
+        own.close()
+        self._of = self.run
+
+    def _listen(self, seconds: float) -> None:
+        """Note that the task has ended, or the worker, waiting so long for a task that is under way."""
+        if self._tasks is None:
+            return
+        try:
+            if self._tasks.poll(seconds if self._open else 0.0):
+                self._tasks.recv()
+                self._open = None
+        except (EOFError, OSError):
+            self.close()
+
+
+def tell_failure(spec: ExecutionSpec) -> None:
+    """Tell the SuperNode that nobody will finish a task; it may know, or be gone itself."""
+    clientapp = importlib.import_module(CLIENTAPP)
+    with RuntimeHttpClient.from_server_address(
+        spec.runtime_api_address,
+        spec.insecure,
+        validate_and_resolve_root_certificates(spec.root_certificates_path, spec.insecure),
+        [RuntimeVersionHttpInterceptor("flwr-clientapp"), RuntimeTokenHttpInterceptor(spec.token)],
+    ) as client:
+        clientapp.push_task_output(client, None, SubStatus.FAILED, "The process of the ClientApp has ended.")
+
+
+def _work(tasks: Connection, of_parent: Connection) -> None:
+    """Take a run's tasks one after the other, until the executor has ended."""
+    of_parent.close()  # so that the parent's end is one
+    _default_signals()
+    trigger_exit_handlers(run_before_force_exit=False)  # the executor's, whose connections are not ours
+    start_parent_process_monitor(os.getppid())
+    with suppress(EOFError):
+        while tasks.poll(IDLE_SECONDS):
+            run_task(tasks.recv())
+            tasks.send(None)
+
+
+def run_task(spec: ExecutionSpec) -> None:
+    """What a process of Flower's for this task does, but its end."""
+    clientapp: Any = importlib.import_module(CLIENTAPP)
+    clientapp.flwr_exit = lambda code, **more: None  # it would end this process
+    clientapp.run_clientapp(
+        runtime_api_address=spec.runtime_api_address,
+        token=spec.token,
+        insecure=spec.insecure,
+        certificates=validate_and_resolve_root_certificates(spec.root_certificates_path, spec.insecure),
+        runtime_dependency_install=spec.runtime_dependency_install,
+    )
+    trigger_exit_handlers(run_before_force_exit=False)  # it says that the task has ended, and disconnects
+    _default_signals()
+
+
+def _default_signals() -> None:
+    """Without a task under way, signals end a process as they end any."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class _Plugin(AutoExecPlugin):
+    def launch_task(self, token: str, task: Task) -> LaunchResult:
+        """As Flower's own, which does not tell an executor the run."""
+        workers: Any = self.executor
+        workers.run = task.run_id
+        launched: LaunchResult = super().launch_task(token, task)
+        return launched
+
+
+def main() -> None:
+    """Run Flower's executor with the arguments of this command, with workers."""
+    flower: Any = run_superexec
+    workers = Workers()
+    flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
+    flower.time = SimpleNamespace(sleep=workers.sleep)
+    flower_superexec()
+
+
+if __name__ == "__main__":
+    main()

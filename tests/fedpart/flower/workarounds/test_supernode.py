@@ -1,0 +1,78 @@
+"""Our SuperNode: who dies is answered for, and a task is handed out with the whole of its message."""
+
+import threading
+
+import pytest
+from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode, SubStatus
+from one_message import REQUEST, OneMessage
+
+from fedpart.flower.workarounds import supernode
+from fedpart.flower.workarounds.outside import RUN_ID, identify
+from fedpart.flower.workarounds.supernode import State, acquire_task
+from fedpart.flower.workarounds.waiting import SHARE, SHORTEST, pause
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_a_clientapp_that_fails_without_a_reply_is_answered_for(fetched):
+    node = OneMessage(State)
+    if fetched:
+        node.fetched()
+    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has died.")
+    (reply,) = node.replies()
+    assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
+    assert reply.metadata.reply_to_message_id == node.message.metadata.message_id
+
+
+def test_a_reply_that_is_there_stays_the_only_one():
+    node = OneMessage(State)
+    node.fetched()
+    reply = Message(RecordDict(), reply_to=node.message)
+    identify(reply, reply.object_id)
+    node.state.store_message(reply)
+    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
+    assert node.replies() == [reply]
+
+
+def test_the_end_of_a_task_is_not_that_of_the_next_message():
+    node = OneMessage(State)  # its own message has been answered and is gone; the next one is here
+    node.new_task()
+    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
+    assert not node.replies()
+    node.fetched()
+
+
+def test_a_task_is_handed_out_when_its_message_is_whole(monkeypatch):
+    monkeypatch.setattr(supernode, "HOLD_SECONDS", 0.05)
+    node = OneMessage(State)
+    task = node.state.create_task("flwr-clientapp", RUN_ID, "hash")
+    with node.state.receiving:
+        assert not acquire_task(REQUEST, node.state).token
+    found = acquire_task(REQUEST, node.state)
+    assert found.task.task_id == task and found.token
+
+
+def test_an_executor_that_asks_gets_the_task_that_comes(monkeypatch):
+    monkeypatch.setattr(supernode, "HOLD_SECONDS", 600.0)
+    node, asked, found = OneMessage(State), threading.Event(), []
+
+    def look(*given):
+        answer = own(*given)
+        asked.set()
+        return answer
+
+    own = supernode._look
+    monkeypatch.setattr(supernode, "_look", look)
+    executor = threading.Thread(target=lambda: found.append(acquire_task(REQUEST, node.state)))
+    executor.start()
+    assert asked.wait(60.0)
+    task = node.state.create_task("flwr-clientapp", RUN_ID, "hash")
+    node.state.work.set()
+    executor.join(60.0)
+    assert found[0].task.task_id == task
+
+
+def test_a_pause_is_a_share_of_what_has_passed_within_bounds():
+    assert pause(0.0, 3.0) == SHORTEST
+    assert pause(10.0, 3.0) == SHARE * 10.0
+    assert pause(1e6, 3.0) == 3.0

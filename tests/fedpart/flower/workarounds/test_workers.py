@@ -1,0 +1,109 @@
+"""Our executor: one process for the messages of a run, another for those of the next."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from one_message import clientapp
+
+from fedpart.flower.workarounds import workers
+from fedpart.flower.workarounds.workers import Workers
+
+APP = """
+import os, threading, time
+from pathlib import Path
+
+calls, folder = [], Path(__file__).parent
+
+def run_clientapp(token, **more):
+    calls.append(token)
+    threads = threading.active_count() - 1  # without that which watches the parent
+    (folder / token).write_text(f"{os.getpid()} {threads} {len(calls)}")
+    while (folder / "hang").exists():
+        time.sleep(0.01)
+    flwr_exit(code=0, event_type=None)
+
+def push_task_output(client, context, sub_status, details):
+    (folder / "failed").write_text(sub_status)
+"""
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "an_app.py").write_text(APP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(workers, "CLIENTAPP", "an_app")
+    monkeypatch.setattr(workers, "WARM", ("an_app",))
+    yield tmp_path
+    sys.modules.pop("an_app", None)
+
+
+@pytest.fixture
+def staff():
+    made = Workers()
+    yield made
+    made.close()
+
+
+def until(there):
+    end = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def seen(folder, task):
+    """Process, threads and calls in the process, as its ClientApp saw them."""
+    file = folder / f"token-{task}"
+    until(lambda: file.exists() and len(file.read_text().split()) == 3)
+    return [int(word) for word in file.read_text().split()]
+
+
+def test_the_messages_of_a_run_share_a_process_and_those_of_another_have_their_own(folder, staff):
+    for task, run in enumerate((1, 1, 1, 2), start=1):
+        staff.run = run
+        staff.launch(clientapp(task))
+    found = [seen(folder, task) for task in range(1, 5)]
+    first, other = found[0][0], found[3][0]
+    assert [one[0] for one in found] == [first, first, first, other] and other != first != os.getpid()
+    assert [one[1:] for one in found] == [[1, 1], [1, 2], [1, 3], [1, 1]]
+    assert not (folder / "failed").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+def test_the_node_is_told_of_a_worker_that_dies_and_the_next_message_has_a_new_one(folder, staff):
+    (folder / "hang").touch()
+    staff.launch(clientapp(1))
+    worker, _, _ = seen(folder, 1)
+    staff.reconcile()
+    assert not (folder / "failed").exists()
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: staff.reconcile() or (folder / "failed").exists())
+    assert (folder / "failed").read_text() == "failed"
+    (folder / "hang").unlink()
+    staff.launch(clientapp(2))
+    assert seen(folder, 2)[0] != worker
+
+
+def test_a_message_that_comes_while_another_hangs_is_not_held_up(folder, staff, monkeypatch):
+    """The SuperNode has been started anew, and nobody waits for the first any more."""
+    monkeypatch.setattr(workers, "LAST_SECONDS", 0.1)
+    (folder / "hang").touch()
+    staff.launch(clientapp(1))
+    worker, _, _ = seen(folder, 1)
+    staff.launch(clientapp(2))
+    assert seen(folder, 2)[0] != worker
+
+
+def test_a_worker_without_messages_goes(folder, staff, monkeypatch):
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.1)
+    staff.launch(clientapp(1))
+    worker, _, _ = seen(folder, 1)
+    until(lambda: staff.reconcile() or staff._tasks is None)
+    assert not (folder / "failed").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)

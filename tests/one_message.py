@@ -1,0 +1,50 @@
+"""A SuperNode's state with a message, and the task of the ClientApp that is to answer it."""
+
+from flwr.app import Message, RecordDict
+from flwr.common.constant import Status
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.superexec.executor import ExecutionSpec
+
+from fedpart.flower.workarounds.outside import RUN_ID, claim_identity, identify
+
+REQUEST = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+
+
+class OneMessage:
+    """The message has come, and its task has been acquired.
+
+    Args:
+        kind: class of the state.
+    """
+
+    def __init__(self, kind):
+        claim_identity()
+        self.state = kind(InMemoryObjectStore())
+        self.state.set_node_id(1)
+        self.message = Message(RecordDict(), 1, "train")
+        identify(self.message, self.message.object_id)
+        self.task = self.new_task()
+        self.state.store_message(self.message)
+
+    def new_task(self):
+        task = self.state.create_task(TaskType.CLIENT_APP, RUN_ID, "hash")
+        assert self.state.claim_task(task) and self.state.activate_task(task)
+        return task
+
+    def fetched(self):
+        assert self.state.get_messages_legacy(run_ids=[RUN_ID], is_reply=False) == [self.message]
+
+    def replies(self):
+        return self.state.get_messages_legacy(is_reply=True)
+
+    def pending(self):
+        return self.state.get_tasks(statuses=[Status.PENDING])
+
+
+def clientapp(task):
+    """What an executor is told of a ClientApp's task."""
+    return ExecutionSpec(
+        TaskType.CLIENT_APP, "127.0.0.1:1", f"token-{task}", True, None, False, None, False, task
+    )

@@ -1,0 +1,50 @@
+"""A federation whose executors and their workers are killed while they work at a message."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from places import ROOT
+
+from benchmarks.checks.crash_case import EXPERIMENT
+from benchmarks.checks.crash_deployed import CheckedDeployment
+from fedpart.flower.workarounds.executor import children
+from simulations.config.load import ExperimentConfig
+from simulations.folders.run_directory import STATE, read_metrics
+from simulations.running.run import run_experiment
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    config, out = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 40}), tmp_path / "out"
+    killed: list[tuple[int, int]] = []
+
+    with CheckedDeployment(config, tmp_path) as federation:
+
+        def strike(over):
+            for client in range(2):
+                while len(read_metrics(out)) == client and not over.wait(0.01):
+                    pass
+                (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
+                (worker,) = children(parent)
+                process = psutil.Process(worker)
+                before = process.cpu_times().user
+                while process.cpu_times().user < before + 0.1:  # it has begun with its message
+                    time.sleep(0.01)
+                os.kill([worker, parent][client], signal.SIGKILL)
+                killed.append((parent, worker))
+
+        assert federation.run(out, strike).status == "finished:completed"
+        (first, dead), (ended, orphan) = killed
+        (parent,) = children(federation.processes.pid("clientapp-0"))
+        assert parent == first and dead not in children(parent)
+        assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
+    assert not any(line["skipped"] for line in read_metrics(out))
+    run_experiment(config, tmp_path / "local")
+    assert (out / STATE).read_bytes() == (tmp_path / "local" / STATE).read_bytes()
