@@ -113,8 +113,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     last = evaluations[-LAST:]
     unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
     samples = config.evaluation_samples
-    tested = len(experiment.test) > 0 and config.evaluation != "none"
-    test = tested(federation, experiment.test, measured(config), samples) if tested else {}
+    looked_at = len(experiment.test) > 0 and config.evaluation != "none"
+    test = tested(federation, experiment.test, measured(config), samples) if looked_at else {}
     by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
