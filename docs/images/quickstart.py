@@ -1,6 +1,6 @@
 """Draws docs/images/quickstart.png: accuracy and learned rotation of the default experiment, beside FedAvg.
 
-fedpart compare simulations/configs/quickstart.yaml --engine local --methods fedavg,partitioned --seeds 5 --out runs/quickstart
+fedpart compare quickstart --engine local --methods fedavg,partitioned --seeds 5 --out runs/quickstart
 python docs/images/quickstart.py runs/quickstart
 """
 

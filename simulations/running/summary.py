@@ -150,7 +150,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if config.caps is not None:
         found["caps"] = {str(cap): share for cap, share in config.caps.items()}
     if config.architectures is not None:
-        found |= _by_architecture(federation, experiment.test if tested else None, lines, samples)
+        found |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
     if counts["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
