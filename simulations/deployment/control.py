@@ -18,6 +18,7 @@ from simulations.errors import RunError
 
 PATIENCE_SECONDS = 120.0  # that the SuperLink may be away
 PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
+SERVER_APP = "simulations.running.server_app:app"  # what runs `fedpart submit` and `up` start
 _APP = """\
 [project]
 name = "fedpart"
@@ -79,9 +80,7 @@ class Control:
         with self._errors():
             return {node.name: node.status for node in self._calls.nodes()}
 
-    def start(
-        self, run_config: Mapping[str, Any], serverapp: str = "simulations.running.server_app:app"
-    ) -> int:
+    def start(self, run_config: Mapping[str, Any], serverapp: str = SERVER_APP) -> int:
         """Start a run of the app that is installed with fedpart, wherever an executor runs; the run's id.
 
         The bundle has no code in it: executors run what is installed there, as ``serverapp`` for instance.

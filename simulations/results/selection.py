@@ -234,7 +234,8 @@ def _column(name: str, content: Mapping[str, Any]) -> Column:
     for row in content["rows"]:
         scores = {key: None if row[key] is None else Estimate(**row[key]) for key in _MEASURES}
         per_seed = {int(seed): lml for seed, lml in row["lml_per_seed"].items()}
-        rows.append(ValueScores(value=row["value"], seeds=row["seeds"], lml_per_seed=per_seed, **scores))
+        own = {key: row[key] for key in ("value", "seeds", "overfit")}
+        rows.append(ValueScores(lml_per_seed=per_seed, **own, **scores))
     best = {int(seed): value for seed, value in content["best_per_seed"].items()}
     return Column(name, content["evidence"], rows, content["best_k"], best, content["rank_correlation"])
 

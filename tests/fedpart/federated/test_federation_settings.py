@@ -22,7 +22,10 @@ from fedpart import AdamWSettings, FederationSettings, LocalSettings, Protocol, 
         ({"non_contributors": "drop"}, "non_contributors is one of ignore or zero, got 'drop'"),
         ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
         ({"server": AdamWSettings()}, r"by Adam or SGD, but server is AdamWSettings\(.*AdamSettings or SGD"),
-        ({"server_psi": "sgd"}, r"by Adam or SGD, but server_psi is 'sgd'"),
+        (
+            {"server_psi": "sgd"},
+            r"server_psi is one of AdamSettings.*, SGDSettings.*, or a mapping .*, got 'sgd'",
+        ),
     ],
 )
 def test_a_federation_is_refused(changes, says):

@@ -256,7 +256,7 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing() -> None:
     course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
     nothing = {
-        *("checkpoint_every", "data_dir", "loggers", "node_timeout", "published"),
+        *("beside", "checkpoint_every", "data_dir", "loggers", "node_timeout", "published"),
         *("ray_address", "round_timeout", "search", "workers"),
     }
     config = ExperimentConfig()

@@ -93,7 +93,9 @@ def test_they_import_the_strategy_and_the_client_app(own):
 
 
 def test_the_bundle_of_a_deployment_names_what_is_installed():
-    components = tomllib.loads(control._APP.format(version=1))["tool"]["flwr"]["app"]["components"]
+    components = tomllib.loads(control._APP.format(version=1, serverapp=control.SERVER_APP))["tool"]["flwr"][
+        "app"
+    ]["components"]
     for place in components.values():
         module, _, name = place.partition(":")
         python(

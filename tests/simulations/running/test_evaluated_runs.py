@@ -123,7 +123,7 @@ def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path)
     assert_nothing_overlaps(figure)
     section = evaluation_section({"partitioned": [run]})
     assert section.charts[0].title == "Loss on the clients over rounds"
-    assert all(f"{value:.3f} nats" in section.text for value in chunks if value is not None)
+    assert all(f"{value:.3f} nats" in " ".join(section.lines) for value in chunks if value is not None)
 
 
 def test_clients_with_a_part_of_the_validation_data():

@@ -216,7 +216,7 @@ def test_equal_scores_share_their_mean_rank() -> None:
         (
             [[1, 0] * 15, [1] * 30, "x"],
             "linear",
-            ["[1, 0, 1, 0, 1, 0, 1,...", "[1, 1, 1, 1, 1, 1, 1,...", "x"],
+            [", ".join(["1, 0, 1, 0, 1, 0, 1, 0"] * 3 + ["1, 0, 1, 0, 1, 0"]), ", ".join(["1"] * 30), "x"],
         ),
     ],
 )
@@ -229,7 +229,10 @@ def test_values_stand_where_they_can_be_read(values: list[Any], scale: str, tick
     ax = figure.axes[0]
     assert ax.get_xscale() == scale
     if ticks is not None:
-        assert [text.get_text() for text in ax.get_xticklabels()] == ticks
+        labels = [
+            " ".join(text.get_text().split()) for text in ax.get_xticklabels()
+        ]  # long ones are in lines
+        assert [label.strip("[]") for label in labels] == ticks
     x = list(ax.lines[0].get_xdata())
     assert x == sorted(x) and len(x) == len(values)
 
