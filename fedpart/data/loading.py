@@ -58,7 +58,8 @@ def load_splits(
         data_seed: handed on to loaders that take it.
         classes: keep these alone, see :func:`.of_classes`; None: all. Handed on to loaders that take it.
         real_targets: whether targets are numbers to predict and no classes; handed on to loaders that take
-        it. **options: further keyword arguments of the loader.
+        it.
+        options: further keyword arguments of the loader.
 
     Raises:
         ValueError: the name is unknown or cannot be imported, or the data are malformed, or have not these

@@ -2,7 +2,7 @@
 
 The fault: ``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
-has. ClientApps have a warm process (:mod:`.workers`). When the process that has started it is gone (SIGHUP),
+has. ClientApps have a warm process (``workers.py``). When the process that has started it is gone (SIGHUP),
 it takes all of its session with it, so that nothing outlives it.
 
 The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
