@@ -77,7 +77,7 @@ def federate(
         ("evaluate_every", evaluate_every, 1),
         ("checkpoint_every", checkpoint_every, 1),
     ):
-        if not isinstance(count, int) or count < least:
+        if not isinstance(count, int | np.integer) or count < least:
             raise ValueError(f"{name} is a number of rounds, at least {least}, got {count!r}.")
     task, data = as_task(task), _clients(shards)
     check_names(settings, FederationSettings, without="clients")  # these are the shards
@@ -123,8 +123,7 @@ def federate(
         logged(loggers, logs, **shown) as log,
     ):
         engine.run(rounds, finish)
-    looked_at = None if chosen.evaluation == "none" else tested
-    return Result(federation, metrics, looked_at, chosen.evaluation_samples)
+    return Result(federation, metrics, tested, chosen.evaluation_samples)
 
 
 def _clients(shards: Any) -> Sequence[Dataset]:

@@ -35,7 +35,8 @@ DATASETS: Registry[Loader] = _DataSets("data set")
 
 def knows_clients(name: str, options: Mapping[str, Any]) -> bool:
     """Whether a data set of ours, with these options, says whose each example is."""
-    return name == "leaf" or options.get("client") is not None or options.get("clients") is True
+    ours = name in ("image_folder", "table") or name.startswith(FROM_HUB)
+    return name == "leaf" or (ours and (options.get("client") is not None or options.get("clients") is True))
 
 
 def load_splits(

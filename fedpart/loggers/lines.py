@@ -85,11 +85,13 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
 
     Of psi these are the physical ones, ``psi/affine.angle_max [deg]``; numbers in a list or a mapping are
     ``client_accuracy_chunks/1`` (from 1) and ``refused/malformed``. Left out are the round, the numbers of
-    clients, and what is null.
+    clients, the shapes of inputs, and what is null.
     """
     psi = line.get("psi", {})
     shown = {**line, "psi": psi.get("physical", psi)}
-    return dict(_numbers("", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort")}))
+    return dict(
+        _numbers("", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "inputs")})
+    )
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:

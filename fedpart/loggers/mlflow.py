@@ -44,6 +44,7 @@ class Mlflow(Logger):
         folder = run.folder.absolute()
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # tells of every table
         self._client = self._mlflow.MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder}/mlflow.db")
+        self._step = step_of(run.lines[-1]) if run.lines else 0
         known = folder / "mlflow.id"
         if known.exists():
             self._run = known.read_text()
@@ -90,7 +91,10 @@ class Mlflow(Logger):
         """The points that the run has, by name and step; a list if one is there twice."""
         names = self._client.get_run(self._run).data.metrics
         points = [
-            (name, one.step) for name in names for one in self._client.get_metric_history(self._run, name)
+            (name, one.step)
+            for name in names
+            if not name.startswith("summary/")  # of an end that was not the last
+            for one in self._client.get_metric_history(self._run, name)
         ]
         return set(points) if len(set(points)) == len(points) else points
 

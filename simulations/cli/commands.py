@@ -234,7 +234,8 @@ def _show(
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
         plot_run(folder)
         if more:
-            run_beside(config, folder, Progress(console))
+            given = {one.partition("=")[0].strip() for one in overrides}
+            run_beside(config, folder, Progress(console), given)
     show_end(console, summary, folder, file, overrides)
 
 

@@ -257,13 +257,13 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         """
         while True:
             now = time.monotonic()
+            if now >= self._until():
+                raise RunError("The clients of this round are not waited for any longer; resume the run.")
             rest = math.inf if deadline is None else max(0.0, deadline - now)
             if ray.wait([replies], timeout=min(rest, 1.0))[0]:
                 return True
             if rest <= 1.0:
                 return False
-            if time.monotonic() >= self._until():
-                raise RunError("The clients of this round are not waited for any longer; resume the run.")
 
     def _drop(self, tasks: Iterable[_Task], end: Callable[[_Actor], None]) -> None:
         """Forget messages; ``end`` is called of actors that have a call with some of them."""

@@ -139,6 +139,15 @@ def groups(names: Iterable[str]) -> list[Group]:
     return [Group(*key, {label: tuple(ends) for label, ends in own.items()}) for key, own in found.items()]
 
 
+def whole(names: Iterable[str], physical: Mapping[str, float]) -> dict[str, float]:
+    """These of psi, with the other end of a range, and with the other inputs of a mask."""
+    parts, found = PsiParts.of(physical), {*names}
+    for together in (*parts.angles, *parts.ranges, parts.keeps):
+        if not found.isdisjoint(together):
+            found.update(together)
+    return {name: value for name, value in physical.items() if name in found}
+
+
 def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, str]:
     """Ends of a range in degrees, the smaller first (they may have crossed); tenths of a narrow range."""
     low, high = sorted(physical[name] for name in ends)

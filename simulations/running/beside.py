@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
-from simulations.config.load import Config, ExperimentConfig
+from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.running.precision import choose_precision
 from simulations.running.resume import continued_config
@@ -20,8 +21,12 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """
     if config.beside in (None, config.method):
         return None
-    here = {"engine": "local", "workers": None, "ray_address": None, "beside": None}
-    return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
+    here = {"engine": "local", "workers": None, "ray_address": None, "loggers": [], "beside": None}
+    try:
+        return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
+    except ConfigError as error:
+        told = f"beside: {config.beside} does not fit, so add --set beside=null."
+        raise ConfigError(f"{told} {error}") from None
 
 
 def is_missing(config: Config, folder: Path) -> bool:
@@ -34,8 +39,8 @@ def is_missing(config: Config, folder: Path) -> bool:
     return other is not None and read_summary(folder / BESIDE, other) is None
 
 
-def run_beside(config: Config, folder: Path, progress: Progress) -> None:
-    """Make that run in the folder of the first one, or go on with it.
+def run_beside(config: Config, folder: Path, progress: Progress, given: Collection[str] = ()) -> None:
+    """Make that run in the folder of the first one, or go on with it; ``given`` as :func:`continued_config`.
 
     Raises:
         ConfigError, ClientError, RunError, Interrupted: as :func:`.run_experiment`.
@@ -44,4 +49,5 @@ def run_beside(config: Config, folder: Path, progress: Progress) -> None:
     other, own = beside_config(choose_precision(config, folder)), folder / BESIDE
     if other is not None:
         begun = (own / CONFIG).exists()
-        run_experiment(continued_config(own, other) if begun else other, own, resume=begun, progress=progress)
+        config = continued_config(own, other, given) if begun else other
+        run_experiment(config, own, resume=begun, progress=progress)

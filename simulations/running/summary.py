@@ -83,7 +83,7 @@ def summarise(
     config = experiment.config
     if isinstance(experiment, Experiment):
         own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
-        validation = experiment.validation_of(1)
+        validation = experiment.validation_of(config.rounds)
     else:
         own, data = _centralised(experiment, state, lines), experiment.train
         validation = experiment.validation

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulations.config.load import EVIDENCE_NAMES
 from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.results.psi_parts import PsiParts, kept, rotation, several, spans
+from simulations.results.psi_parts import PsiParts, kept, rotation, several, spans, whole
 from simulations.results.words import byte_text, duration
 
 SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
@@ -18,7 +18,7 @@ SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; th
 def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Names and texts: psi, then ``own`` of the kind of run, then time and what else there is."""
     found = []
-    if learned := {name: summary["psi"][name] for name in summary.get("psi_learned", ())}:
+    if learned := whole(summary.get("psi_learned", ()), summary["psi"]):
         found += _several("learned", _learned(learned))
         found += _several("note", summary.get("psi_remarks", []))
     found += own
@@ -88,7 +88,7 @@ def federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def beside_rows(summary: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
     """The method that was run beside this one: its score, and what its clients sent."""
     other = read_summary(out / BESIDE)
-    if other is None:
+    if other is None or other["rounds"] != summary["rounds"]:  # it has not been extended yet
         return []
     key = next((f"test_{key}" for key in SCORES if other.get(f"test_{key}") is not None), None)
     score = f" {SCORES[key.removeprefix('test_')].format(other[key])} on the same test data;" if key else ""

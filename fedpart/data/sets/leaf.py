@@ -40,8 +40,9 @@ def load_leaf(
 
     Args:
         data_dir: the folder with ``train/`` and ``test/``, and perhaps ``validation/``.
-        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as it is
-        there. validation, test: shares to hold out where there is no folder.
+        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as
+            it is there.
+        validation, test: shares to hold out where there is no folder.
         hold_out: of whom, see :func:`.divide_clients`.
         real_targets: whether ``y`` are numbers to predict, and no classes.
         data_seed: of ``hold_out``.

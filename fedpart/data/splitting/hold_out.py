@@ -70,7 +70,8 @@ def divide_clients(
     Args:
         clients: [n] int64, the number of each example's client.
         share: below 1. Of each client's examples, rounded; at least one stays. Or of the clients, at least
-        one. how: ``random``: of each client, drawn by ``data_seed``; ``last``: of each client, the last ones
+            one.
+        how: ``random``: of each client, drawn by ``data_seed``; ``last``: of each client, the last ones
             in the file's order; ``clients``: whole clients, drawn by ``data_seed``.
         data_seed: of what is drawn.
         part: number of the draw, where one source is divided several times.

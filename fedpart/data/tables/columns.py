@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
 
 Floats = NDArray[np.float64]
+_WHOLE = re.compile(r"(-?\d+)\.0+")
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ def standardised(splits: Splits) -> Splits:
 
 def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
     try:
-        found = np.asarray(column).astype(np.float64)
+        given = np.asarray(column)
+        found = np.full(len(given), np.nan) if given.dtype.kind in "mM" else given.astype(np.float64)
     except (ValueError, TypeError):
         found = np.array([_number(value) for value in column])
     bad = np.flatnonzero(~np.isfinite(found))
@@ -230,12 +233,14 @@ def _texts(column: Sequence[Any], name: str, file: str) -> list[str]:
         raise ValueError(
             f"Row {empty} of {file}: the column {name!r} is empty; fill it in, or remove the row."
         )
-    return [
-        str(int(value))
-        if isinstance(value, (float, np.floating)) and value.is_integer()
-        else str(value).strip()
-        for value in column
-    ]
+    return [_text(value) for value in column]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (float, np.floating)) and value.is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    return found[1] if (found := _WHOLE.fullmatch(text)) else text
 
 
 def _is_empty(value: Any) -> bool:
@@ -253,4 +258,4 @@ def _is_decimal(text: str) -> bool:
 
 def _ascending(texts: Mapping[str, Sequence[str]]) -> Any:
     whole = all(text.removeprefix("-").isdecimal() for column in texts.values() for text in column)
-    return int if whole else str
+    return (lambda text: (int(text), text)) if whole else str

@@ -85,14 +85,18 @@ def whose(message: Message) -> Whose:
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
+def for_servers(messages: Iterable[Message]) -> list[Message]:
+    """Those that a node may send: one to another node, which is refused, keeps nobody from being answered."""
+    return [message for message in messages if message.metadata.dst_node_id == SUPERLINK_NODE_ID]
+
+
 def hold_questions() -> None:
     """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
     arrivals, fleet, runtime = Arrivals(), fleet_handlers, runtime_handlers
     handlers: Any
     for handlers in (fleet, runtime):
-        handlers.push_messages = _before(
-            handlers.push_messages, lambda one: arrivals.announced(one.messages_list)
-        )
+        may_announce = for_servers if handlers is fleet else list
+        handlers.push_messages = _before(handlers.push_messages, _announces(arrivals, may_announce))
         handlers.push_object = _after(handlers.push_object, lambda one: arrivals.came(one.object_id))
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
@@ -113,6 +117,12 @@ def hold_questions() -> None:
     handlers.pull_messages = to_node
     handlers = runtime
     handlers.pull_messages = to_server
+
+
+def _announces(
+    arrivals: Arrivals, which: Callable[[Iterable[Message]], list[Message]]
+) -> Callable[[Any], None]:
+    return lambda request: arrivals.announced(which(request.messages_list))
 
 
 def _before(handler: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:

@@ -1,9 +1,11 @@
 """Tables: columns of CSV and Parquet files as examples, and one sentence for what does not fit."""
 
+import numpy as np
 import pytest
 import torch
 
 from fedpart.data import load_splits
+from fedpart.data.tables.columns import matrix, numbered
 
 TEXT = "\ufeffage,height,ill,ward,id\n" + "".join(
     f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)
@@ -117,3 +119,17 @@ def test_what_is_no_table(tmp_path):
     (tmp_path / "c.txt").write_text("")
     with pytest.raises(ValueError, match="neither a CSV nor a Parquet file"):
         load(tmp_path / "c.txt")
+
+
+def test_equal_numbers_in_other_digits_are_one_class_and_ties_have_one_order() -> None:
+    """A class is 1 in one file and 1.0 in the next; 7 and 007 are two, in every process in the same order."""
+    values = {"train.csv": ["1", "10.0", "2", "007", "7"], "test.csv": ["1.0", "2.0", "10", "7", "007"]}
+    numbers, names = numbered(values, "label")
+    assert names == ("1", "2", "007", "7", "10")
+    assert numbers["train.csv"].tolist() == [0, 4, 1, 2, 3]
+    assert numbers["test.csv"].tolist() == [0, 1, 4, 3, 2]
+
+
+def test_a_date_is_no_number() -> None:
+    with pytest.raises(ValueError, match="the column 'when' is '2020-01-01"):
+        matrix({"when": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")}, ["when"], "a.parquet")

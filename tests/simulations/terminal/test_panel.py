@@ -13,6 +13,7 @@ from torch import nn
 from fedpart.data import Splits, load_splits
 from fedpart.methods import METHODS
 from simulations.folders.run_directory import read_summary
+from simulations.results.psi_parts import PsiParts, kept, whole
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel, show_end
 
@@ -121,3 +122,18 @@ def test_commands_carry_what_was_set_and_stay_in_a_line(found, tmp_path):
     again = fedpart(*lines[0][1:], "--out", tmp_path / "again")
     assert again.exit_code == 0, again.output
     assert read_summary(tmp_path / "again")["method"] == "fedavg"
+
+
+def test_a_mask_is_told_whole_and_a_range_with_both_ends():
+    """An input that is always 0 never moves; the others keep their numbers, and the mask its length."""
+    psi = {f"mask.keep[{i}] [%]": 90.0 if i in (1, 3) else 10.0 for i in range(4)}
+    psi |= {
+        "affine.scale_min": 0.5,
+        "affine.scale_max": 1.0,
+        "affine.shear_min": 0.0,
+        "affine.shear_max": 0.0,
+    }
+    moved = ["mask.keep[1] [%]", "mask.keep[3] [%]", "affine.scale_min"]
+    found = whole(moved, psi)
+    assert kept(found) == [1, 3] and len(PsiParts.of(found).keeps) == 4
+    assert PsiParts.of(found).ranges == [("affine.scale_min", "affine.scale_max")]

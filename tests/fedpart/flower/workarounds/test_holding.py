@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedpart.flower.workarounds import holding
-from fedpart.flower.workarounds.holding import Arrivals, whose
+from fedpart.flower.workarounds.holding import Arrivals, for_servers, whose
 
 NODE, SERVER = (7, 0), (1, 99)
 
@@ -23,6 +23,13 @@ def short(monkeypatch):
 def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
     assert whose(message("a", 7)) == NODE
     assert whose(message("b", 1)) == SERVER
+
+
+def test_what_a_node_announces_to_another_keeps_that_one_from_nothing():
+    arrivals = Arrivals()
+    arrivals.announced(for_servers([message("made up", 7), message("reply", 1)]))
+    assert arrivals.wait(NODE)
+    assert not arrivals.wait(SERVER)
 
 
 def test_a_node_is_not_answered_while_its_message_is_on_its_way(monkeypatch):
