@@ -3,7 +3,7 @@
 import sys
 import typing
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,12 @@ def sections(annotation: typing.Any) -> Iterator[type]:
 
 
 def keys(config: type, prefix: str = "") -> Iterator[str]:
-    models = issubclass(config, BaseModel)
-    known = {name: field.annotation for name, field in config.model_fields.items()} if models else {}
-    for name, annotation in (known or typing.get_type_hints(config)).items():
+    if issubclass(config, BaseModel):
+        known = {name: field.annotation for name, field in config.model_fields.items()}
+    else:
+        hints = typing.get_type_hints(config)
+        known = {field.name: hints[field.name] for field in fields(config)}
+    for name, annotation in known.items():
         yield prefix + name
         for section in sections(annotation):
             yield from keys(section, f"{prefix}{name}.")

@@ -109,7 +109,7 @@ class Workers(SubprocessExecutor):
             return
         try:
             if self._tasks.poll(seconds if self._open else 0.0):
-                self._tasks.recv()
+                self._tasks.recv_bytes(1)  # no object: what a worker sends is not to run here
                 self._open = None
         except (EOFError, OSError):
             self.close()
@@ -136,7 +136,7 @@ def _work(tasks: Connection, of_parent: Connection) -> None:
     with suppress(EOFError):
         while tasks.poll(IDLE_SECONDS):
             run_task(tasks.recv())
-            tasks.send(None)
+            tasks.send_bytes(b".")
 
 
 def run_task(spec: ExecutionSpec) -> None:
