@@ -51,7 +51,8 @@ def federate(
         rounds: to complete.
         validation: held-out data for ``val_accuracy`` and ``val_nll``, every ``evaluate_every`` rounds. With
             ``evaluation="clients"``, a setting, the clients score the network as often: ``client_accuracy``.
-        test: data for the result's ``test_accuracy`` and ``test_nll``, scored once, when all is trained.
+        test: data for the result's ``test_accuracy`` and ``test_nll``, scored once, when all is trained;
+            with ``evaluation="none"``, a setting, nothing is scored.
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
             ``error_feedback`` a folder beside it, ``.residuals``, belongs to it.
@@ -123,7 +124,8 @@ def federate(
         logged(loggers, logs, **shown) as log,
     ):
         engine.run(rounds, finish)
-    return Result(federation, metrics, tested, chosen.evaluation_samples)
+    looked_at = None if chosen.evaluation == "none" else tested
+    return Result(federation, metrics, looked_at, chosen.evaluation_samples)
 
 
 def _clients(shards: Any) -> Sequence[Dataset]:
