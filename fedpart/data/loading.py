@@ -58,8 +58,7 @@ def load_splits(
         data_dir: folder with the data files, for data sets that have any.
         data_seed: handed on to loaders that take it.
         classes: keep these alone, see :func:`.of_classes`; None: all. Handed on to loaders that take it.
-        real_targets: whether targets are numbers to predict and no classes; handed on to loaders that take
-        it.
+        real_targets: whether targets are numbers to predict and no classes. Handed on likewise.
         options: further keyword arguments of the loader.
 
     Raises:

@@ -24,7 +24,7 @@ from simulations.config.load import (
 )
 from simulations.config.shipped import purpose, shipped
 from simulations.config.tables import table_file
-from simulations.config.yaml_files import read_extended
+from simulations.config.yaml_files import key_of, read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.pictures.plots import plot_run
@@ -234,8 +234,7 @@ def _show(
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
         plot_run(folder)
         if more:
-            given = {one.partition("=")[0].strip() for one in overrides}
-            run_beside(config, folder, Progress(console), given)
+            run_beside(config, folder, Progress(console), set(map(key_of, overrides)))
     show_end(console, summary, folder, file, overrides)
 
 

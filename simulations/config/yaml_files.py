@@ -100,6 +100,11 @@ def _laid_over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def key_of(override: str) -> str:
+    """The key that ``a.b=value`` sets, with its sections: ``a.b``."""
+    return override.partition("=")[0].strip()
+
+
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML.
 

@@ -16,6 +16,7 @@ from simulations.building.experiment import Experiment, build
 from simulations.building.saved import load_saved
 from simulations.building.task import torch_threads
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
+from simulations.config.yaml_files import key_of
 from simulations.errors import one_sentence
 from simulations.folders.data_images import listed_images, refuse_changed_images
 from simulations.folders.run_directory import STATE, saved_config
@@ -174,8 +175,7 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
             f"{run}."
         )
     for override in overrides:
-        key = override.partition("=")[0].strip()
-        if key.partition(".")[0] in saved.deciding("numbers"):
+        if key_of(override).partition(".")[0] in saved.deciding("numbers"):
             raise ConfigError(
                 f"--set {override} changes what the run in {run} was; personalise it as it is (only keys "
                 f"that decide no numbers may change, such as data_dir, device and threads)."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.config.yaml_files import key_of
 from simulations.folders.cell import differences
 from simulations.folders.run_directory import CONFIG, saved_config
 from simulations.running.precision import choose_precision
@@ -23,7 +24,7 @@ def resumed_config(
     """
     _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     wanted = choose_precision(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
-    return continued_config(folder, wanted, {override.partition("=")[0].strip() for override in overrides})
+    return continued_config(folder, wanted, set(map(key_of, overrides)))
 
 
 def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:

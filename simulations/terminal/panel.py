@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulations.config.shipped import shipped
+from simulations.config.yaml_files import key_of
 from simulations.terminal.rows import beside_rows, federated_rows, rows, training_rows
 
 _CENTRALISED = {
@@ -85,8 +86,8 @@ def _command_of(config_file: str | None) -> str | None:
 
 def _with(overrides: Sequence[str], *changes: str) -> list[str]:
     """Arguments that change keys: the run's own, and others in place of those of the same keys."""
-    keys = [change.partition("=")[0] for change in changes]
-    own = [override for override in overrides if override.partition("=")[0].strip() not in keys]
+    keys = set(map(key_of, changes))
+    own = [override for override in overrides if key_of(override) not in keys]
     given = [*own, *(change for change in changes if not change.endswith("="))]
     return ["--set", *given] if given else []
 
