@@ -31,6 +31,7 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
     Returns:
         ``parameters``: trained numbers; ``accuracy``, ``nll`` (nats per example, of averaged probabilities)
         and what :meth:`.EnsembleClassification.of_members` finds, ``calibration_error`` and ``diversity``.
+        ``alone``: each member's own accuracy.
         ``subsets``: of every subset of up to eight members, or of each member and of the first 2, 3, .. of
         more, its ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in
         one sample (of convolutions and matrix products alone); None for a network that is no
@@ -64,6 +65,7 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
         "accuracy": whole["accuracy"],
         "nll": whole["nll"],
         **more,
+        "alone": [row["accuracy"] for row in rows[: outputs.shape[1]]],
         "subsets": rows,
     }
 

@@ -17,6 +17,7 @@ VALIDATION = 5_000
 def load_cifar10(
     data_dir: str | None = None,
     *,
+    size: int = 32,
     validation: float = VALIDATION,
     hold_out: HoldOut = "last_of_class",
     download: bool = True,
@@ -31,20 +32,22 @@ def load_cifar10(
         data_dir: torchvision's folder, with ``cifar-10-batches-py/`` in it (which is looked for first, and
             downloaded into it if nothing is there); or a folder or zip file with ``train/CLASS/`` and
             ``test/CLASS/``; or a folder that contains one of these, called ``cifar10...``.
+        size: pixels of a side: smaller images make faster networks; see :func:`.pixels`.
         validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
 
     Returns:
-        Splits of inputs [n, 3, 32, 32] float32 in [0, 1] and labels [n] in 0..9, by the classes' alphabet.
+        Splits of inputs [n, 3, size, size] float32 in [0, 1] and labels [n] in 0..9, in the order of the
+        classes' names.
 
     Raises:
         FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
         ValueError: files are damaged, or are not CIFAR-10's.
     """
-    choice = {"validation": validation, "hold_out": hold_out, "data_seed": data_seed}
+    choice = {"size": size, "validation": validation, "hold_out": hold_out, "data_seed": data_seed}
     images = None if data_dir is None else _image_folder(Path(data_dir).expanduser())
     if images is None:
         return load_torchvision(data_dir, name="CIFAR10", download=download, **choice)
-    splits = load_image_folder(str(images), size=32, test=0, **choice)
+    splits = load_image_folder(str(images), test=0, **choice)
     sizes = [len(splits.train) + len(splits.validation), len(splits.test)]
     if splits.num_classes != 10 or sizes != [50_000, 10_000]:
         raise ValueError(

@@ -49,6 +49,8 @@ def test_every_subset_is_scored_and_its_cost_is_that_of_its_members(make):
     assert {key: found[key] for key in scores} == pytest.approx(scores)
     assert found["diversity"] >= 0 and 0 <= found["calibration_error"] <= 1
     assert found["parameters"] == state.task.counts["trained"]
+    each = (outputs.argmax(2) == DATA.targets[:, None]).double().mean(0)
+    assert found["alone"] == pytest.approx(each.tolist())
 
 
 def test_members_that_share_a_pass_cost_what_it_costs():

@@ -49,6 +49,9 @@ def test_cifar10_in_torchvisions_layout(cifar):
     assert image[:, 5, 7].round().tolist() == [63, 5, 7]  # channel, row, column
     same = load_splits("torchvision", str(cifar), name="CIFAR10", validation=10)
     assert torch.equal(same.train.inputs, splits.train.inputs)
+    small = load_splits("cifar10", str(cifar), validation=10, size=16).test.inputs
+    assert small.shape == (12, 3, 16, 16)
+    assert float(small[3, 1].mean()) == pytest.approx(float(splits.test.inputs[3, 1].mean()), abs=0.01)
 
 
 def test_which_images_are_held_out():
