@@ -7,7 +7,9 @@ import yaml
 from fake_runs import write_run
 from rich.console import Console
 
+from fedpart import Protocol
 from fedpart.methods.base import build_method
+from simulations.building.task import build_task
 from simulations.config.load import TrainingConfig
 from simulations.config.tables import SHIPPED, read_table, table_file
 from simulations.errors import ConfigError
@@ -167,6 +169,9 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
             if isinstance(config, TrainingConfig) and config.training_points:  # psi has its turn
                 sizes = config.iterations, config.training_points, config.batch_size
                 build_method(config.method, config.method_options.get(config.method, {})).stages(*sizes)
+            if not isinstance(config, TrainingConfig) and scale is None:  # every client has something to do
+                shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
+                Protocol(build_task(config, 10, shape), config.settings())
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 
