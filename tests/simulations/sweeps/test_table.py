@@ -10,7 +10,7 @@ from rich.console import Console
 from fedpart import Protocol
 from fedpart.methods.base import build_method
 from simulations.building.task import build_task
-from simulations.config.load import TrainingConfig
+from simulations.config.load import ExperimentConfig, TrainingConfig
 from simulations.config.tables import SHIPPED, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.results.columns import text_of, values_at
@@ -169,9 +169,11 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
             if isinstance(config, TrainingConfig) and config.training_points:  # psi has its turn
                 sizes = config.iterations, config.training_points, config.batch_size
                 build_method(config.method, config.method_options.get(config.method, {})).stages(*sizes)
-            if not isinstance(config, TrainingConfig) and scale is None:  # every client has something to do
+            elif isinstance(config, ExperimentConfig) and scale is None:  # every client has something to do
                 shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
-                Protocol(build_task(config, 10, shape), config.settings())
+                Protocol(
+                    build_task(config.model_copy(update={"psi_from": None}), 10, shape), config.settings()
+                )
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 
