@@ -1,16 +1,17 @@
-"""How much the choice of C, of the chunks and of the partitions matters: the paper's App. F.1 on the digits.
+"""How much the choice of C, of the chunks and of the partitions matters: the paper's App. F.1, and F.2.
 
 For C = 2, 3, 4 the data and the parameters are each given mostly to the first chunk (8 : 1 : ...), evenly, or
-mostly to the last. Finished runs are not run again.
+mostly to the last. With --retrain a plain network is trained with the psi that each run has found (F.2).
+Finished runs are not run again.
 
     python benchmarks/costs/sensitivity.py --out runs/sensitivity --figure docs/images/sensitivity.png
+    python benchmarks/costs/sensitivity.py --config rotmnist_affine --iterations 3000 --samples 4 --retrain
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ import numpy as np
 
 from benchmarks.script import parser, tell
 from simulations.config.load import TrainingConfig
-from simulations.config.yaml_files import read_yaml
+from simulations.config.shipped import CONFIGS
+from simulations.config.yaml_files import read_extended
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.figures import canvas, dress_bar
+from simulations.running.retrain import retraining_config
 from simulations.sweeps.cell_runner import CellRunner
 
-CONFIG = Path(__file__).parents[2] / "simulations" / "configs" / "digits_affine.yaml"
 KINDS = ("first", "even", "last")
 SIZES = (2, 3, 4)
 
@@ -38,43 +40,71 @@ def proportions(chunks: int, kind: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def plan(out: Path, seeds: int, overrides: dict[str, int]) -> dict[tuple[int, str, str], list[Cell]]:
+Cells = dict[tuple[int, str, str], list[Cell]]
+
+
+def plan(out: Path, settings: dict[str, Any], seeds: int) -> Cells:
     """A run for each seed, by C, kind of chunks and kind of partitions."""
-    cells: dict[tuple[int, str, str], list[Cell]] = {}
+    cells: Cells = {}
     for chunks, data, weights in product(SIZES, KINDS, KINDS):
         shares = {"chunks": proportions(chunks, data), "parameters": proportions(chunks, weights)}
         own = cells[chunks, data, weights] = []
         for seed in range(seeds):
-            config = TrainingConfig.from_dict({**read_yaml(CONFIG), **overrides, **shares, "seed": seed})
+            config = TrainingConfig.from_dict({**settings, **shares, "seed": seed})
             name = f"{chunks} chunks, data {data}, parameters {weights}, seed {seed}"
             own.append(Cell(name, config, out / f"{chunks}-{data}-{weights}-{seed}"))
     return cells
 
 
-def summarise(cells: Mapping[tuple[int, str, str], list[Cell]]) -> list[dict[str, Any]]:
-    """Mean test accuracy [%] and learned rotation [degrees] of every configuration."""
+def retrained(cells: Cells) -> Cells:
+    """Plain networks with the psi of finished runs."""
+    return {
+        key: [
+            Cell(f"{cell.name}, retrained", retraining_config(cell.folder, []), _beside(cell.folder))
+            for cell in own
+        ]
+        for key, own in cells.items()
+    }
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}-retrained")
+
+
+def summarise(cells: Cells, again: Cells) -> list[dict[str, Any]]:
+    """Mean test accuracies [%] and learned rotation [degrees] of every configuration."""
     rows = []
     for (chunks, data, weights), own in cells.items():
-        done = [summary for cell in own if (summary := read_summary(cell.folder, cell.config)) is not None]
-        if done:
-            accuracy = [100 * summary["test_accuracy"] for summary in done]
-            rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
-            row = {
-                "chunks": chunks,
-                "data": data,
-                "parameters": weights,
-                "test_accuracy": round(statistics.fmean(accuracy), 2),
-                "spread": round(max(accuracy) - min(accuracy), 2),
-                "rotation": round(rotation, 1),
-                "seeds": len(done),
+        done = _summaries(own)
+        accuracy = [100 * summary["test_accuracy"] for summary in done]
+        rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
+        row = {
+            "chunks": chunks,
+            "data": data,
+            "parameters": weights,
+            "test_accuracy": round(statistics.fmean(accuracy), 2),
+            "spread": round(max(accuracy) - min(accuracy), 2),
+            "rotation": round(rotation, 1),
+            "seeds": len(done),
+        }
+        if plain := [
+            100 * one["test_accuracy"] for one in _summaries(again.get((chunks, data, weights), []))
+        ]:
+            row |= {
+                "retrained": round(statistics.fmean(plain), 2),
+                "retrained_spread": round(max(plain) - min(plain), 2),
             }
-            rows.append(row)
+        rows.append(row)
     return rows
+
+
+def _summaries(cells: list[Cell]) -> list[dict[str, Any]]:
+    return [found for cell in cells if (found := read_summary(cell.folder, cell.config)) is not None]
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """A square per configuration: accuracy as colour, accuracy and learned rotation as text."""
-    title = "Rotated digits: test accuracy by how data and parameters are divided"
+    title = "Test accuracy by how data and parameters are divided"
     figure, axes = canvas(title, len(SIZES), len(SIZES))
     figure.set_size_inches(11, 4.4)
     values = [row["test_accuracy"] for row in rows]
@@ -87,6 +117,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 y, x = KINDS.index(row["data"]), KINDS.index(row["parameters"])
                 grid[y, x] = accuracy
                 text = f"{accuracy:.1f}%\n+-{row['rotation']:.0f} deg"
+                if "retrained" in row:
+                    text += f"\nanew {row['retrained']:.1f}%"
                 colour = "white" if accuracy < (low + high) / 2 else "black"
                 ax.text(x, y, text, ha="center", va="center", fontsize=11, color=colour)
         image = ax.imshow(grid, vmin=low, vmax=high, cmap="viridis")
@@ -103,14 +135,25 @@ def main() -> None:
     asked = parser(__doc__)
     asked.add_argument("--out", type=Path, default=Path("runs/sensitivity"))
     asked.add_argument("--figure", type=Path, help="where the picture goes; in --out if not given")
+    asked.add_argument("--config", default="digits_affine", help="a shipped configuration of fedpart train")
+    asked.add_argument("--data-dir", help="in place of the configuration's data_dir")
+    asked.add_argument("--retrain", action="store_true", help="train plain networks with what was found")
     asked.add_argument("--seeds", type=int, default=2)
     asked.add_argument("--iterations", type=int, default=1000)
     asked.add_argument("--samples", type=int, default=2)
     given = asked.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    cells = plan(given.out, given.seeds, {"iterations": given.iterations, "samples": given.samples})
-    CellRunner().complete([cell for own in cells.values() for cell in own])
-    rows = summarise(cells)
+    settings, _ = read_extended(CONFIGS / f"{given.config}.yaml")
+    settings |= {"iterations": given.iterations, "samples": given.samples}
+    if given.data_dir:
+        settings["data_dir"] = given.data_dir
+    cells, again = plan(given.out, settings, given.seeds), Cells()
+    runner = CellRunner()
+    runner.complete([cell for own in cells.values() for cell in own])
+    if given.retrain:
+        again = retrained(cells)
+        runner.complete([cell for own in again.values() for cell in own])
+    rows = summarise(cells, again)
     (given.out / "sensitivity.json").write_text(json.dumps(rows, indent=2) + "\n")
     draw(rows, given.figure or given.out / "sensitivity.png")
     for row in rows:

@@ -1,10 +1,11 @@
 """What partitioning costs in centralised training: a step of a partition, and of psi, over a plain step.
 
-The plain step is torch alone: the MNIST CNN under a frozen affine augmentation, logits averaged over S
-samples, cross-entropy, backward, torch's Adam. All see batches of the same size, are interleaved, and medians
-are compared, as in Table 8 of the paper (1.08 and 1.08 on its GPU).
+The plain step is torch alone: the network under a frozen affine augmentation, logits averaged over S samples,
+cross-entropy, backward, torch's Adam. All see batches of the same size, are interleaved, and medians are
+compared, as in Table 8 of the paper (on its GPU 1.08 to 1.21 for weights, 1.08 and 1.09 for psi). The first
+row has the bytes that a partition keeps beside the weights (Appendix D.2).
 
-    python benchmarks/costs/training_step.py --batch 200 --samples 20
+    python benchmarks/costs/training_step.py --model mnist_cnn --batch 200 --samples 20
 """
 
 from __future__ import annotations
@@ -13,16 +14,26 @@ import statistics
 from collections.abc import Callable
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from benchmarks.script import in_turn, parser, tell, tell_versions
 from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
 from fedpart.models import mnist_cnn
+from fedpart.models.fixup import fixup_resnet
+from fedpart.parameters.assigned import RandomPartition
+
+CHUNKS = (0.8, 0.1, 0.1)
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mnist_cnn": (lambda: mnist_cnn(dropout=None), (1, 28, 28)),
+    "fixup_8": (lambda: fixup_resnet(depth=8), (3, 32, 32)),
+    "fixup_14": (lambda: fixup_resnet(depth=14), (3, 32, 32)),
+}
 
 
-def plain_step(batch: Batch, samples: int) -> Callable[[], object]:
+def plain_step(net: nn.Module, batch: Batch, samples: int) -> Callable[[], object]:
     """A training step of plain PyTorch at the same network, batch and S."""
-    net, augmentation = mnist_cnn(dropout=None), AffineAugmentation("centred", 0.1).requires_grad_(False)
+    augmentation = AffineAugmentation("centred", 0.1).requires_grad_(False)
     adam = torch.optim.Adam(net.parameters(), 1e-3)
 
     def step() -> float:
@@ -37,8 +48,20 @@ def plain_step(batch: Batch, samples: int) -> Callable[[], object]:
     return step
 
 
+def kept(task: Task) -> dict[str, int]:
+    """Bytes: of the weights, and of what a partition keeps beside them."""
+    partition = RandomPartition(task.parameter_space(len(CHUNKS)), CHUNKS)
+    return {
+        "weights": partition.default.nbytes,
+        "assignment": partition.assignment.nbytes,
+        "permutation": partition.order.nbytes,
+        "defaults": partition.default.nbytes,
+    }
+
+
 def main() -> None:
     asked = parser(__doc__)
+    asked.add_argument("--model", choices=NETWORKS, default="mnist_cnn")
     asked.add_argument("--batch", type=int, default=200, help="examples per step (the paper: 200)")
     asked.add_argument("--samples", type=int, default=20, help="S (the paper: 20)")
     asked.add_argument("--repeats", type=int, default=15)
@@ -46,14 +69,14 @@ def main() -> None:
     given = asked.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
-    data = Dataset(torch.rand(5 * given.batch, 1, 28, 28), torch.randint(10, (5 * given.batch,)))
-    task = Task(
-        mnist_cnn(dropout=None), transforms=[AffineAugmentation("centred", 0.1)], samples=given.samples
-    )
-    training = Training(task, data, TrainingSettings(batch_size=given.batch, chunks=(0.8, 0.1, 0.1)))
+    network, shape = NETWORKS[given.model]
+    data = Dataset(torch.rand(5 * given.batch, *shape), torch.randint(10, (5 * given.batch,)))
+    task = Task(network(), transforms=[AffineAugmentation("centred", 0.1)], samples=given.samples)
+    training = Training(task, data, TrainingSettings(batch_size=given.batch, chunks=CHUNKS))
+    tell(model=given.model, **kept(task))
     batch = Batch(data.inputs[: given.batch], data.targets[: given.batch])
     steps: dict[str, Callable[[], object]] = {
-        "plain": plain_step(batch, given.samples),
+        "plain": plain_step(network(), batch, given.samples),
         "w_1 (0.8 of the weights)": lambda: training.parameter_step(1, batch),
         "w_3 (0.1 of the weights)": lambda: training.parameter_step(3, batch),
         "psi": lambda: training.psi_step(2, batch),
