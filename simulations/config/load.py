@@ -10,10 +10,11 @@ from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
 from simulations.config.shared import Config
-from simulations.config.yaml_files import apply_override, read_extended
+from simulations.config.yaml_files import apply_override, key_of, read_extended
 from simulations.errors import ConfigError as ConfigError
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+PSI = "hyperparameters"  # the section of which only what is written is on
 
 
 def load_config(
@@ -39,8 +40,14 @@ def kind_of(data: dict[str, Any]) -> type[Config]:
 def with_overrides(
     data: dict[str, Any], overrides: Sequence[str], source: str, kind: type[AnyConfig]
 ) -> AnyConfig:
-    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed."""
+    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed.
+
+    Settings change one key of psi: where the data say nothing of it, they are laid over its default.
+    """
+    default = kind.model_fields[PSI].default
     for override in overrides:
+        if key_of(override).startswith(f"{PSI}."):
+            data.setdefault(PSI, default.model_dump(mode="json"))
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
     for section, key in ((data, "data_dir"), (data, "psi_from"), (data.get("devices"), "trace")):

@@ -19,7 +19,14 @@ from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
 from simulations.config.search import SearchSection
-from simulations.config.sections import HyperparameterSection, LoggerSection, NormaliseSection, Padding
+from simulations.config.sections import (
+    AffineSection,
+    DropoutSection,
+    HyperparameterSection,
+    LoggerSection,
+    NormaliseSection,
+    Padding,
+)
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -102,7 +109,10 @@ class Config(section_of(RunSettings)):
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"
     )
-    hyperparameters: HyperparameterSection = entry(HyperparameterSection(), "what psi consists of")
+    hyperparameters: HyperparameterSection = entry(
+        HyperparameterSection(affine=AffineSection(), dropout=DropoutSection()),
+        "what psi consists of: what is written here, and nothing else",
+    )
     psi_from: str | None = entry(
         None, "folder of a finished run whose psi is the initial psi; relative to the current folder"
     )

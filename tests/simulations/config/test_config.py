@@ -221,7 +221,33 @@ def test_short_forms_of_transforms() -> None:
     assert [entry.use for entry in built_in.transforms] == ["colour", "cutout"]
     listed = ExperimentConfig.from_dict({"hyperparameters": {"transforms": ["a:B", {"use": "c:D"}]}})
     assert [entry.use for entry in listed.hyperparameters.transforms] == ["a:B", "c:D"]
-    assert listed.hyperparameters.affine is not None
+    assert listed.hyperparameters.affine is None
+
+
+def test_only_the_hyperparameters_that_are_written_are_on(tmp_path: Path) -> None:
+    def on(text: str, *overrides: str) -> set[str]:
+        (tmp_path / "my.yaml").write_text(text)
+        found = load_config(tmp_path / "my.yaml", overrides).hyperparameters
+        return {kind for kind, value in found.model_dump().items() if value}
+
+    assert on("rounds: 2") == {"affine", "dropout"}  # what a configuration has that says nothing of it
+    assert on("hyperparameters: {}") == set()
+    assert on("hyperparameters: {dropout: {}}") == {"dropout"}
+    assert on("hyperparameters: {affine: {family: minmax}}") == {"affine"}
+    assert on("hyperparameters: {mask: {}, learn_dropout: true}") == {"mask", "learn_dropout"}
+    assert on("hyperparameters: {affine: null, dropout: {}}") == {"dropout"}
+    # A setting changes one key, and leaves on what is on.
+    one = "hyperparameters.affine.family=minmax"
+    assert on("rounds: 2", one) == {"affine", "dropout"}
+    assert on("rounds: 2", "hyperparameters.affine=null") == {"dropout"}
+    assert on("hyperparameters: {dropout: {rate: 0.3}}", one) == {"affine", "dropout"}
+    assert on("hyperparameters: {}", one) == {"affine"}
+    assert on("rounds: 2", "hyperparameters={}") == set()
+    # In a file as in one that it extends, what one of both writes is on.
+    (tmp_path / "base.yaml").write_text("rounds: 2")
+    assert on("extends: base.yaml\nhyperparameters: {dropout: {}}") == {"dropout"}
+    (tmp_path / "base.yaml").write_text("hyperparameters: {affine: {}}")
+    assert on("extends: base.yaml\nhyperparameters: {dropout: {}}") == {"affine", "dropout"}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
