@@ -100,7 +100,7 @@ class LoggerSection(NamedSection):
     use: str = entry(
         ...,
         f"{', '.join(LOGGERS.names())}; or package.module:callable, a fedpart.loggers.Logger, or a function "
-        f"of a line of metrics.jsonl, which may lie in the current folder",
+        f"of a line of metrics.jsonl, which may lie beside the configuration",
     )
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class TransformSection(NamedSection):
     use: str = entry(
         ...,
         f"{', '.join(TRANSFORMS.names())}; or package.module:callable, a HyperModule subclass or a function "
-        f"that returns one, which may lie in the current folder",
+        f"that returns one, which may lie beside the configuration",
     )
     name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
     part: str | int | None = entry(

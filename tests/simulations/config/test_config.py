@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,30 @@ def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch
     assert "extends" not in config.resolved()
 
 
+def test_a_file_beside_the_configuration_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of one of that name in the current folder, and in whatever process has the keys alone."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = "def build(num_classes, input_shape):\n    pass\n"
+    for folder in ("mine", "base", "here"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "mine" / "netbeside.py").write_text(code)
+    (tmp_path / "base" / "netbase.py").write_text(code)
+    (tmp_path / "base" / "all.yaml").write_text("model: netbase:build\n")
+    (tmp_path / "mine" / "my.yaml").write_text("extends: ../base/all.yaml\nmodel: netbeside:build\n")
+    monkeypatch.chdir(tmp_path / "here")
+    config = load_config(Path("../mine/my.yaml"))
+    assert config.code_dir == str(tmp_path / "mine")
+    assert load_config(Path("../mine/my.yaml"), ["model=digits_cnn"]).code_dir is None  # names nothing there
+    extended = load_config(Path("../mine/my.yaml"), ["model=netbase:build"])  # beside a file that it extends
+    assert extended.code_dir == str(tmp_path / "base")
+
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if str(tmp_path) not in place])
+    monkeypatch.delitem(sys.modules, "netbeside")
+    assert ExperimentConfig.from_dict(config.resolved()) == config
+
+
 @pytest.mark.parametrize(
     ("base", "wanted"),
     [
@@ -282,7 +307,7 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing() -> None:
     course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
     nothing = {
-        *("beside", "checkpoint_every", "data_dir", "loggers", "node_timeout", "published"),
+        *("beside", "checkpoint_every", "code_dir", "data_dir", "loggers", "node_timeout", "published"),
         *("ray_address", "round_timeout", "search", "workers"),
     }
     config = ExperimentConfig()
@@ -290,7 +315,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
     assert config.deciding("nothing").keys() == nothing
     assert config.deciding("numbers").keys() == config.resolved().keys() - course - nothing
     assert TrainingConfig().deciding("nothing").keys() == {
-        *("checkpoint_every", "data_dir", "loggers", "search", "select"),
+        *("checkpoint_every", "code_dir", "data_dir", "loggers", "search", "select"),
     }
 
 
