@@ -27,7 +27,6 @@ from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
-from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
 from simulations.running.beside import is_missing, run_beside
 from simulations.running.export import export_run
@@ -231,8 +230,7 @@ def _show(
     console = Console()
     more = is_missing(config, folder)  # refused now, and not after the run
     with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
-        summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
-        plot_run(folder)
+        summary = run_experiment(config, folder, resume=resume, progress=Progress(console), draw=True)
         if more:
             run_beside(config, folder, Progress(console), set(map(key_of, overrides)))
     show_end(console, summary, folder, file, overrides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +46,7 @@ def run_experiment(
     engine: MakeEngine | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
     at_a_time: int = 1,
+    draw: bool = False,
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
@@ -63,6 +64,7 @@ def run_experiment(
             the run, which can be resumed.
         at_a_time: how many runs share the machine, and so what their seconds are worth; where it is more than
             one, the summary has it as ``runs_at_a_time``.
+        draw: whether the pictures of the run are drawn into its folder, at its end; for loggers they are.
 
     Raises:
         ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
@@ -122,16 +124,19 @@ def run_experiment(
                 summary = summarise(experiment, state, lines, workers)
             if at_a_time > 1:
                 summary["runs_at_a_time"] = at_a_time
+            loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
             run.finish(state, summary)
-            if loggers:
-                loggers.finish(finite(summary), _pictures(run.path))
+            if draw or loggers.keep:
+                loggers.show(_pictures(run.path, progress))
             return summary
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _pictures(folder: Path, progress: Progress) -> list[Path]:
     """A finished run's, drawn anew; those of its data are left out where the data are not here."""
-    with suppress(ValueError, TypeError, OSError, ImportError, RuntimeError):
+    try:
         plot_run(folder, download=False)
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        progress.note(f"A picture is missing, for the data cannot be read ({str(error).rstrip('.')}).")
     return sorted(folder.glob("*.png"))
 
 
