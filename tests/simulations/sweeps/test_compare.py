@@ -426,5 +426,5 @@ def test_every_kind_of_psi_that_has_moved_is_named(tmp_path):
         return write_run(out, config, [0.5] * 12, physical=physical)
 
     compare(tmp_path, run, ["augerino"], 1)
-    said = "augerino learned: rotation -3.0..+5.0 deg; scale +0.60..+1.70; mine.reach -2.5"
+    said = "augerino learned: rotation -3.00..+5.00 deg; scale +0.60..+1.70; mine.reach -2.5"
     assert said in compare.printed.replace("\n", " ")
