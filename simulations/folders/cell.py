@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedpart.data import OWN_FILES
-from simulations.config.load import Config
+from simulations.config.load import AnyConfig, Config
 from simulations.errors import ConfigError
 from simulations.folders.data_images import KnownImages, changed_images, in_short
 from simulations.folders.run_directory import holds_run, read_summary, saved_config
@@ -17,11 +17,14 @@ from simulations.folders.run_directory import holds_run, read_summary, saved_con
 
 @dataclass(frozen=True)
 class Cell:
-    """One run among others: what it is called, its configuration, and its folder."""
+    """One run among others: what it is called, its configuration (see :func:`alone`), and its folder."""
 
     name: str
     config: Config
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", alone(self.config))
 
     def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
         """What its folder holds; ``known`` images have been listed for other cells.
@@ -43,6 +46,11 @@ class Cell:
     def finished(self) -> bool:
         """Whether its folder holds the outcome of the whole run."""
         return read_summary(self.folder, self.config) is not None
+
+
+def alone(config: AnyConfig) -> AnyConfig:
+    """The configuration of a run among others: no other method is run beside it, also when it goes on."""
+    return config.model_copy(update={"beside": None}) if hasattr(config, "beside") else config
 
 
 def folder_name(text: str) -> str:
