@@ -16,7 +16,7 @@ from simulations.building.experiment import Experiment, TrainingExperiment, buil
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
-from simulations.folders.data_images import listed_images, refuse_changed_images
+from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
 from simulations.pictures.plots import plot_run
 from simulations.running.precision import choose_precision
@@ -67,7 +67,7 @@ def run_experiment(
         draw: whether the pictures of the run are drawn into its folder, at its end; for loggers they are.
 
     Raises:
-        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
+        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's data have
             changed; one sentence.
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
@@ -91,9 +91,9 @@ def run_experiment(
     with torch_threads(config.threads):
         with one_sentence():
             loggers = Loggers([one.model_dump() for one in config.loggers])
-            images = listed_images(config)
+            listed = listed_data(config)
             if resume:
-                refuse_changed_images(out, images)
+                refuse_changed_data(out, listed)
             experiment = build(config)
             for note in experiment.task.notes:
                 progress.note(note)
@@ -104,7 +104,7 @@ def run_experiment(
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
-        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
+        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, listed)
         with closing(run), closing(loggers):
             with one_sentence():
                 if resume and run.has_checkpoint:
