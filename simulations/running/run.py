@@ -63,7 +63,7 @@ def run_experiment(
         watch: called with every new line of ``metrics.jsonl``, in its turn; a RunError that it raises ends
             the run, which can be resumed.
         at_a_time: how many runs share the machine, and so what their seconds are worth; where it is more than
-            one, the summary has it as ``runs_at_a_time``.
+            one, lines of the metrics have it as ``runs_at_a_time``, and the summary the largest of theirs.
         draw: whether the pictures of the run are drawn into its folder, at its end; for loggers they are.
 
     Raises:
@@ -113,7 +113,7 @@ def run_experiment(
             with one_sentence(RunError):
                 name = f"{run.path.absolute().parent.name}/{run.path.name}"
                 loggers.start(RunInfo(run.path, name, flat(config.resolved()), lines))
-            recorder, workers = Recorder(run, lines, progress, state, loggers, watch), None
+            recorder, workers = Recorder(run, lines, progress, state, loggers, watch, at_a_time), None
             total = state.total if isinstance(state, Training) else config.length
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
@@ -122,8 +122,8 @@ def run_experiment(
                     workers = _rounds(experiment, state, recorder, made)
             with one_sentence(RunError, (ValueError,)):
                 summary = summarise(experiment, state, lines, workers)
-            if at_a_time > 1:
-                summary["runs_at_a_time"] = at_a_time
+            if shared := [line["runs_at_a_time"] for line in lines if "runs_at_a_time" in line]:
+                summary["runs_at_a_time"] = max(shared)
             loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
             run.finish(state, summary)
             if draw or loggers.keep:
