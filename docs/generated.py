@@ -96,12 +96,28 @@ def table(section: dict, definitions: dict, prefix: str, sections: dict) -> str:
         default = "required"
         if "default" in field:
             value = field["default"]
-            default = "its section's" if value and any(references(field)) else f"`{plain(value)}`"
+            found = [definitions[name] for name in references(field)]
+            default = "its section's" if value and found else f"`{plain(value)}`"
+            if found and isinstance(value, dict) and (written := apart(value, found[0], definitions)):
+                default = f"`{written}`"
         text = field.get("description", "").replace("|", "\\|").replace("``", "`")
         if (decides := field.get("decides", "numbers")) != "numbers":
             text += f" (decides {'the course' if decides == 'course' else decides})"
         rows.append(f"| `{prefix}{key}` | {text} | {kind(field)} | {default} |")
     return "\n".join(rows) + "\n"
+
+
+def apart(value: dict, section: dict, definitions: dict) -> str:
+    """What a section's default sets apart from its keys' own defaults, as YAML; empty: nothing."""
+    written = []
+    for key, field in section["properties"].items():
+        if value[key] != field.get("default"):
+            inner = references(field)
+            text = (
+                apart(value[key], definitions[inner[0]], definitions) or "{}" if inner else plain(value[key])
+            )
+            written.append(f"{key}: {text}")
+    return f"{{{', '.join(written)}}}" if written else ""
 
 
 def references(field: dict) -> list[str]:

@@ -117,6 +117,7 @@ def federate(
         "settings": chosen,
         "completed": federation.round,
         "total": rounds,
+        "every": evaluate_every,
         "progress": progress,
     }
     with (
@@ -124,8 +125,10 @@ def federate(
         logged(loggers, logs, **shown) as log,
     ):
         engine.run(rounds, finish)
-    looked_at = None if chosen.evaluation == "none" else tested
-    return Result(federation, metrics, looked_at, chosen.evaluation_samples)
+        looked_at = None if chosen.evaluation == "none" else tested
+        result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
+        log.scores = result.scores
+    return result
 
 
 def _clients(shards: Any) -> Sequence[Dataset]:

@@ -71,7 +71,7 @@ class Registry(Mapping[str, T], Generic[T]):
         except (ImportError, AttributeError) as error:
             raise ValueError(
                 f"The {self.kind} {name!r} cannot be imported ({error}); check the spelling, and that the "
-                f"module's folder is the current one, installed, or on PYTHONPATH."
+                f"module's folder is the configuration's or the current one, installed, or on PYTHONPATH."
             ) from error
         return found  # type: ignore[no-any-return]
 

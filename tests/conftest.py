@@ -21,6 +21,7 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",
     "test_flwr_run.py": "ray",
+    "test_wheel.py": "ray",
     "test_deployment.py": "deployment",
     "test_workers_killed.py": "deployment",
     "test_bundle.py": "ray",

@@ -93,7 +93,9 @@ def fit(
     shown: dict[str, Any] = {"completed": training.completed, "total": training.total, "progress": progress}
     with logged(loggers, logs, settings=training.settings, **shown) as log:
         training.run(evaluate_every, report)
-    return Result(training, metrics, tested)
+        result = Result(training, metrics, tested)
+        log.scores = result.scores
+    return result
 
 
 def check_psi(training: Training) -> None:

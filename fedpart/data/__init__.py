@@ -9,6 +9,7 @@ from fedpart.data.images.image_dataset import ImageDataset as ImageDataset
 from fedpart.data.images.listing import image_listing as image_listing
 from fedpart.data.images.listing import listing_digest as listing_digest
 from fedpart.data.loading import DATASETS as DATASETS
+from fedpart.data.loading import FROM_HUB as FROM_HUB
 from fedpart.data.loading import OWN_FILES as OWN_FILES
 from fedpart.data.loading import Loader as Loader
 from fedpart.data.loading import knows_clients as knows_clients
@@ -22,6 +23,7 @@ from fedpart.data.sets.digits import load_digits as load_digits
 from fedpart.data.sets.image_folder import load_image_folder as load_image_folder
 from fedpart.data.sets.input_selection import input_selection as input_selection
 from fedpart.data.sets.input_selection import load_input_selection as load_input_selection
+from fedpart.data.sets.leaf import leaf_files as leaf_files
 from fedpart.data.sets.mnist import load_mnist as load_mnist
 from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision
 from fedpart.data.splitting.hold_out import divide as divide
@@ -38,3 +40,4 @@ from fedpart.data.splitting.recipes import iid as iid
 from fedpart.data.splitting.shards import check_shards as check_shards
 from fedpart.data.splitting.subset import random_places as random_places
 from fedpart.data.splitting.subset import random_subset as random_subset
+from fedpart.data.tables.files import table_files as table_files

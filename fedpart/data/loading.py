@@ -19,6 +19,7 @@ real numbers takes ``real_targets``.
 """
 
 FROM_HUB = "hf:"
+"""Begins the name of a data set that :func:`.load_hugging_face` loads; the rest is what it loads."""
 OWN_FILES = ("image_folder", "leaf", "table")
 """Data sets that are whatever lies in ``data_dir``: other files are other data."""
 

@@ -48,8 +48,11 @@ class Logger:
         """
         raise NotImplementedError
 
-    def finish(self, summary: Mapping[str, Any], pictures: Sequence[Path]) -> None:
-        """Show what came out of a run that is complete: its ``summary.json``, and pictures (PNG)."""
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Show what came out of a run that is complete: its ``summary.json``; it may die while it draws."""
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """Show pictures (PNG) of the run, after :meth:`finish`."""
 
     def close(self) -> None:
         """Let go of everything, also where :meth:`start` was not called or the run has failed."""

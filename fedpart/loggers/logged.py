@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,8 +24,9 @@ def logged(
     settings: Any = None,
     completed: int = 0,
     total: int = 0,
+    every: int = 10,
     progress: bool = False,
-) -> Iterator[Callable[[Any], None]]:
+) -> Iterator[Logged]:
     """Loggers around a run; what it gives is called with every report, as ``on_round`` is.
 
     Args:
@@ -34,36 +35,50 @@ def logged(
             resumed; None: a new one in ``runs/``, named by the time.
         settings: of the run, a dataclass, for tables of runs.
         completed: rounds or iterations that are done: later ones that the folder knows are computed again.
-        total: how many there will be, for ``progress``.
+        total, every: how many there will be, and how many between evaluations, for ``progress``.
         progress: whether lines are printed, see :class:`.Printed`.
 
     Raises:
         ValueError, ImportError: see :class:`.Loggers`.
     """
-    loggers, printed = Loggers(chosen), Printed(total) if progress else None
+    loggers, printed = Loggers(chosen), Printed(total, every) if progress else None
     place = _place(folder) if loggers.keep else None
     lines = [] if place is None else _kept(place, completed)
     config = {} if settings is None else flat(asdict(settings))
-    last = lines[-1] if lines else None
-
-    def log(report: Any) -> None:
-        nonlocal last
-        last = metrics_line(report)
-        if place is not None:
-            with (place / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(last) + "\n")
-        loggers.log(last)
-        if printed is not None:
-            printed(last)
-
+    log = Logged(loggers, place, printed, lines[-1] if lines else None)
     try:
         if place is not None:
             loggers.start(RunInfo(place, place.name, config, lines))
         yield log
-        if last is not None:
-            loggers.finish(last)
+        if log.last is not None:
+            loggers.finish({**log.last, **log.scores})
     finally:
         loggers.close()
+
+
+class Logged:
+    """Takes the reports of a run.
+
+    Attributes:
+        last: the last line of ``metrics.jsonl``, of which loggers make the summary; None before there is one.
+        scores: what the summary has besides, by name, such as ``test_accuracy``; empty until it is set.
+    """
+
+    def __init__(
+        self, loggers: Loggers, place: Path | None, printed: Printed | None, last: Mapping[str, Any] | None
+    ) -> None:
+        self._loggers, self._place, self._printed, self.last = loggers, place, printed, last
+        self.scores: dict[str, float | None] = {}
+
+    def __call__(self, report: Any) -> None:
+        """Write, log and print a report."""
+        self.last = metrics_line(report)
+        if self._place is not None:
+            with (self._place / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self.last) + "\n")
+        self._loggers.log(self.last)
+        if self._printed is not None:
+            self._printed(self.last)
 
 
 def _place(folder: str | Path | None) -> Path:

@@ -37,7 +37,7 @@ class Mlflow(Logger):
         self._mlflow = library("mlflow", "mlflow")
         self._uri, self._experiment = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"), experiment
         self._client: Any = None
-        self._run, self._step, self._status = "", 0, "FAILED"
+        self._run, self._step, self._finished = "", 0, False
 
     def start(self, run: RunInfo) -> None:
         """See :meth:`.Logger.start`."""
@@ -67,19 +67,23 @@ class Mlflow(Logger):
         self._step = step_of(line)
         self._send("metrics", list(self._metrics(line).values()))
 
-    def finish(self, summary: Mapping[str, Any], pictures: Sequence[Path]) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """See :meth:`.Logger.finish`."""
         table = {f"summary/{name}": value for name, value in scalars(summary).items()}
         self._send("metrics", [self._metric(name, value, self._step) for name, value in table.items()])
         self._client.log_dict(self._run, dict(summary), "summary.json")
+        self._client.set_terminated(self._run, "FINISHED")
+        self._finished = True
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
         for file in pictures:
             self._client.log_artifact(self._run, str(file))
-        self._status = "FINISHED"
 
     def close(self) -> None:
         """See :meth:`.Logger.close`."""
-        if self._run:
-            self._client.set_terminated(self._run, self._status)
+        if self._run and not self._finished:
+            self._client.set_terminated(self._run, "FAILED")
 
     def _experiment_id(self, files: str | None) -> str:
         found = self._client.get_experiment_by_name(self._experiment)

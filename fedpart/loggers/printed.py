@@ -9,17 +9,21 @@ from typing import Any
 
 from fedpart.loggers.lines import step_of
 
-EACH = 10  # rounds that have a line of their own before evaluations alone have
+EACH = 10  # rounds that have a line of their own, before only those of evaluations have
 
 
-def worth_a_line(line: Mapping[str, Any], total: int) -> bool:
+def worth_a_line(clock: str, count: int, total: int, every: int) -> bool:
     """Whether a line is printed where nothing that stands there can be changed.
 
-    So are the first ten rounds, rounds with an evaluation, the last one, and all reports of centralised
-    training.
+    So are the first ten rounds, those that an evaluation is due in (whether or not there is one), the last
+    one, and all reports of centralised training.
+
+    Args:
+        clock: ``round`` or ``iteration``.
+        count, total: which one it is, and the last.
+        every: rounds between evaluations.
     """
-    scored = any(line.get(f"{whose}_nll") is not None for whose in ("val", "client"))
-    return "round" not in line or line["round"] <= EACH or scored or line["round"] == total
+    return clock != "round" or count <= EACH or count % every == 0 or count == total
 
 
 class Printed:
@@ -27,17 +31,19 @@ class Printed:
 
     Args:
         total: rounds or iterations of the run.
+        every: of them between evaluations.
     """
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    def __init__(self, total: int, every: int) -> None:
+        self._total, self._every = total, every
 
     def __call__(self, line: Mapping[str, Any]) -> None:
         """Print a line, on the standard output."""
-        text, terminal = self._text(line), sys.stdout.isatty()
+        clock = "round" if "round" in line else "iteration"
+        text, terminal = f"{clock} {step_of(line)}/{self._total}: {self._text(line)}", sys.stdout.isatty()
         if terminal:
             text = f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}"
-        if worth_a_line(line, self._total):
+        if worth_a_line(clock, step_of(line), self._total, self._every):
             print(text, flush=True)
         elif terminal:
             print(text, end="", flush=True)
@@ -56,6 +62,4 @@ class Printed:
                 f"L_ML {line['lml']:.3f} per example" if "round" in line else f"L_ML {line['lml']:,.1f}"
             )
         parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
-        return (
-            f"{'round' if 'round' in line else 'iteration'} {step_of(line)}/{self._total}: {', '.join(parts)}"
-        )
+        return ", ".join(parts)

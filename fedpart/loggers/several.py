@@ -58,9 +58,13 @@ class Loggers:
         """See :meth:`.Logger.log`."""
         self._each(lambda logger: logger.log(line))
 
-    def finish(self, summary: Mapping[str, Any], pictures: Sequence[Path] = ()) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """See :meth:`.Logger.finish`."""
-        self._each(lambda logger: logger.finish(summary, pictures))
+        self._each(lambda logger: logger.finish(summary))
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
+        self._each(lambda logger: logger.show(pictures))
 
     def close(self) -> None:
         """See :meth:`.Logger.close`."""

@@ -45,15 +45,19 @@ class TensorBoard(Logger):
         self._add(line)
         self._writer.flush()
 
-    def finish(self, summary: Mapping[str, Any], pictures: Sequence[Path]) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """See :meth:`.Logger.finish`."""
-        from PIL import Image
-
         table = {f"summary/{name}": value for name, value in scalars(summary).items()}
         self._writer.add_hparams(dict(self._config), table, run_name=".", global_step=self._step)
         self._writer.add_text(
             "summary", f"```\n{json.dumps(summary, indent=2, default=str)}\n```", self._step
         )
+        self._writer.flush()
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
+        from PIL import Image
+
         for file in pictures:
             with Image.open(file) as picture:
                 pixels = np.asarray(picture.convert("RGB"))

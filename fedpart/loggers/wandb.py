@@ -72,9 +72,12 @@ class Wandb(Logger):
         if step >= self._first:
             self._run.log(scalars(line), step=step, commit=True)
 
-    def finish(self, summary: Mapping[str, Any], pictures: Sequence[Path]) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """See :meth:`.Logger.finish`."""
         self._run.summary.update({f"summary/{name}": value for name, value in scalars(summary).items()})
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
         if pictures:
             self._run.log({f"pictures/{file.stem}": self._wandb.Image(str(file)) for file in pictures})
 

@@ -101,3 +101,10 @@ class Result(Trained, Generic[Report]):
         self.test_nll: float | None = scores.get("nll")
         for remark in remarks_on(state):
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Those on the test data, by name; empty without them."""
+        if self.test_nll is None:
+            return {}
+        return {"test_accuracy": self.test_accuracy, "test_nll": self.test_nll}

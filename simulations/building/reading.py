@@ -28,8 +28,7 @@ def read_run(folder: Path) -> Loaded:
     config, summary = _finished(folder)
     built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
     with one_sentence():
-        classes, inputs = _seen(config, summary)
-        task = build_task(built, classes, map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs))
+        task = build_task(built, *seen_shape(config, summary))
         state = _whole(task, built)
         load_saved(state, folder)
     stages = summary.get("stages")  # of centralised training
@@ -46,6 +45,12 @@ def example_inputs(folder: Path, rows: int) -> Tree:
     """
     with one_sentence():
         return _seen(*_finished(folder), rows)[1]
+
+
+def seen_shape(config: Config, summary: dict[str, Any]) -> tuple[int, Any]:
+    """How many classes a finished run's data have, and the shape of an example, a tree as its inputs are."""
+    classes, inputs = _seen(config, summary)
+    return classes, map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs)
 
 
 def described(inputs: Tree) -> dict[str, Any]:

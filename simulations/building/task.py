@@ -114,7 +114,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         if not _is_shape(input_shape, 3):
             raise ValueError(
                 f"Affine augmentation takes images [channels, height, width], but the inputs are "
-                f"{input_shape}; set hyperparameters.affine: null."
+                f"{input_shape}; write hyperparameters without affine, for instance {{dropout: {{}}}}."
             )
         found.append((None, AffineAugmentation(**section.affine.model_dump())))
     if (mask := section.mask) is not None:

@@ -27,9 +27,8 @@ from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
-from simulations.pictures.plots import plot_run
 from simulations.report.page import write_report
-from simulations.running.beside import is_missing, run_beside
+from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
@@ -55,8 +54,8 @@ def run(
     if resume is not None:
         _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
-        before = read_summary(resume, config)
-        if before is not None and not is_missing(config, folder):
+        before, other = read_summary(resume, config), missing_beside(config, folder)
+        if before is not None and other is None:
             console = Console()
             more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
             done = f"The run in {resume} is already finished{more}."
@@ -66,7 +65,8 @@ def run(
     else:
         config = load_config(_named(file, kind.clock.command), overrides, kind)
         folder = out or new_folder(Path(str(file)).stem, config)
-    _show(config, folder, file, overrides, resume is not None)
+        other = missing_beside(config, folder)  # refused now, and not after the run
+    _show(config, folder, file, overrides, resume is not None, other)
 
 
 run_federated = partial(run, ExperimentConfig)
@@ -226,15 +226,14 @@ def _show(
     file: str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
+    other: ExperimentConfig | None = None,
 ) -> None:
-    """Run it with its progress, its pictures and the panel at the end."""
+    """Run it, and then the ``other`` beside it, with progress, pictures and the panel at the end."""
     console = Console()
-    more = is_missing(config, folder)  # refused now, and not after the run
     with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
-        summary = run_experiment(config, folder, resume=resume, progress=Progress(console))
-        plot_run(folder)
-        if more:
-            run_beside(config, folder, Progress(console), set(map(key_of, overrides)))
+        summary = run_experiment(config, folder, resume=resume, progress=Progress(console), draw=True)
+        if other is not None:
+            run_beside(other, folder, Progress(console), set(map(key_of, overrides)))
     show_end(console, summary, folder, file, overrides)
 
 

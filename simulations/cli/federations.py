@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -18,7 +17,7 @@ from fedpart.training.files import kept
 from simulations.cli.commands import new_folder
 from simulations.cli.guards import interruptible
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
-from simulations.config.yaml_files import read_yaml
+from simulations.config.yaml_files import read_extended, told
 from simulations.deployment.control import Control
 from simulations.deployment.keys import make_keys
 from simulations.deployment.up import run_deployed
@@ -134,8 +133,9 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
     elif file is None:
         raise ConfigError("Name a configuration, for instance simulations/configs/quickstart.yaml.")
     else:
-        data: dict[str, Any] = {"on_client_error": "skip", **read_yaml(Path(file))}
-        config = with_overrides(data, overrides, file, ExperimentConfig)
+        data, files = read_extended(Path(file))
+        data = {"on_client_error": "skip", **data}
+        config = with_overrides(data, overrides, told(files), ExperimentConfig, files)
     if config.precision == "auto":
         raise ConfigError(
             "precision: auto is for one machine; give fp32 or bf16 for a federation of several."

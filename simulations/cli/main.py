@@ -39,5 +39,5 @@ def _main(
 
 def main() -> None:
     """The entry point of the ``fedpart`` command."""
-    sys.path.insert(0, os.getcwd())  # a user's own package.module:callable lies in the current folder
+    sys.path.insert(0, os.getcwd())  # a user's own package.module:callable may lie in the current folder
     app()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,10 +12,11 @@ from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
 from simulations.config.shared import Config
-from simulations.config.yaml_files import apply_override, read_extended
+from simulations.config.yaml_files import apply_override, key_of, read_extended, told
 from simulations.errors import ConfigError as ConfigError
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+PSI = "hyperparameters"  # the section of which only what is written is on
 
 
 def load_config(
@@ -21,14 +24,14 @@ def load_config(
 ) -> AnyConfig:
     """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
 
-    The values of settings are YAML. A relative ``data_dir``, ``psi_from`` or ``devices.trace`` is taken
-    from the current folder and made absolute. ``kind`` is what the file must describe.
+    The values of settings are YAML. A relative ``data_dir``, ``code_dir``, ``psi_from`` or ``devices.trace``
+    is taken from the current folder and made absolute. ``kind`` is what the file must describe.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
     """
-    data, source = read_extended(Path(path))
-    return with_overrides(data, overrides, source, kind)
+    data, files = read_extended(Path(path))
+    return with_overrides(data, overrides, told(files), kind, files)
 
 
 def kind_of(data: dict[str, Any]) -> type[Config]:
@@ -37,13 +40,45 @@ def kind_of(data: dict[str, Any]) -> type[Config]:
 
 
 def with_overrides(
-    data: dict[str, Any], overrides: Sequence[str], source: str, kind: type[AnyConfig]
+    data: dict[str, Any],
+    overrides: Sequence[str],
+    source: str,
+    kind: type[AnyConfig],
+    files: Sequence[Path] = (),
 ) -> AnyConfig:
-    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed."""
+    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed.
+
+    Settings change one key of psi: where the data say nothing of it, they are laid over its default.
+    ``files`` are those that the data come from: a ``package.module:callable`` is looked for beside them.
+    """
+    default = kind.model_fields[PSI].default
     for override in overrides:
+        if key_of(override).startswith(f"{PSI}."):
+            data.setdefault(PSI, default.model_dump(mode="json"))
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
-    for section, key in ((data, "data_dir"), (data, "psi_from"), (data.get("devices"), "trace")):
+    places = [(data, "data_dir"), (data, "code_dir"), (data, "psi_from"), (data.get("devices"), "trace")]
+    for section, key in places:
         if isinstance(section, dict) and isinstance(section.get(key), str):
             section[key] = str(Path(section[key]).expanduser().absolute())
+    if data.get("code_dir") is None and (folder := _beside(data, files)) is not None:
+        data["code_dir"] = str(folder)
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")
+
+
+def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
+    """The folder of the first of the files that has a module beside it which ``data`` name."""
+    found = (re.fullmatch(r"(\w+)[\w.]*:[\w.]+", text) for text in _texts(data))
+    modules = {match[1] for match in found if match}
+    for folder in dict.fromkeys(file.resolve().parent for file in files):
+        if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
+            return folder
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)

@@ -100,7 +100,7 @@ class LoggerSection(NamedSection):
     use: str = entry(
         ...,
         f"{', '.join(LOGGERS.names())}; or package.module:callable, a fedpart.loggers.Logger, or a function "
-        f"of a line of metrics.jsonl, which may lie in the current folder",
+        f"of a line of metrics.jsonl, which may lie beside the configuration",
     )
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class TransformSection(NamedSection):
     use: str = entry(
         ...,
         f"{', '.join(TRANSFORMS.names())}; or package.module:callable, a HyperModule subclass or a function "
-        f"that returns one, which may lie in the current folder",
+        f"that returns one, which may lie beside the configuration",
     )
     name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
     part: str | int | None = entry(
@@ -132,15 +132,15 @@ class TransformSection(NamedSection):
 
 
 class HyperparameterSection(Section):
-    """What is learned besides the weights (psi).
+    """What is learned besides the weights (psi): only the kinds that are written.
 
-    A bare name of a transform, or a list of them, stands for ``{affine: null, transforms: [...]}``.
+    A bare name of a transform, or a list of them, stands for ``{transforms: [...]}``.
     HyperModule layers inside a model of your own are learned without being named here.
     """
 
-    affine: AffineSection | None = entry(AffineSection(), "affine augmentation of images; null for none")
-    mask: MaskSection | None = entry(None, "mask over the inputs, chosen or learned; null for none")
-    dropout: DropoutSection | None = entry(DropoutSection(), "dropout layers of the model; null for none")
+    affine: AffineSection | None = entry(None, "affine augmentation of images; {} takes its defaults")
+    mask: MaskSection | None = entry(None, "mask over the inputs, chosen or learned; {}: learned")
+    dropout: DropoutSection | None = entry(None, "dropout layers of the model; {} takes its defaults")
     transforms: list[TransformSection] = entry(
         [], "further input transforms, after the affine one and the mask"
     )
@@ -154,7 +154,7 @@ class HyperparameterSection(Section):
     def _short_form(cls, value: Any) -> Any:
         if isinstance(value, str):
             value = [value]
-        return {"affine": None, "transforms": value} if isinstance(value, list) else value
+        return {"transforms": value} if isinstance(value, list) else value
 
 
 class OptimiserSection(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import ValidationError, ValidationInfo, field_validator
+from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedpart import METHODS
 from fedpart.data import DATASETS
@@ -19,7 +20,14 @@ from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence
 from simulations.config.search import SearchSection
-from simulations.config.sections import HyperparameterSection, LoggerSection, NormaliseSection, Padding
+from simulations.config.sections import (
+    AffineSection,
+    DropoutSection,
+    HyperparameterSection,
+    LoggerSection,
+    NormaliseSection,
+    Padding,
+)
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -75,6 +83,12 @@ class Config(section_of(RunSettings)):
     data_dir: str | None = entry(
         None, "folder, zip or file of the data, relative to the current folder", decides="nothing"
     )
+    code_dir: str | None = entry(
+        None,
+        "folder in which package.module:callable is looked for first, before the current one; null: the "
+        "configuration's, if it has such a module",
+        decides="nothing",
+    )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
     rotated_padding: Padding = entry("zeros", "what lies outside of a rotated image")
@@ -102,7 +116,10 @@ class Config(section_of(RunSettings)):
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"
     )
-    hyperparameters: HyperparameterSection = entry(HyperparameterSection(), "what psi consists of")
+    hyperparameters: HyperparameterSection = entry(
+        HyperparameterSection(affine=AffineSection(), dropout=DropoutSection()),
+        "what psi consists of: what is written here, and nothing else",
+    )
     psi_from: str | None = entry(
         None, "folder of a finished run whose psi is the initial psi; relative to the current folder"
     )
@@ -134,6 +151,15 @@ class Config(section_of(RunSettings)):
     search: SearchSection | None = entry(None, "what fedpart search tries", decides="nothing")
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
     checkpoint_every: int = entry(10, "rounds or iterations between checkpoints", decides="nothing", ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_code(cls, data: Any) -> Any:
+        """Names are imported while the keys are checked, here and in every process that is given the keys."""
+        folder = data.get("code_dir") if isinstance(data, dict) else None
+        if isinstance(folder, str) and folder not in sys.path:
+            sys.path.insert(0, folder)
+        return data
 
     @field_validator("method")
     @classmethod

@@ -12,7 +12,7 @@ from simulations.config.keys import Section, entry
 from simulations.config.load import Config, kind_of, with_overrides
 from simulations.config.messages import sentence
 from simulations.config.shipped import CONFIGS, file_of
-from simulations.config.yaml_files import read_extended
+from simulations.config.yaml_files import read_extended, told
 from simulations.errors import ConfigError
 
 SHIPPED = CONFIGS / "tables"
@@ -63,7 +63,7 @@ class TableFile(Section):
         if scale is not None and scale not in self.scales:
             known = ", ".join(self.scales) or "none"
             raise ConfigError(f"{file} has no scale {scale!r}; it has {known}.")
-        data, _ = read_extended(file.parent / (row.config or self.config))
+        data, files = read_extended(file.parent / (row.config or self.config))
         scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
         layers = (self.set, scaled[0], row.set, scaled[1])
         try:
@@ -74,7 +74,11 @@ class TableFile(Section):
             ) from None
         lines = [line.replace("{out}", str(out)).replace("{seed}", str(seed)) for line in lines]
         return with_overrides(
-            data, [*lines, *overrides, f"seed={seed}"], f"{file}, row {label!r}", kind_of(data)
+            data,
+            [*lines, *overrides, f"seed={seed}"],
+            f"{file}, row {label!r}",
+            kind_of(data),
+            [*files, file],
         )
 
 
@@ -97,8 +101,8 @@ def read_table(file: Path) -> TableFile:
     Raises:
         ConfigError: it cannot be read, or a key or value does not fit; one sentence.
     """
-    data, source = read_extended(file)
+    data, files = read_extended(file)
     try:
         return TableFile.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {sentence(error, TableFile)}") from None
+        raise ConfigError(f"{told(files)}: {sentence(error, TableFile)}") from None

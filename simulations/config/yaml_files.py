@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
-def read_extended(path: Path) -> tuple[dict[str, Any], str]:
+def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
     """The mapping in a YAML file over that of the file which its key ``extends`` names, and so on.
 
     The name is relative to the file that has it. A section's keys are laid over the other file's one by one;
     every other value, lists among them, takes the place of the other's.
 
     Returns:
-        The mapping without ``extends``, and for messages the names of the files.
+        The mapping without ``extends``, and the files, that of ``path`` first.
 
     Raises:
         ConfigError: see :func:`read_yaml`; or files that extend each other in a circle.
@@ -79,7 +80,7 @@ def read_extended(path: Path) -> tuple[dict[str, Any], str]:
         if not isinstance(name, str):
             raise ConfigError(f"{last}: extends cannot be {name!r}; it should be the name of a YAML file.")
         paths.append(last.parent / name)
-        names = " extends ".join(map(str, paths))
+        names = told(paths)
         if paths[-1].resolve() in [earlier.resolve() for earlier in paths[:-1]]:
             raise ConfigError(f"Configurations extend each other in a circle: {names}.")
         if not paths[-1].exists():
@@ -88,7 +89,12 @@ def read_extended(path: Path) -> tuple[dict[str, Any], str]:
                 f"that has it."
             )
         data = _laid_over(read_yaml(paths[-1]), data)
-    return data, " extends ".join(map(str, paths))
+    return data, paths
+
+
+def told(paths: Sequence[Path]) -> str:
+    """Files that extend each other, for messages."""
+    return " extends ".join(map(str, paths))
 
 
 def _laid_over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 import fedpart
 from fedpart import Dataset, Protocol
+from fedpart.data import FROM_HUB
 from fedpart.training.files import replace
 from fedpart.trees import Tree, form_of, leaves, of_form
 from simulations.building.experiment import Experiment, build
@@ -31,7 +32,7 @@ FILE = "shard.safetensors"
 _FORM = 3  # of the file
 _MOST_FILES = 100_000  # of data whose sizes and times are looked at, in less than a second
 _CODE = (Path(fedpart.__file__).parent, Path(__file__).parents[1])
-_PACKAGES = ("numpy", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
+_PACKAGES = ("datasets", "numpy", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 
 
 class ClientExperiment:
@@ -40,7 +41,8 @@ class ClientExperiment:
     The same bits as :func:`.build` makes, which is called only if the shard that is asked for is not in
     ``folder``, or what it was made from is not as it was: configuration, data files (by size and time), code
     and versions. A damaged file is made anew. Nothing is kept of data that a loader or a split of the user's
-    own makes, for nobody can tell what these depend on.
+    own makes, for nobody can tell what these depend on. What has changed on Hugging Face's hub is not seen:
+    ``data_options.revision`` says which of its versions is meant.
 
     Args:
         config: of the run.
@@ -150,7 +152,8 @@ def _digest(facts: dict[str, str], tensors: dict[str, Tensor]) -> str:
 
 def _key(config: ExperimentConfig) -> str | None:
     """Stands for everything that decides the shards; None: that is not known, or too much."""
-    if ":" in config.data or ":" in config.split.recipe:
+    of_code = ":" in config.data and not config.data.startswith(FROM_HUB)
+    if of_code or ":" in config.split.recipe:
         return None
     code = [file for folder in _CODE for file in folder.rglob("*.py")]
     try:
@@ -172,7 +175,7 @@ def _files(data_dir: str | None) -> Iterator[Path]:
     if root.is_file():
         yield root
     for folder, _, names in os.walk(root, followlinks=True):
-        yield from (Path(folder) / name for name in names)
+        yield from (Path(folder) / name for name in names if not name.endswith(".lock"))
 
 
 def _version(package: str) -> str | None:

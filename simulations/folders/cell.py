@@ -9,30 +9,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedpart.data import OWN_FILES
-from simulations.config.load import Config
+from simulations.config.load import AnyConfig, Config
 from simulations.errors import ConfigError
-from simulations.folders.data_images import KnownImages, changed_images, in_short
+from simulations.folders.data_files import KnownData, changed_data, in_short
 from simulations.folders.run_directory import holds_run, read_summary, saved_config
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run among others: what it is called, its configuration, and its folder."""
+    """One run among others: what it is called, its configuration (see :func:`alone`), and its folder."""
 
     name: str
     config: Config
     folder: Path
 
-    def state(self, known: KnownImages | None = None) -> Literal["new", "started", "finished"]:
-        """What its folder holds; ``known`` images have been listed for other cells.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", alone(self.config))
+
+    def state(self, known: KnownData | None = None) -> Literal["new", "started", "finished"]:
+        """What its folder holds; ``known`` data have been listed for other cells.
 
         Raises:
-            ConfigError: a run with another configuration, or on other images; the message names what differs.
+            ConfigError: a run with another configuration, or on other data; the message names what differs.
         """
         if not holds_run(self.folder):
             return "new"
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
-        differing += changed_images(self.folder, (KnownImages() if known is None else known).of(self.config))
+        differing += changed_data(self.folder, (KnownData() if known is None else known).of(self.config))
         if differing:
             raise ConfigError(
                 f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
@@ -43,6 +46,11 @@ class Cell:
     def finished(self) -> bool:
         """Whether its folder holds the outcome of the whole run."""
         return read_summary(self.folder, self.config) is not None
+
+
+def alone(config: AnyConfig) -> AnyConfig:
+    """The configuration of a run among others: no other method is run beside it, also when it goes on."""
+    return config.model_copy(update={"beside": None}) if hasattr(config, "beside") else config
 
 
 def folder_name(text: str) -> str:

@@ -22,7 +22,7 @@ from fedpart.training.state import ModelState
 from simulations.config.load import Config, ExperimentConfig, kind_of
 from simulations.config.yaml_files import read_yaml
 from simulations.errors import ConfigError, DiskFull
-from simulations.folders.data_images import IMAGES, Images
+from simulations.folders.data_files import LISTED, Listed
 
 Report = RoundReport | TrainingReport
 
@@ -34,7 +34,7 @@ BESIDE = "beside"  # of a run of another method on the same clients: a folder of
 class RunDirectory:
     """The files of one run.
 
-    - ``config.yaml``: the resolved configuration; ``images.json``: which images of the user's it is made of;
+    - ``config.yaml``: the resolved configuration; ``data.json``: which files of the user's it is made of;
     - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
     - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
       as ``checkpoint.previous.pt``; with error feedback ``residuals/``, what clients keep, belongs to them;
@@ -52,8 +52,8 @@ class RunDirectory:
         self._lock = _lock(path)
 
     @classmethod
-    def create(cls, path: str | Path, config: Config, images: Images | None = None) -> RunDirectory:
-        """Start a run in a folder that is new, or has no run in it; with ``images`` if they are its data.
+    def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> RunDirectory:
+        """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files.
 
         Raises:
             FileExistsError: a run is there already.
@@ -65,9 +65,9 @@ class RunDirectory:
         run = cls(path, config)
         try:
             refuse_existing(path)
-            if images is not None:
-                text = json.dumps(images, indent=2, ensure_ascii=False) + "\n"
-                _replace(path / IMAGES, text.encode())
+            if listed is not None:
+                text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
+                _replace(path / LISTED, text.encode())
             run._write_config()
         except BaseException:
             run.close()

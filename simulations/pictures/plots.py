@@ -35,8 +35,8 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     if not run.metrics:
         return []
     figures = {"learning_curve": run_figure(run)}
-    masks = PsiParts.of(run.learned()).keeps
-    if len(masks) < len(run.learned()):
+    masks = PsiParts.of(run.courses()).keeps
+    if len(masks) < len(run.courses()):
         figures["psi"] = run_psi_figure(run)
     if masks:
         figures["mask"] = mask_figure(run)

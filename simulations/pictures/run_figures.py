@@ -90,8 +90,8 @@ def run_figure(run: Run, *, page: bool = False) -> Figure:
 
 def run_psi_figure(run: Run, *, page: bool = False) -> Figure:
     """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
-    masks = PsiParts.of(run.learned()).keeps
-    bands, found = psi_bands([run]), groups(name for name in run.learned() if name not in masks)
+    masks = PsiParts.of(run.courses()).keeps
+    bands, found = psi_bands([run]), groups(name for name in run.courses() if name not in masks)
     columns = 1 if len(found) < 4 or page else 2
     figure, axes = canvas("Learned hyperparameters", len(found), columns, page=page)
     for ax, group in zip(axes, found, strict=True):

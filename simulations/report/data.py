@@ -10,7 +10,7 @@ from fedpart import Dataset
 from fedpart.data import Splits
 from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import Config, ExperimentConfig
-from simulations.folders.data_images import changed_images, in_short, listed_images
+from simulations.folders.data_files import changed_data, in_short, listed_data
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Data:
 def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
     """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
 
-    The runs' ``folders`` know what images they are made of.
+    The runs' ``folders`` know what files they are made of.
     """
     if config.data_dir is not None and not Path(config.data_dir).exists():
         return f"The data cannot be read here (there is no {config.data_dir})."
     try:
-        images = listed_images(config)
-        others = next(filter(None, (changed_images(folder, images) for folder in folders)), None)
+        listed = listed_data(config)
+        others = next(filter(None, (changed_data(folder, listed) for folder in folders)), None)
         if others:
-            return f"The images are not those that the runs are made of ({in_short(others)})."
+            return f"The data are not those that the runs are made of ({in_short(others)})."
         splits = load_data(config, download=False)
         federated = isinstance(config, ExperimentConfig)
         return Data(splits, split_among_clients(config, splits.train) if federated else [])

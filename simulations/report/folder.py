@@ -11,7 +11,7 @@ from typing import Any
 
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
-from simulations.folders.data_images import in_short
+from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
 from simulations.results.collect import collect
 from simulations.results.comparison import Comparison

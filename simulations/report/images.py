@@ -46,8 +46,8 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
     )
     config = found[0].config
     if getattr(config, "rotated", False):
-        turned = span(-config.max_angle, config.max_angle)
-        text += f" The data had each image turned before, once, by an angle of its own in {turned} deg."
+        turned = span(-config.max_angle, config.max_angle, "deg")
+        text += f" The data had each image turned before, once, by an angle of its own in {turned}."
     if names:
         text += f" The rows, from above: {', '.join(names)}."
     return PageSection("Learned augmentation", sheets=sheets, text=text, lines=problems)

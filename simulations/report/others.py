@@ -45,8 +45,8 @@ def trained(run: Run) -> Part:
         headline = f"{run.name}: {_tested(summary)}{_evidence(summary)}."
     if run.metrics:
         charts.append(Chart("Learning curve", {"": svg(run_figure(run, page=True))}))
-        masks = PsiParts.of(run.learned()).keeps
-        if len(masks) < len(run.learned()):
+        masks = PsiParts.of(run.courses()).keeps
+        if len(masks) < len(run.courses()):
             charts.append(Chart("Hyperparameters over iterations", {"": svg(run_psi_figure(run, page=True))}))
         if masks:
             charts.append(Chart("Learned mask", {"": svg(mask_figure(run, page=True))}))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from simulations.config.published import Published
 from simulations.results.estimate import Estimate
-from simulations.results.psi_parts import PsiParts, Quantity, several, spans
+from simulations.results.psi_parts import PsiParts, Quantity, between, several, spans
 from simulations.results.scores import MethodScores
 from simulations.results.tables import (
     CLIENTS,
@@ -31,7 +31,7 @@ from simulations.results.tables import (
     write_csv,
     write_json,
 )
-from simulations.results.words import DASH, byte_text, counted, digits, percent, span
+from simulations.results.words import DASH, byte_text, counted, digits, percent
 
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
 LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
@@ -247,10 +247,7 @@ def _learned(row: MethodScores) -> list[str]:
     """All that has moved, a line of each kind: rotation and other ranges, dropout rates, the rest."""
     psi, parts = row.psi, PsiParts.of(row.psi)
     means = {name: score.mean for name, score in psi.items()}
-    lines = []
-    for names in parts.angles:
-        low, high = (psi[name].mean for name in names)  # sorted in every run
-        lines.append(f"rotation {span(low, high, 1)} deg")
+    lines = [f"rotation {between(means, names)}" for names in parts.angles]
     if others := spans(means, parts.ranges):
         lines.append(", ".join(others))
     if parts.rates:

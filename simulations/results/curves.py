@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simulations.config.load import Config, ConfigError
 from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
-from simulations.results.psi_parts import PsiParts
+from simulations.results.psi_parts import PsiParts, whole
 
 Array = NDArray[np.float64]
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
@@ -138,8 +138,18 @@ class Run:
         return found
 
     def learned(self) -> dict[str, Array]:
-        """The part of :meth:`physical` that changed during the run: ``[rounds]`` each."""
-        return {name: values for name, values in self.physical().items() if np.ptp(values) > 0}
+        """The part of :meth:`physical` that the run has moved: ``[rounds]`` each.
+
+        A finished run's summary says what its end has in another place than its start. The lines begin after
+        the start, so until then it is what has changed over them.
+        """
+        found = self.physical()
+        moved = self.summary.get("psi_learned", [name for name in found if np.ptp(found[name]) > 0])
+        return {name: found[name] for name in whole(moved, found)}
+
+    def courses(self) -> dict[str, Array]:
+        """The same to be drawn: there is none of a single line."""
+        return self.learned() if len(self.metrics) > 1 else {}
 
 
 def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -215,7 +225,7 @@ def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
 def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:
     """Psi over seeds against the clock, by name; a number counts as learned if any seed changed it."""
     physical = [run.physical() for run in runs]
-    learned = {name for run in runs for name in run.learned()}
+    learned = {name for run in runs for name in run.courses()}
     length = min(len(run.metrics) for run in runs)
     counts = [run.counts()[:length] for run in runs]
     names = [name for name in physical[0] if name in learned]

@@ -7,8 +7,11 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from simulations.results.words import span
+from simulations.results.words import span, with_unit
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def groups(names: Iterable[str]) -> list[Group]:
     return [Group(*key, {label: tuple(ends) for label, ends in own.items()}) for key, own in found.items()]
 
 
-def whole(names: Iterable[str], physical: Mapping[str, float]) -> dict[str, float]:
+def whole(names: Iterable[str], physical: Mapping[str, Value]) -> dict[str, Value]:
     """These of psi, with the other end of a range, and with the other inputs of a mask."""
     parts, found = PsiParts.of(physical), {*names}
     for together in (*parts.angles, *parts.ranges, parts.keeps):
@@ -148,11 +151,10 @@ def whole(names: Iterable[str], physical: Mapping[str, float]) -> dict[str, floa
     return {name: value for name, value in physical.items() if name in found}
 
 
-def rotation(physical: Mapping[str, float], ends: Sequence[str]) -> tuple[str, str]:
-    """Ends of a range in degrees, the smaller first (they may have crossed); tenths of a narrow range."""
-    low, high = sorted(physical[name] for name in ends)
-    digits = 0 if max(abs(low), abs(high)) >= 10 else 1
-    return f"{low:+.{digits}f}", f"{high:+.{digits}f}"
+def between(physical: Mapping[str, float], ends: Sequence[str]) -> str:
+    """A range of psi with its unit, ``-12.4..+14.1 deg``; its ends may have crossed."""
+    low, high = ends
+    return span(physical[low], physical[high], Quantity.parse(low).unit)
 
 
 def kept(physical: Mapping[str, float]) -> list[int]:
@@ -161,13 +163,12 @@ def kept(physical: Mapping[str, float]) -> list[int]:
 
 
 def spans(physical: Mapping[str, float], ranges: Iterable[Sequence[str]]) -> list[str]:
-    """Ranges other than rotations, ``scale x +0.94..+1.07`` each, the smaller end first."""
+    """Ranges other than rotations, ``scale x +0.94..+1.07`` each."""
     found = []
     for names in ranges:
-        low, high = sorted(physical[name] for name in names)
-        key, _, unit = names[0].partition(" [")
+        key = names[0].partition(" [")[0]
         name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
-        found.append(f"{name} {span(low, high, 2)}{'%' if unit == '%]' else ''}")
+        found.append(f"{name} {between(physical, names)}")
     return found
 
 
@@ -184,16 +185,14 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
 
 
 def entries(physical: Mapping[str, float]) -> list[str]:
-    """psi in few words: ``rotation -12..+14 deg``, ``dropout 9.8%``, then others that are no ranges.
+    """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others that are no ranges.
 
     Where there are drop rates, a distribution that they are chosen by is left out. Norms of more than three
     tensors of weights are one: that of all their numbers.
     """
     names = PsiParts.of(physical)
     parts = []
-    for ends in names.angles:
-        low, high = rotation(physical, ends)
-        parts.append(f"rotation {low}..{high} deg")
+    parts += [f"rotation {between(physical, ends)}" for ends in names.angles]
     if names.rates:
         parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
     if names.keeps:
@@ -209,7 +208,7 @@ def entries(physical: Mapping[str, float]) -> list[str]:
 
 
 def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
-    """Everything that modules do, an entry each: ``affine: angle -12..+14 deg, scale_x 0.9..1.1``.
+    """Everything that modules do, an entry each: ``affine: angle -12.4..+14.1 deg, scale_x +0.90..+1.10``.
 
     A range is told by its ends, the smaller first; a module without numbers by its name alone.
     """
@@ -219,12 +218,12 @@ def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str
     paired = set()
     for name, q in quantities.items():
         high = highs.get((q.module, q.component, q.unit))
-        text = f"{physical[name]:.3g}"
+        if name in paired:
+            continue
         if q.bound == "min" and high is not None:
-            low, top = sorted((physical[name], physical[high]))
-            text = f"{low:+.3g}..{top:+.3g}"
+            text = between(physical, (name, high))
             paired.add(high)
-        if name not in paired:
-            unit = "" if not q.unit else "%" if q.unit == "%" else f" {q.unit}"
-            found.setdefault(q.module, []).append(f"{q.component} {text}{unit}")
+        else:
+            text = with_unit(f"{physical[name]:.3g}", q.unit)
+        found.setdefault(q.module, []).append(f"{q.component} {text}")
     return [f"{module}: {', '.join(texts)}" if texts else module for module, texts in found.items()]

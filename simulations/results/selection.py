@@ -47,6 +47,8 @@ class ValueScores:
         overfit: by how much smaller the loss of subnetworks is on examples that they were trained on than on
             the next chunk, as a share of the latter, the mean; None without a next chunk.
         lml_per_seed: of all seeds that have it.
+        train_examples, test_examples: that were scored, on the seed with the fewest; None in folders of
+            earlier versions.
     """
 
     value: Any
@@ -59,6 +61,8 @@ class ValueScores:
     seconds: Estimate | None
     overfit: float | None
     lml_per_seed: dict[int, float]
+    train_examples: int | None
+    test_examples: int | None
 
 
 @dataclass(frozen=True)
@@ -127,18 +131,11 @@ class Selection:
         rows = []
         for row in column.rows:
             cells = [
-                with_error(getattr(row, name), factor, min(most, self._digits(name)))
+                with_error(getattr(row, name), factor, min(most, _digits(name, row)))
                 for name, factor, most in shown.values()
             ]
             rows.append([f"{row.value}{' *' if row.value == column.best else ''}", *cells])
         return ["value", *(heading.format(evidence=what) for heading in shown)], rows
-
-    def _digits(self, name: str) -> int:
-        """That the data hold, see :func:`.digits`; of a log-likelihood two more."""
-        points = self.config.training_points if name.startswith("train") else self.config.test_points
-        return digits(points if name.partition("_")[0] in ("train", "test") else None) + 2 * (
-            not name.endswith("accuracy")
-        )
 
     def sentences(self, column: Column) -> list[str]:
         """What follows from a column: lines without a point at their end."""
@@ -228,6 +225,12 @@ class Selection:
         write_csv(out / "select.csv", rows)
 
 
+def _digits(name: str, row: ValueScores) -> int:
+    """That the data hold, see :func:`.digits`; of a log-likelihood two more."""
+    examples = {"train": row.train_examples, "test": row.test_examples}.get(name.partition("_")[0])
+    return digits(examples) + 2 * (not name.endswith("accuracy"))
+
+
 def _column(name: str, content: Mapping[str, Any]) -> Column:
     """A column from its part of ``summary.json``."""
     rows = []
@@ -235,6 +238,7 @@ def _column(name: str, content: Mapping[str, Any]) -> Column:
         scores = {key: None if row[key] is None else Estimate(**row[key]) for key in _MEASURES}
         per_seed = {int(seed): lml for seed, lml in row["lml_per_seed"].items()}
         own = {key: row[key] for key in ("value", "seeds", "overfit")}
+        own |= {key: row.get(key) for key in ("train_examples", "test_examples")}
         rows.append(ValueScores(lml_per_seed=per_seed, **own, **scores))
     best = {int(seed): value for seed, value in content["best_per_seed"].items()}
     return Column(name, content["evidence"], rows, content["best_k"], best, content["rank_correlation"])
@@ -248,7 +252,17 @@ def _row(value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> V
     }
     per_seed = {seed: run["lml"] for seed, run in found.items()}
     seeds = [run["seed"] for run in runs]
-    return ValueScores(value=value, seeds=seeds, overfit=_overfit(runs), lml_per_seed=per_seed, **scores)
+    trained = [run["subnetworks"][-1]["examples"] for run in runs if run.get("subnetworks")]
+    tested = [run["test_examples"] for run in runs if run.get("test_examples")]
+    return ValueScores(
+        value=value,
+        seeds=seeds,
+        overfit=_overfit(runs),
+        lml_per_seed=per_seed,
+        train_examples=min(trained, default=None),
+        test_examples=min(tested, default=None),
+        **scores,
+    )
 
 
 def _overfit(runs: Sequence[dict[str, Any]]) -> float | None:

@@ -22,9 +22,21 @@ def byte_text(count: float) -> str:
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
 
 
-def span(low: float, high: float, digits: int = 0) -> str:
-    """A range, as everywhere in fedpart: ``-12..+14``."""
-    return f"{low:+.{digits}f}..{high:+.{digits}f}"
+def span(one: float, other: float, unit: str = "") -> str:
+    """A range, as everywhere in fedpart: ``-12.4..+14.1 deg``, the smaller end first.
+
+    Three digits of its larger end, two of them behind the point at most, or as many as its first one needs.
+    """
+    largest = max(abs(one), abs(other))
+    first = math.floor(math.log10(largest)) if 0 < largest < math.inf else 0
+    places = min(max(2 - first, 0), max(2, -first))
+    low, high = sorted((one, other))
+    return with_unit(f"{low:+.{places}f}..{high:+.{places}f}", unit)
+
+
+def with_unit(number: str, unit: str) -> str:
+    """``9.8%``, ``14 deg``, or the number alone."""
+    return f"{number}{'' if unit in ('', '%') else ' '}{unit}"
 
 
 def digits(examples: int | None) -> int:

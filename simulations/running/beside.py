@@ -29,25 +29,27 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
         raise ConfigError(f"{told} {error}") from None
 
 
-def is_missing(config: Config, folder: Path) -> bool:
-    """Whether that run is asked for, and the folder of the first one does not have it to its end.
+def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
+    """That run, if it is asked for and the folder of the first one does not have it to its end.
 
     Raises:
         ConfigError: as :func:`beside_config`.
     """
     other = beside_config(config) if isinstance(config, ExperimentConfig) else None
-    return other is not None and read_summary(folder / BESIDE, other) is None
+    return None if other is None or read_summary(folder / BESIDE, other) is not None else other
 
 
-def run_beside(config: Config, folder: Path, progress: Progress, given: Collection[str] = ()) -> None:
-    """Make that run in the folder of the first one, or go on with it; ``given`` as :func:`continued_config`.
+def run_beside(
+    other: ExperimentConfig, folder: Path, progress: Progress, given: Collection[str] = ()
+) -> None:
+    """Make the run ``other`` in the folder of the first one, or go on with it.
+
+    ``given`` as :func:`continued_config`; where the precision is ``auto``, it is that of the first run.
 
     Raises:
         ConfigError, ClientError, RunError, Interrupted: as :func:`.run_experiment`.
     """
-    assert isinstance(config, ExperimentConfig), "others have no key `beside`"
-    other, own = beside_config(choose_precision(config, folder)), folder / BESIDE
-    if other is not None:
-        begun = (own / CONFIG).exists()
-        config = continued_config(own, other, given) if begun else other
-        run_experiment(config, own, resume=begun, progress=progress)
+    other, own = choose_precision(other, folder), folder / BESIDE
+    begun = (own / CONFIG).exists()
+    config = continued_config(own, other, given) if begun else other
+    run_experiment(config, own, resume=begun, progress=progress)

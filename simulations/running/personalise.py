@@ -18,7 +18,7 @@ from simulations.building.task import torch_threads
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import key_of
 from simulations.errors import one_sentence
-from simulations.folders.data_images import listed_images, refuse_changed_images
+from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import STATE, saved_config
 from simulations.results.personal import ClientGain, Gains
 from simulations.terminal.progress import Progress
@@ -79,7 +79,7 @@ def personalise_run(
     holdout = _holdout(config, tuning.holdout)
     with torch_threads(config.threads):
         with one_sentence():
-            refuse_changed_images(run, listed_images(config))
+            refuse_changed_data(run, listed_data(config))
             experiment = build(config)
             federation = experiment.start()
             load_saved(federation, run)

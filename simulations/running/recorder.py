@@ -28,6 +28,7 @@ class Recorder:
         state: ModelState,
         loggers: Loggers,
         watch: Callable[[dict[str, Any]], None] | None = None,
+        at_a_time: int = 1,
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []  # the signals that came
@@ -35,6 +36,7 @@ class Recorder:
         self._saved = state.completed if run.has_checkpoint else 0
         self._unseen: Report | None = None
         self._loggers, self._watch = loggers, watch
+        self._shared = {"runs_at_a_time": at_a_time} if at_a_time > 1 else {}
 
     def evaluate(self, report: Report, validation: Dataset, samples: int | None = None) -> None:
         """Add the scores on held-out data to a report, and their time; with at most so many samples."""
@@ -49,7 +51,7 @@ class Recorder:
 
     def record(self, report: Report, **more: Any) -> None:
         """Write and log a report's line; it is shown once the checkpoint that is due is there."""
-        self.lines.append(self.run.record(report, **more))
+        self.lines.append(self.run.record(report, **more, **self._shared))
         self._loggers.log(self.lines[-1])
         self._unseen = report
 

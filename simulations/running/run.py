@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from simulations.building.experiment import Experiment, TrainingExperiment, buil
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
-from simulations.folders.data_images import listed_images, refuse_changed_images
+from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
 from simulations.pictures.plots import plot_run
 from simulations.running.precision import choose_precision
@@ -46,6 +46,7 @@ def run_experiment(
     engine: MakeEngine | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
     at_a_time: int = 1,
+    draw: bool = False,
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
@@ -62,10 +63,11 @@ def run_experiment(
         watch: called with every new line of ``metrics.jsonl``, in its turn; a RunError that it raises ends
             the run, which can be resumed.
         at_a_time: how many runs share the machine, and so what their seconds are worth; where it is more than
-            one, the summary has it as ``runs_at_a_time``.
+            one, lines of the metrics have it as ``runs_at_a_time``, and the summary the largest of theirs.
+        draw: whether the pictures of the run are drawn into its folder, at its end; for loggers they are.
 
     Raises:
-        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's images have
+        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's data have
             changed; one sentence.
         FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
         ClientError: a client failed; the message names it.
@@ -89,9 +91,9 @@ def run_experiment(
     with torch_threads(config.threads):
         with one_sentence():
             loggers = Loggers([one.model_dump() for one in config.loggers])
-            images = listed_images(config)
+            listed = listed_data(config)
             if resume:
-                refuse_changed_images(out, images)
+                refuse_changed_data(out, listed)
             experiment = build(config)
             for note in experiment.task.notes:
                 progress.note(note)
@@ -102,7 +104,7 @@ def run_experiment(
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
-        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, images)
+        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, listed)
         with closing(run), closing(loggers):
             with one_sentence():
                 if resume and run.has_checkpoint:
@@ -111,7 +113,7 @@ def run_experiment(
             with one_sentence(RunError):
                 name = f"{run.path.absolute().parent.name}/{run.path.name}"
                 loggers.start(RunInfo(run.path, name, flat(config.resolved()), lines))
-            recorder, workers = Recorder(run, lines, progress, state, loggers, watch), None
+            recorder, workers = Recorder(run, lines, progress, state, loggers, watch, at_a_time), None
             total = state.total if isinstance(state, Training) else config.length
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
@@ -120,18 +122,21 @@ def run_experiment(
                     workers = _rounds(experiment, state, recorder, made)
             with one_sentence(RunError, (ValueError,)):
                 summary = summarise(experiment, state, lines, workers)
-            if at_a_time > 1:
-                summary["runs_at_a_time"] = at_a_time
+            if shared := [line["runs_at_a_time"] for line in lines if "runs_at_a_time" in line]:
+                summary["runs_at_a_time"] = max(shared)
+            loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
             run.finish(state, summary)
-            if loggers:
-                loggers.finish(finite(summary), _pictures(run.path))
+            if draw or loggers.keep:
+                loggers.show(_pictures(run.path, progress))
             return summary
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _pictures(folder: Path, progress: Progress) -> list[Path]:
     """A finished run's, drawn anew; those of its data are left out where the data are not here."""
-    with suppress(ValueError, TypeError, OSError, ImportError, RuntimeError):
+    try:
         plot_run(folder, download=False)
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        progress.note(f"A picture is missing, for the data cannot be read ({str(error).rstrip('.')}).")
     return sorted(folder.glob("*.png"))
 
 

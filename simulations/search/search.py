@@ -18,6 +18,7 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, RunError
+from simulations.folders.cell import alone
 from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
@@ -167,7 +168,7 @@ def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -
         trial = todo.pop(0) if todo else study.ask()
         own, misfit = config, None
         try:
-            own = _with(config, study.values(trial.params))
+            own = alone(_with(config, study.values(trial.params)))
         except ConfigError as error:  # each value fits by itself, and not with the others
             misfit = RunError(str(error))
         yield Attempt(trial, study, own, section, _folder(out, trial.number), misfit)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from simulations.folders.cell import Cell
-from simulations.folders.data_images import KnownImages
+from simulations.folders.data_files import KnownData
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import complete_in_processes
@@ -40,7 +40,7 @@ class CellRunner:
             ConfigError: see :meth:`.Cell.state`; or the first run of all could not be set up.
             Interrupted, OSError, DiskFull: it stopped; finished cells stay, started ones can be continued.
         """
-        known = KnownImages()
+        known = KnownData()
         todo = [(cell, state) for cell in cells if (state := cell.state(known)) != "finished"]
         tally = Tally(len(todo), len(cells) - len(todo), self.say)
         if tally.before:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedpart.methods import METHODS, Method
 from fedpart.methods.plain import Plain
 from simulations.building.data import load_data
+from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
-from simulations.folders.run_directory import CONFIG
+from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.plots import plot_comparison
 from simulations.results.collect import collect
 from simulations.results.comparison import Comparison, Failure
@@ -134,19 +136,29 @@ def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell
     """
     firsts = {cell.config.method: cell for cell in reversed(cells)}
     left = dict(firsts)
+    shape: tuple[int, Any] | None = None  # of the data, which all cells have in common
     for method, cell in firsts.items():
         prepare = getattr(METHODS.resolve(method), "prepare", Method.prepare)
         if prepare in (Method.prepare, Plain.prepare) or len(left) == 1 or cell.finished():
             continue  # it takes every task, or has taken this one
         with one_sentence():
-            data = load_data(cell.config)
-            task = build_task(cell.config, data.num_classes, data.train.input_shape)
+            shape = shape or _shape(cells)
+            task = build_task(cell.config, *shape)
         try:
             cell.config.build_method().prepare(task)
         except ValueError as error:
             del left[method]
             runner.say(f"{f'{name}: ' if name else ''}{method} is left out, for it does not fit: {error}")
     return [cell for cell in cells if cell.config.method in left]
+
+
+def _shape(cells: Sequence[Cell]) -> tuple[int, Any]:
+    """See :func:`.seen_shape`; of a finished one of the cells, or of the data."""
+    for cell in cells:
+        if (summary := read_summary(cell.folder, cell.config)) is not None and "inputs" in summary:
+            return seen_shape(cell.config, summary)
+    data = load_data(cells[0].config)
+    return data.num_classes, data.train.input_shape
 
 
 def _check_layout(out: Path, several: bool) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from simulations.config.tables import TableFile, read_table
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
-from simulations.folders.data_images import KnownImages
+from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import read_summary
 from simulations.results.columns import estimates_at, text_of
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
@@ -129,7 +129,7 @@ def run_table(
         for label in table.rows
     }
     wanted = {key: cell for key, cell in cells.items() if not read_only and (not labels or key[0] in labels)}
-    known = KnownImages()
+    known = KnownData()
     for key in cells.keys() - wanted.keys():  # other settings are refused before anything is run
         cells[key].state(known)
     failed = runner.complete([*wanted.values()])

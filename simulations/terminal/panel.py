@@ -14,6 +14,7 @@ from rich.text import Text
 
 from simulations.config.shipped import shipped
 from simulations.config.yaml_files import key_of
+from simulations.folders.run_directory import BESIDE, read_summary
 from simulations.terminal.rows import beside_rows, federated_rows, rows, training_rows
 
 _CENTRALISED = {
@@ -100,7 +101,8 @@ def _federated_tips(
 ) -> _Tips:
     tips: _Tips = []
     if config is not None and "caps" not in summary:  # other methods have none
-        if summary["method"] == "partitioned":
+        beside = read_summary(out / BESIDE) or {}
+        if summary["method"] == "partitioned" and beside.get("method") != "fedavg":
             plain = ["run", config, *_with(overrides, "method=fedavg")]
             tips.append(("the same without learned hyperparameters", plain))
         several = ["compare", config, *_with(overrides, "method=")]

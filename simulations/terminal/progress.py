@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fedpart import RoundReport
-from fedpart.loggers.printed import EACH
+from fedpart.loggers.printed import worth_a_line
 from simulations.config.load import EVIDENCE_NAMES, Config, ExperimentConfig
 from simulations.folders.run_directory import Report
 from simulations.results.psi_parts import compact
@@ -106,7 +106,7 @@ class Progress:
         if self._live is not None and self._bar is not None:
             line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
             self._live.update(Group(self._bar, line))
-        elif not of_round or count <= EACH or count % self._every == 0 or count == self._total:
+        elif worth_a_line(self._clock, count, self._total, self._every):
             self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulations.config.load import EVIDENCE_NAMES
 from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.results.psi_parts import PsiParts, kept, rotation, several, spans, whole
+from simulations.results.psi_parts import PsiParts, between, kept, several, spans, whole
 from simulations.results.words import byte_text, duration
 
 SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
@@ -175,10 +175,7 @@ def _ensemble_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _learned(psi: Mapping[str, float]) -> list[str]:
     """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own."""
     parts = PsiParts.of(psi)
-    found = []
-    for names in parts.angles:
-        low, high = rotation(psi, names)
-        found.append(f"images may be turned by {low} to {high} degrees")
+    found = [f"images may be turned by {between(psi, names)}" for names in parts.angles]
     if others := spans(psi, parts.ranges):
         found.append(", ".join(others))
     if parts.rates:

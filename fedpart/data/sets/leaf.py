@@ -56,6 +56,17 @@ def load_leaf(
         ValueError: a file that is none of LEAF's, a user without examples or with as many targets as it has
             no examples, examples that are no numbers or do not fit ``shape``, or see ``divide_clients``.
     """
+    parts = {name: _part(found, name, shape) for name, found in leaf_files(data_dir).items()}
+    shares = {"test": test, "validation": validation}
+    return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
+
+
+def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
+    """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`.
+
+    Raises:
+        FileNotFoundError: there are none to train on.
+    """
     root = None if data_dir is None else Path(data_dir).expanduser()
     files = {
         part: [file for name in names for file in sorted((root / name).glob("*.json"))]
@@ -66,9 +77,7 @@ def load_leaf(
         raise FileNotFoundError(
             f"There are no files of LEAF at {data_dir}; set data_dir to a folder with {_LAYOUT}."
         )
-    parts = {name: _part(found, name, shape) for name, found in files.items() if found}
-    shares = {"test": test, "validation": validation}
-    return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
+    return {part: found for part, found in files.items() if found}
 
 
 def _part(files: Sequence[Path], name: str, shape: Sequence[int] | None) -> Part:

@@ -25,7 +25,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
 
     Raises:
         FileNotFoundError: none is there.
-        ValueError: a file of another kind, or a folder of files with other names.
+        ValueError: a file of another kind, two for one part, or a folder of files with other names.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -37,7 +37,15 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     found = sorted(file for file in root.glob("*") if _kind(file) in KINDS) if root.is_dir() else []
     if not found:
         raise FileNotFoundError(f"There is no table at {root}; {_LAYOUT}.")
-    named = {part: file for part in PARTS for file in found if file.stem.casefold() in PARTS[part]}
+    named: dict[str, Path] = {}
+    for part, names in PARTS.items():
+        own = [file for file in found if file.stem.casefold() in names]
+        if len(own) > 1:
+            raise ValueError(
+                f"{root} has {own[0].name} and {own[1].name} for one part, {part}; move one of them away."
+            )
+        if own:
+            named[part] = own[0]
     if "train" in named:
         return named
     if len(found) == 1:

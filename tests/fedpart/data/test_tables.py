@@ -6,6 +6,7 @@ import torch
 
 from fedpart.data import load_splits
 from fedpart.data.tables.columns import matrix, numbered
+from fedpart.data.tables.files import table_files
 
 TEXT = "\ufeffage,height,ill,ward,id\n" + "".join(
     f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)
@@ -119,6 +120,19 @@ def test_what_is_no_table(tmp_path):
     (tmp_path / "c.txt").write_text("")
     with pytest.raises(ValueError, match="neither a CSV nor a Parquet file"):
         load(tmp_path / "c.txt")
+
+
+def test_two_files_for_one_part_are_refused(file, tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for name in ("train.csv", "test.csv"):
+        (folder / name).write_text(file.read_text())
+    assert table_files(folder).keys() == {"train", "test"}
+    (folder / "Testing.csv").write_text(file.read_text())
+    with pytest.raises(
+        ValueError, match=r"has Testing.csv and test.csv for one part, test; move one of them"
+    ):
+        table_files(folder)
 
 
 def test_equal_numbers_in_other_digits_are_one_class_and_ties_have_one_order() -> None:

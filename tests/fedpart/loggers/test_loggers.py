@@ -101,6 +101,45 @@ def test_progress_prints_ten_rounds_then_evaluations_and_the_last(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_where_nothing_is_evaluated_lines_are_as_far_apart(capsys):
+    federate(task(), shards([8, 8, 8]), rounds=EACH + 8, evaluate_every=6, evaluation="none", progress=True)
+    printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed[EACH:] == [f"round {n}" for n in (12, 18)]
+
+
+class Ends(Logger):
+    """Keeps what it is told at the end."""
+
+    def __init__(self):
+        self.ends = []
+
+    def log(self, line):
+        pass
+
+    def finish(self, summary):
+        self.ends.append(summary)
+
+
+@pytest.mark.parametrize("test", [None, shards([20], seed=1)[0]])
+def test_the_end_has_the_scores_of_the_test(test, tmp_path):
+    one, other, data = Ends(), Ends(), shards([8, 8, 8])
+    done = (
+        federate(task(), data, rounds=2, test=test, checkpoint=tmp_path / "a.pt", loggers=[one]),
+        fit(
+            task(),
+            data[0],
+            iterations=2,
+            chunks=(0.5, 0.5),
+            test=test,
+            checkpoint=tmp_path / "b.pt",
+            loggers=[other],
+        ),
+    )
+    for result, (summary,) in zip(done, (one.ends, other.ends), strict=True):
+        assert ("test_nll" in summary) == (test is not None)
+        assert summary.get("test_nll") == result.test_nll and "train_loss" in summary
+
+
 class Deaf(Logger):
     def start(self, run):
         raise OSError("nobody answers")

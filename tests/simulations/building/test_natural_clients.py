@@ -1,5 +1,6 @@
 """Clients whom the data know, in configurations: the default split, their number, and own data end to end."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from tiny import tiny
 from simulations.building.experiment import build
 from simulations.config.load import ExperimentConfig
 from simulations.flower.client_data import KeptShards
+from simulations.folders.data_files import changed_data, listed_data
 from simulations.folders.run_directory import read_summary
 
 WARDS = 5
@@ -54,6 +56,34 @@ def test_clients_score_on_their_own_held_out_rows(file):
         assert len(shard.evaluation) == 2
         assert (shard.evaluation.inputs[:, 0].long() % WARDS).eq(client).all()
         assert not set(shard.inputs[:, 0].tolist()) & set(shard.evaluation.inputs[:, 0].tolist())
+
+
+def test_a_changed_table_is_noticed(file, tmp_path):
+    """Also one of as many bytes; the same rows in a file of another name are the same."""
+    (tmp_path / "wards.yaml").write_text(yaml.safe_dump(config(file, rounds=1).resolved()))
+    longer = ["run", "--resume", tmp_path / "run", "--set", "rounds=2"]
+    assert fedpart("run", tmp_path / "wards.yaml", "--out", tmp_path / "run").exit_code == 0
+    text = file.read_text()
+    file.write_text(text.replace("w4", "w3", 1))
+    refused(fedpart(*longer), "The data are not those", "(train: other contents)")
+    file.write_text(text + "9,81,w4,1,0\n")
+    refused(fedpart(*longer), f"(train: {len(text)} bytes there, {len(text) + 12} here)")
+    (tmp_path / "same.csv").write_text(text)
+    done = fedpart(*longer, f"data_dir={tmp_path / 'same.csv'}")
+    assert done.exit_code == 0, done.output
+
+
+def test_changed_files_of_leaf_are_noticed(tmp_path):
+    def write(y):
+        (tmp_path / "train").mkdir(exist_ok=True)
+        content = {"users": ["a"], "user_data": {"a": {"x": [[1.0], [2.0]], "y": y}}}
+        (tmp_path / "train" / "all.json").write_text(json.dumps(content))
+        return listed_data(tiny(data="leaf", data_dir=str(tmp_path), split={}))
+
+    before = write([0, 1])
+    assert before == write([0, 1])
+    (tmp_path / "data.json").write_text(json.dumps(before))
+    assert changed_data(tmp_path, write([1, 0])) == ["train: other contents"]
 
 
 def test_a_deployed_clients_file_has_the_same_shard(file, tmp_path):

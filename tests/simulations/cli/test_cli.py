@@ -43,7 +43,7 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) ->
     assert "dropout " in lines[2]
     for part in (
         "images may be turned by",
-        "degrees",
+        " deg",
         "on test data",
         "of what FedAvg's clients send",
         "method=fedavg",
@@ -230,9 +230,9 @@ def test_psi_in_few_words() -> None:
     ranges = {"affine.angle_min [deg]": -12.4, "affine.angle_max [deg]": 14.1, "affine.scale_x_min": 1.0}
     ranges["affine.scale_x_max"] = 1.1
     physical = {**ranges, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "light.gain": 0.2}
-    assert compact(physical) == "rotation -12..+14 deg, dropout 9.8%, light.gain 0.2"
+    assert compact(physical) == "rotation -12.4..+14.1 deg, dropout 9.8%, light.gain 0.2"
     narrow = {"affine.angle_min [deg]": 0.31, "affine.angle_max [deg]": -0.26}  # crossed
-    assert compact(narrow) == "rotation -0.3..+0.3 deg"
+    assert compact(narrow) == "rotation -0.26..+0.31 deg"
     theta = {"arms.probability[2.5%] [%]": 29.7, "arms.probability[5%] [%]": 70.3}
     assert compact({"dropout1.rate [%]": 5.0, **theta, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
     assert compact(theta).startswith("arms.probability[2.5%]")  # where no rate says it

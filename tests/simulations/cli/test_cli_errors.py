@@ -45,7 +45,7 @@ def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path: Path) -> Non
         model="test_cli_errors:ten",
         rounds=2,
         evaluate_every=2,
-        hyperparameters={},
+        hyperparameters={"affine": {}},
     )
     refused(fedpart("run", path, "--out", "bad"), "labels of the evaluation set", status=1)
     assert fedpart("run", path, "--resume", "bad").exit_code == 1  # no round is lost or counted twice

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,30 @@ def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path: Path, monkeypatch
     assert "extends" not in config.resolved()
 
 
+def test_a_file_beside_the_configuration_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of one of that name in the current folder, and in whatever process has the keys alone."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = "def build(num_classes, input_shape):\n    pass\n"
+    for folder in ("mine", "base", "here"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "mine" / "netbeside.py").write_text(code)
+    (tmp_path / "base" / "netbase.py").write_text(code)
+    (tmp_path / "base" / "all.yaml").write_text("model: netbase:build\n")
+    (tmp_path / "mine" / "my.yaml").write_text("extends: ../base/all.yaml\nmodel: netbeside:build\n")
+    monkeypatch.chdir(tmp_path / "here")
+    config = load_config(Path("../mine/my.yaml"))
+    assert config.code_dir == str(tmp_path / "mine")
+    assert load_config(Path("../mine/my.yaml"), ["model=digits_cnn"]).code_dir is None  # names nothing there
+    extended = load_config(Path("../mine/my.yaml"), ["model=netbase:build"])  # beside a file that it extends
+    assert extended.code_dir == str(tmp_path / "base")
+
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if str(tmp_path) not in place])
+    monkeypatch.delitem(sys.modules, "netbeside")
+    assert ExperimentConfig.from_dict(config.resolved()) == config
+
+
 @pytest.mark.parametrize(
     ("base", "wanted"),
     [
@@ -221,7 +246,33 @@ def test_short_forms_of_transforms() -> None:
     assert [entry.use for entry in built_in.transforms] == ["colour", "cutout"]
     listed = ExperimentConfig.from_dict({"hyperparameters": {"transforms": ["a:B", {"use": "c:D"}]}})
     assert [entry.use for entry in listed.hyperparameters.transforms] == ["a:B", "c:D"]
-    assert listed.hyperparameters.affine is not None
+    assert listed.hyperparameters.affine is None
+
+
+def test_only_the_hyperparameters_that_are_written_are_on(tmp_path: Path) -> None:
+    def on(text: str, *overrides: str) -> set[str]:
+        (tmp_path / "my.yaml").write_text(text)
+        found = load_config(tmp_path / "my.yaml", overrides).hyperparameters
+        return {kind for kind, value in found.model_dump().items() if value}
+
+    assert on("rounds: 2") == {"affine", "dropout"}  # what a configuration has that says nothing of it
+    assert on("hyperparameters: {}") == set()
+    assert on("hyperparameters: {dropout: {}}") == {"dropout"}
+    assert on("hyperparameters: {affine: {family: minmax}}") == {"affine"}
+    assert on("hyperparameters: {mask: {}, learn_dropout: true}") == {"mask", "learn_dropout"}
+    assert on("hyperparameters: {affine: null, dropout: {}}") == {"dropout"}
+    # A setting changes one key, and leaves on what is on.
+    one = "hyperparameters.affine.family=minmax"
+    assert on("rounds: 2", one) == {"affine", "dropout"}
+    assert on("rounds: 2", "hyperparameters.affine=null") == {"dropout"}
+    assert on("hyperparameters: {dropout: {rate: 0.3}}", one) == {"affine", "dropout"}
+    assert on("hyperparameters: {}", one) == {"affine"}
+    assert on("rounds: 2", "hyperparameters={}") == set()
+    # In a file as in one that it extends, what one of both writes is on.
+    (tmp_path / "base.yaml").write_text("rounds: 2")
+    assert on("extends: base.yaml\nhyperparameters: {dropout: {}}") == {"dropout"}
+    (tmp_path / "base.yaml").write_text("hyperparameters: {affine: {}}")
+    assert on("extends: base.yaml\nhyperparameters: {dropout: {}}") == {"affine", "dropout"}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -256,7 +307,7 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else() -> None:
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing() -> None:
     course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
     nothing = {
-        *("beside", "checkpoint_every", "data_dir", "loggers", "node_timeout", "published"),
+        *("beside", "checkpoint_every", "code_dir", "data_dir", "loggers", "node_timeout", "published"),
         *("ray_address", "round_timeout", "search", "workers"),
     }
     config = ExperimentConfig()
@@ -264,7 +315,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
     assert config.deciding("nothing").keys() == nothing
     assert config.deciding("numbers").keys() == config.resolved().keys() - course - nothing
     assert TrainingConfig().deciding("nothing").keys() == {
-        *("checkpoint_every", "data_dir", "loggers", "search", "select"),
+        *("checkpoint_every", "code_dir", "data_dir", "loggers", "search", "select"),
     }
 
 

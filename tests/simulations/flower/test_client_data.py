@@ -160,6 +160,26 @@ def test_what_code_of_the_users_own_makes_is_not_kept(tmp_path, builds, own):
     assert not (tmp_path / "kept").exists()
 
 
+def test_data_of_hugging_faces_package_are_kept(tmp_path, builds, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "train.csv"
+    text = "\n".join(["a,label", *(f"{i},{i % 2}" for i in range(200))])
+    file.write_text(text)
+    about = {"data": "hf:csv", "data_dir": str(tmp_path / "data"), "model": "mlp", "hyperparameters": {}}
+    points = {f"{part}_points": None for part in ("training", "validation", "test")}
+    config = tiny(split={"recipe": "iid"}, **about, **points)
+    for _ in range(3):
+        shard = ClientExperiment(config, tmp_path / "kept").shards[CLIENT]
+        assert len(builds) == 1
+    assert_same(shard, build(config).shards[CLIENT])
+    file.write_text(text + "\n7,1")
+    ClientExperiment(config, tmp_path / "kept").shards[CLIENT]
+    assert len(builds) == 2
+
+
 def test_a_damaged_file_is_made_anew(tmp_path, builds):
     config, file = tiny(training_points=18), tmp_path / FILE
     expected = build(config).shards[CLIENT]

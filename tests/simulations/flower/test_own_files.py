@@ -4,13 +4,10 @@ import os
 import subprocess
 import sys
 import tomllib
-import zipfile
-from pathlib import Path
 
 import pytest
 from places import ROOT
 
-import fedpart
 from simulations.deployment import control
 
 CONFIG = """
@@ -101,12 +98,3 @@ def test_the_bundle_of_a_deployment_names_what_is_installed():
         python(
             ROOT.parent, "-c", f"from {module} import {name}; import sys; sys.exit('server' in sys.modules)"
         )
-
-
-def test_the_wheel_has_the_library_and_the_command_line_alone(tmp_path):
-    uv = Path(sys.executable).parent / "uv"  # it is a part of Flower, and has our build backend in it
-    subprocess.run([uv, "build", "--wheel", "--offline", "-q", "-o", tmp_path, ROOT], check=True)
-    (file,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(file) as wheel:
-        folders = {name.partition("/")[0] for name in wheel.namelist()}
-    assert folders - {f"fedpart-{fedpart.__version__}.dist-info"} == {"fedpart", "simulations"}

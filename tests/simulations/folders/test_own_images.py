@@ -86,7 +86,7 @@ def test_changed_images_are_other_data(project):
     code, output = command("report", "both")
     assert code == 0, output
     page = (project / "both" / "report.html").read_text()
-    assert page.count(f"The images are not those that the runs are made of ({wanted}).") == 1
+    assert page.count(f"The data are not those that the runs are made of ({wanted}).") == 1
     shutil.rmtree(project / "pictures")  # finished runs are compared without them
     code, output = compared("fedavg")
     assert code == 0 and "1 of 1 runs were finished before" in output
@@ -102,10 +102,13 @@ def test_a_run_goes_on_with_the_images_that_it_started_with(project):
     code, output = command(*longer)
     assert code == 2 and "not those that the run in first started with (blue: images of other names" in output
     assert "red: 15 images there, 5 here); bring them back" in output
-    listed = (project / "first" / "images.json").read_text()
-    (project / "first" / "images.json").write_text(listed[:40])
+    listed = (project / "first" / "data.json").read_text()
+    (project / "first" / "data.json").write_text(listed[:40])
     code, output = command(*longer)
-    assert code == 2 and "first/images.json cannot be read" in output
-    (project / "first" / "images.json").write_text(listed)
+    assert code == 2 and "first/data.json cannot be read" in output
+    (project / "first" / "images.json").write_text(listed)  # as earlier versions have called it
+    (project / "first" / "data.json").unlink()
+    code, output = command(*longer)
+    assert code == 2 and "(blue: images of other names" in output
     code, output = command(*longer, "data_dir=whole.zip")
     assert code == 0 and read_summary(project / "first")["rounds"] == 3

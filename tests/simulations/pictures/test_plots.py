@@ -354,8 +354,10 @@ def test_images_are_shown_as_at_the_start_and_as_learned():
     blocks = shown_blocks(task, learned, images)
     figure = transforms_figure(blocks, ["cat", "dog", "a very long-eared owl"])
     assert [ax.get_title() for ax in figure.axes] == [
-        "training\nimages", "at the start\nrotation -0.6..+0.6 deg", "as learned\nrotation -57..+57 deg",
-    ]  # fmt: skip
+        "training\nimages",
+        "at the start\nrotation -0.57..+0.57 deg",
+        "as learned\nrotation -57.3..+57.3 deg",
+    ]
     before = sample(task, task.psi_space.initial(), images)
     turned = sample(task, learned, images)
     for ax, block in zip(figure.axes, (images[:, None], before, turned), strict=True):

@@ -336,3 +336,22 @@ def test_engine_runs_a_configuration(more):
     other, expected = Federation(experiment.protocol), []
     LocalEngine(other, experiment.shards).run(3, expected.append)
     assert_equal_runs((federation, reports), (other, expected))
+
+
+def test_clients_whom_the_data_know_have_their_rows_on_ray_too(tmp_path):
+    """Of several sizes, and what they score on is their own."""
+    table = tmp_path / "wards.csv"
+    rows = [f"{i},{i % 7},w{min(i % 10, 4)},{i % 2}" for i in range(120)]
+    table.write_text("\n".join(["a,b,ward,ill", *rows]))
+    known = {"data": "table", "data_dir": str(table), "data_options": {"target": "ill", "client": "ward"}}
+    known |= {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"dropout": {}}}
+    known |= {"clients": 5, "cohort": 3, "samples": 1, "evaluation": "clients", "evaluation_share": None}
+    experiment = build_experiment(ExperimentConfig.from_dict(known | {"evaluate_every": 1}))
+    assert len({len(shard) for shard in experiment.shards}) > 1
+    federation, reports = Federation(experiment.protocol), []
+    with RayEngine(experiment, federation, workers=2) as engine:
+        engine.run(2, reports.append)
+    other, expected = Federation(experiment.protocol), []
+    LocalEngine(other, experiment.shards, evaluate_every=1).run(2, expected.append)
+    assert reports[-1].client_nll is not None
+    assert_equal_runs((federation, reports), (other, expected))

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from fake_runs import learned, small_config, write_run
+from interruptions import Died, DiesAfter
 from tiny import tiny, tiny_training
 
 from simulations.config.load import ConfigError, TrainingConfig
@@ -142,6 +143,12 @@ def test_times_of_runs_side_by_side_are_marked(tmp_path):
     text = write_report(tmp_path / "beside").read_text()
     assert "6.0 s*" in text and "Time was measured while several runs" in text
     assert run_experiment(tiny(rounds=1), tmp_path / "run", at_a_time=3)["runs_at_a_time"] == 3
+
+
+def test_times_are_marked_by_all_processes_that_have_had_a_part_in_the_run(tmp_path):
+    with pytest.raises(Died):
+        run_experiment(tiny(rounds=4), tmp_path, progress=DiesAfter(3), at_a_time=2)
+    assert run_experiment(tiny(rounds=4), tmp_path, resume=True)["runs_at_a_time"] == 2
 
 
 def test_columns_that_say_the_same_are_told_once():

@@ -9,6 +9,7 @@ from command_line import fedpart, refused
 from tiny import tiny
 
 from simulations.config.load import ConfigError
+from simulations.running import beside
 from simulations.running.run import run_experiment
 
 
@@ -41,6 +42,20 @@ def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path: Path) -> N
     assert fedpart("run", "--resume", out, "--set", "rounds=4").exit_code == 0
     run_experiment(tiny(rounds=4, method="fedavg"), through)
     assert (out / "beside" / "state.safetensors").read_bytes() == (through / "state.safetensors").read_bytes()
+
+
+def test_its_configuration_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], beside.beside_config
+
+    def count(config):
+        made.append(config)
+        return make(config)
+
+    monkeypatch.setattr(beside, "beside_config", count)
+    done = fedpart("run", written(tmp_path, rounds=1, beside="fedavg"), "--out", tmp_path / "run")
+    assert done.exit_code == 0 and len(made) == 1
+    assert json.loads((tmp_path / "run" / "beside" / "summary.json").read_text())["method"] == "fedavg"
+    assert "the same without learned hyperparameters" not in done.output  # it stands there already
 
 
 def test_a_method_beside_itself_is_left_out(tmp_path: Path) -> None:

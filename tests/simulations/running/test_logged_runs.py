@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import fedpart
 from interruptions import Died, DiesAfter, kill
 from logged_points import as_kept_by, in_lines, mlflow_client, wandb_records, written
-from tiny import same_run, tiny, tiny_training
+from tiny import same_run, tiny, tiny_file, tiny_training
 
 from fedpart.loggers import Logger
 from fedpart.loggers.lines import scalars
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.folders.run_directory import STATE, read_metrics, read_summary, saved_config
+from simulations.pictures import plots
 from simulations.running.run import run_experiment
 
 KINDS = ["tensorboard", "wandb", "mlflow"]
@@ -42,7 +44,6 @@ def shown_table(kind: str, folder: Path) -> dict[str, float]:
 
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
-    assert "transforms" in events.Tags()["images"]
     plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     assert b"server_psi.learning_rate" in plugin
     return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
@@ -66,6 +67,12 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     run_experiment(saved_config(out), out, resume=True)
     same_run(calm, out)
     assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
+    if kind == "tensorboard":
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(out / "tensorboard"))
+        events.Reload()
+        assert "transforms" in events.Tags()["images"]
     summary = read_summary(out)
     assert summary is not None
     table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
@@ -97,6 +104,44 @@ def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_
     lines = read_metrics(tmp_path)
     assert [line["iteration"] for line in lines] == [10, 20, 30]
     assert written("tensorboard", tmp_path) == as_kept_by("tensorboard", in_lines(lines))
+
+
+def die(*_: object, **__: object) -> None:
+    kill()
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
+def test_a_run_that_is_killed_while_it_draws_has_ended_for_its_loggers(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulations.running.run.plot_run", die)
+    config = tiny(rounds=2, loggers=[kind])
+    killed = multiprocessing.get_context("fork").Process(target=run_experiment, args=(config, tmp_path))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    summary = read_summary(tmp_path)
+    assert summary is not None
+    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
+    assert shown_table(kind, tmp_path) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+    if kind == "mlflow":
+        client, run = mlflow_client(tmp_path)
+        assert client.get_run(run).info.status == "FINISHED"
+
+
+def test_pictures_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    save = plots.save_png
+
+    def count(figures: dict, folder: Path) -> list[Path]:
+        drawn.extend(figures)
+        return save(figures, folder)
+
+    monkeypatch.setattr(plots, "save_png", count)
+    file = tiny_file(tmp_path, rounds=1, loggers=["tensorboard"])
+    assert fedpart("run", file, "--out", tmp_path / "run").exit_code == 0
+    assert "learning_curve" in drawn and len(set(drawn)) == len(drawn)
+    assert (tmp_path / "run" / "learning_curve.png").exists()
 
 
 def interrupt(line: dict) -> None:

@@ -216,7 +216,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) 
 
 
 def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path: Path) -> None:
-    digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {}}
+    digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {"affine": {}}}
     unsafe = {"augerino": {"safe": False, "weight": 1.0}}
     bad = tiny_training_file(
         tmp_path,
@@ -243,7 +243,7 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["hyperparameters.mask.kept=0"], "first 1 to 30 of 30 features, got 0"),
         (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
         (["parameters=[0.5, 0.5]"], "3 chunk proportions but 2 parameter proportions"),
-        (["hyperparameters.affine={}"], "set hyperparameters.affine: null"),
+        (["hyperparameters.affine={}"], "write hyperparameters without affine"),
         (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),

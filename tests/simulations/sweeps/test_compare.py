@@ -417,6 +417,26 @@ def test_what_cannot_augment_the_data_is_left_out_with_a_word(tmp_path):
     assert [method for method, *_ in alone.calls] == ["augerino"], "which says itself why it fails"
 
 
+def test_what_is_left_out_again_needs_no_data(tmp_path, monkeypatch):
+    """A finished run of the comparison says what the data are like."""
+    changes = {"hyperparameters": {"dropout": {}}}
+    inputs = {"form": "inputs", "kinds": {"inputs": ["float32", 1, 28, 28]}}
+
+    def run(config, out, **_):
+        return write_run(out, config, [0.5] * 12, num_classes=10, inputs=inputs)
+
+    methods = ["fedavg", "augerino"]
+    compare(tmp_path, run, methods, 1, **changes)
+    monkeypatch.setattr("simulations.sweeps.compare.load_data", lambda config: pytest.fail("data are loaded"))
+    compare(tmp_path, run, methods, 1, **changes)
+    assert "augerino is left out, for it does not fit: " in compare.printed
+
+
+def test_nothing_is_run_beside_a_cell_also_when_it_goes_on_alone(tmp_path):
+    cells = plan(small_config(beside="fedavg"), ["fedavg", "partitioned"], 2, tmp_path)
+    assert [cell.config.beside for cell in cells] == [None] * 4
+
+
 def test_every_kind_of_psi_that_has_moved_is_named(tmp_path):
     def run(config, out, **_):
         ranges = {"affine.scale_min": 1.0, "affine.scale_max": 1.0, "mine.reach": 0.0}
@@ -426,5 +446,5 @@ def test_every_kind_of_psi_that_has_moved_is_named(tmp_path):
         return write_run(out, config, [0.5] * 12, physical=physical)
 
     compare(tmp_path, run, ["augerino"], 1)
-    said = "augerino learned: rotation -3.0..+5.0 deg; scale +0.60..+1.70; mine.reach -2.5"
+    said = "augerino learned: rotation -3.00..+5.00 deg; scale +0.60..+1.70; mine.reach -2.5"
     assert said in compare.printed.replace("\n", " ")

@@ -96,6 +96,22 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
         plan(more, tmp_path / "s")
 
 
+@pytest.mark.parametrize(("examples", "text"), [(40, "79 ± 0"), (1000, "79.2 ± 0.4"), (None, "79.2 ± 0.4")])
+def test_no_more_digits_than_the_examples_that_were_scored_hold(
+    examples: int | None, text: str, tmp_path: Path
+) -> None:
+    """Whatever the configuration asks for: null stands for all."""
+    config = tiny_training(select={**SELECT, "values": [5], "seeds": 2}, test_points=None)
+    own = {} if examples is None else {"test_examples": examples}
+    runs = [
+        scored(5, seed, -8.2 + 0.8 * seed) | {"test_accuracy": 0.7875 + 0.0085 * seed} | own
+        for seed in (0, 1)
+    ]
+    column = Column.of("partitioned", "lml", config, {"5": runs})
+    head, (row,) = Selection(SELECT["key"], [column], [], config).cells(column)
+    assert row[head.index("test\nacc. [%]")] == text
+
+
 def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
     shown: list[Any] = []
 
@@ -126,7 +142,7 @@ def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best: int, 
 def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen: float) -> None:
     """A subnetwork's loss on its own chunks against that on the next; the full network has no next."""
     config = tiny_training(select={**SELECT, "seeds": 1})
-    whole = {"train": {"nll": 0.0}, "next": None}
+    whole = {"examples": 120, "train": {"nll": 0.0}, "next": None}
     losses = {5: 0.3, 15: 0.3, 30: seen}
     runs = {
         str(value): [

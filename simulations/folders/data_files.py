@@ -1,0 +1,109 @@
+"""Which files of the user's a run is made of: written down at its start, compared later on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedpart.data import image_listing, leaf_files, listing_digest, table_files
+from simulations.config.load import Config, ConfigError
+
+LISTED, _EARLIER = "data.json", "images.json"
+
+Listed = dict[str, dict[str, Any]]
+"""``{"images": number, "digest": of names and sizes}`` by class, or ``{"bytes": number, "digest": of what the
+files hold}`` by part of a table and of LEAF's files."""
+
+
+def listed_data(config: Config) -> Listed | None:
+    """The files that a configuration names, now; None: its data have a name that says what they are.
+
+    Raises:
+        FileNotFoundError, ValueError: they cannot be listed.
+    """
+    if config.data == "image_folder" and config.data_dir is not None:
+        return {
+            label: {"images": len(files), "digest": listing_digest(files)}
+            for label, files in image_listing(config.data_dir).items()
+        }
+    if config.data == "table":
+        return {part: _contents([file]) for part, file in table_files(config.data_dir).items()}
+    if config.data == "leaf":
+        return {part: _contents(files) for part, files in leaf_files(config.data_dir).items()}
+    return None
+
+
+def _contents(files: Sequence[Path]) -> dict[str, Any]:
+    whole = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            whole.update(hashlib.file_digest(opened, "sha256").digest())
+    return {"bytes": sum(file.stat().st_size for file in files), "digest": whole.hexdigest()[:16]}
+
+
+class KnownData(dict[tuple[str, str | None], Listed | None]):
+    """What several configurations are made of, each folder listed once; None where it cannot be listed."""
+
+    def of(self, config: Config) -> Listed | None:
+        """As :func:`listed_data`, for runs that are done and need their data no more."""
+        key = config.data, config.data_dir
+        if key not in self:
+            self[key] = None
+            with suppress(OSError, ValueError):
+                self[key] = listed_data(config)
+        return self[key]
+
+
+def changed_data(folder: Path, now: Listed | None) -> list[str]:
+    """How the data differ from those that a run started with: ``owl: 15 images there, 5 here``.
+
+    Empty if they do not, or if it is not known: a run of an earlier version has not written it.
+
+    Raises:
+        ConfigError: the file that says so is damaged.
+    """
+    file = next((folder / name for name in (LISTED, _EARLIER) if (folder / name).is_file()), None)
+    if now is None or file is None:
+        return []
+    try:
+        before, after = (
+            {label: _counted(entry) for label, entry in listed.items()}
+            for listed in (json.loads(file.read_text(encoding="utf-8")), now)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} cannot be read; delete {folder} and run it anew.") from error
+    found = []
+    for label in sorted(before.keys() | after.keys()):
+        unit = (before.get(label) or after[label])[0]
+        (_, there, old), (_, here, new) = (part.get(label, (unit, 0, "")) for part in (before, after))
+        if there != here:
+            found.append(f"{label}: {there or 'no'} {unit} there, {here or 'none'} here")
+        elif old != new:
+            what = "images of other names or sizes" if unit == "images" else "other contents"
+            found.append(f"{label}: {what}")
+    return found
+
+
+def _counted(entry: dict[str, Any]) -> tuple[str, int, str]:
+    """What is counted, how many there are, and the digest."""
+    unit = "images" if "images" in entry else "bytes"
+    return unit, entry[unit], entry["digest"]
+
+
+def refuse_changed_data(folder: str | Path, now: Listed | None) -> None:
+    """Refuse to continue a run on other data than it started with: a ConfigError that names the parts."""
+    if found := changed_data(Path(folder), now):
+        raise ConfigError(
+            f"The data are not those that the run in {folder} started with ({in_short(found)}); bring them "
+            f"back, or start a new run with --out."
+        )
+
+
+def in_short(differing: Sequence[str]) -> str:
+    """The first three of some differences, and how many more there are."""
+    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+    return f"{', '.join(differing[:3])}{more}"
