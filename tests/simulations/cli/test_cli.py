@@ -18,6 +18,7 @@ from torch import Tensor
 from fedpart import HyperModule, RoundReport, __version__
 from fedpart.hyperparameters import TRANSFORMS
 from simulations.building.experiment import build
+from simulations.config.load import ConfigError
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.psi_parts import compact
 from simulations.terminal.panel import panel
@@ -224,6 +225,21 @@ def test_help_does_not_import_torch() -> None:
 
 def test_version() -> None:
     assert fedpart("--version").stdout.strip() == f"fedpart {__version__}"
+
+
+def test_up_takes_a_file_that_extends_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def deployed(config, folder, **_: object) -> None:
+        seen.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("simulations.cli.federations.run_deployed", deployed)
+    base = tiny_file(tmp_path, rounds=7)
+    (tmp_path / "mine.yaml").write_text(f"extends: {base.name}\nseed: 5\n")
+    refused(fedpart("up", tmp_path / "mine.yaml", "--out", tmp_path / "up"), "enough")
+    ((rounds, seed, skip),) = [(one.rounds, one.seed, one.on_client_error) for one in seen]
+    assert (rounds, seed, skip) == (7, 5, "skip")
 
 
 def test_psi_in_few_words() -> None:
