@@ -383,7 +383,7 @@ def test_a_regression_is_scored_by_its_loss():
 
 def test_a_run_lists_theta_by_round_and_is_charged_for_what_it_holds_out(tmp_path):
     method_options = {"fedex": {"arms": {"dropout": [0.025, 0.1, 0.4]}}}
-    config = tiny(method="fedex", method_options=method_options, hyperparameters={"affine": None}, rounds=3)
+    config = tiny(method="fedex", method_options=method_options, hyperparameters={"dropout": {}}, rounds=3)
     summary = run_experiment(config, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
