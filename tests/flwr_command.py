@@ -2,11 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from simulations.deployment.processes import free_ports
 
 FLWR = """
 from flwr.cli import local_superlink
@@ -28,7 +29,7 @@ def flwr_command(app: Path, python: Path, home: Path) -> Iterator[Callable[..., 
         **os.environ,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "FLWR_HOME": str(home),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(_free_port()),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_ports(1)[0]),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -53,9 +54,3 @@ def flwr_command(app: Path, python: Path, home: Path) -> Iterator[Callable[..., 
         for line in listed.splitlines():
             if "flower-superlink" in line and str(home) in line:
                 os.kill(int(line.split()[0]), signal.SIGTERM)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

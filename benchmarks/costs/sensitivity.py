@@ -31,6 +31,9 @@ from simulations.sweeps.cell_runner import CellRunner
 KINDS = ("first", "even", "last")
 SIZES = (2, 3, 4)
 
+Cells = dict[tuple[int, str, str], list[Cell]]
+"""Runs of each seed, by C, kind of chunks and kind of partitions."""
+
 
 def proportions(chunks: int, kind: str) -> list[float]:
     """8 : 1 : ... : 1, all the same, or 1 : ... : 1 : 8."""
@@ -40,11 +43,8 @@ def proportions(chunks: int, kind: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-Cells = dict[tuple[int, str, str], list[Cell]]
-
-
 def plan(out: Path, settings: dict[str, Any], seeds: int) -> Cells:
-    """A run for each seed, by C, kind of chunks and kind of partitions."""
+    """What is to be run."""
     cells: Cells = {}
     for chunks, data, weights in product(SIZES, KINDS, KINDS):
         shares = {"chunks": proportions(chunks, data), "parameters": proportions(chunks, weights)}
@@ -57,49 +57,40 @@ def plan(out: Path, settings: dict[str, Any], seeds: int) -> Cells:
 
 
 def retrained(cells: Cells) -> Cells:
-    """Plain networks with the psi of finished runs."""
-    return {
-        key: [
-            Cell(f"{cell.name}, retrained", retraining_config(cell.folder, []), _beside(cell.folder))
-            for cell in own
-        ]
-        for key, own in cells.items()
-    }
+    """Plain networks with the psi of those runs that are finished."""
+    return {key: [_retrained(cell) for cell in own if cell.finished()] for key, own in cells.items()}
 
 
-def _beside(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}-retrained")
+def _retrained(cell: Cell) -> Cell:
+    folder = cell.folder.with_name(f"{cell.folder.name}-retrained")
+    return Cell(f"{cell.name}, retrained", retraining_config(cell.folder, []), folder)
 
 
 def summarise(cells: Cells, again: Cells) -> list[dict[str, Any]]:
     """Mean test accuracies [%] and learned rotation [degrees] of every configuration."""
     rows = []
-    for (chunks, data, weights), own in cells.items():
-        done = _summaries(own)
-        accuracy = [100 * summary["test_accuracy"] for summary in done]
-        rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
-        row = {
-            "chunks": chunks,
-            "data": data,
-            "parameters": weights,
-            "test_accuracy": round(statistics.fmean(accuracy), 2),
-            "spread": round(max(accuracy) - min(accuracy), 2),
-            "rotation": round(rotation, 1),
-            "seeds": len(done),
-        }
-        if plain := [
-            100 * one["test_accuracy"] for one in _summaries(again.get((chunks, data, weights), []))
-        ]:
-            row |= {
-                "retrained": round(statistics.fmean(plain), 2),
-                "retrained_spread": round(max(plain) - min(plain), 2),
-            }
-        rows.append(row)
+    for key, own in cells.items():
+        if done := _summaries(own):
+            rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
+            rows.append(
+                dict(zip(("chunks", "data", "parameters"), key, strict=True))
+                | _accuracy("test_accuracy", "spread", done)
+                | {"rotation": round(rotation, 1), "seeds": len(done)}
+                | _accuracy("retrained", "retrained_spread", _summaries(again.get(key, [])))
+            )
     return rows
 
 
 def _summaries(cells: list[Cell]) -> list[dict[str, Any]]:
     return [found for cell in cells if (found := read_summary(cell.folder, cell.config)) is not None]
+
+
+def _accuracy(name: str, spread: str, done: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean and spread of the test accuracy; nothing of no runs."""
+    found = [100 * summary["test_accuracy"] for summary in done]
+    if not found:
+        return {}
+    return {name: round(statistics.fmean(found), 2), spread: round(max(found) - min(found), 2)}
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

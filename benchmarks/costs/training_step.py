@@ -3,7 +3,7 @@
 The plain step is torch alone: the network under a frozen affine augmentation, logits averaged over S samples,
 cross-entropy, backward, torch's Adam. All see batches of the same size, are interleaved, and medians are
 compared, as in Table 8 of the paper (on its GPU 1.08 to 1.21 for weights, 1.08 and 1.09 for psi). The first
-row has the bytes that a partition keeps beside the weights (Appendix D.2).
+row has the bytes of the weights, and of what a partition keeps beside the weights (Appendix D.2).
 
     python benchmarks/costs/training_step.py --model mnist_cnn --batch 200 --samples 20
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +20,7 @@ from torch.nn import functional
 
 from benchmarks.script import in_turn, parser, tell, tell_versions
 from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
-from fedpart.models import mnist_cnn
-from fedpart.models.fixup import fixup_resnet
-from fedpart.parameters.assigned import RandomPartition
+from fedpart.models import fixup_resnet, mnist_cnn
 
 CHUNKS = (0.8, 0.1, 0.1)
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -48,17 +47,6 @@ def plain_step(net: nn.Module, batch: Batch, samples: int) -> Callable[[], objec
     return step
 
 
-def kept(task: Task) -> dict[str, int]:
-    """Bytes: of the weights, and of what a partition keeps beside them."""
-    partition = RandomPartition(task.parameter_space(len(CHUNKS)), CHUNKS)
-    return {
-        "weights": partition.default.nbytes,
-        "assignment": partition.assignment.nbytes,
-        "permutation": partition.order.nbytes,
-        "defaults": partition.default.nbytes,
-    }
-
-
 def main() -> None:
     asked = parser(__doc__)
     asked.add_argument("--model", choices=NETWORKS, default="mnist_cnn")
@@ -73,7 +61,14 @@ def main() -> None:
     data = Dataset(torch.rand(5 * given.batch, *shape), torch.randint(10, (5 * given.batch,)))
     task = Task(network(), transforms=[AffineAugmentation("centred", 0.1)], samples=given.samples)
     training = Training(task, data, TrainingSettings(batch_size=given.batch, chunks=CHUNKS))
-    tell(model=given.model, **kept(task))
+    parts: Any = training.partition
+    tell(
+        model=given.model,
+        weights=training.w.nbytes,
+        assignment=parts.assignment.nbytes,
+        permutation=parts.order.nbytes,
+        defaults=parts.default.nbytes,
+    )
     batch = Batch(data.inputs[: given.batch], data.targets[: given.batch])
     steps: dict[str, Callable[[], object]] = {
         "plain": plain_step(network(), batch, given.samples),

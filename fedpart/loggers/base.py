@@ -49,7 +49,7 @@ class Logger:
         raise NotImplementedError
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Show what came out of a run that is complete: its ``summary.json``; it may die while it draws."""
+        """Show what came out of a run that is complete: its ``summary.json``. Its pictures come later."""
 
     def show(self, pictures: Sequence[Path]) -> None:
         """Show pictures (PNG) of the run, after :meth:`finish`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedpart.trees import leaves
 from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
@@ -68,17 +69,10 @@ def with_overrides(
 
 def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
     """The folder of the first of the files that has a module beside it which ``data`` name."""
-    found = (re.fullmatch(r"(\w+)[\w.]*:[\w.]+", text) for text in _texts(data))
+    texts = (text for _, text in leaves(data) if isinstance(text, str))
+    found = (re.fullmatch(r"(\w+)[\w.]*:[\w.]+", text) for text in texts)
     modules = {match[1] for match in found if match}
     for folder in dict.fromkeys(file.resolve().parent for file in files):
         if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
             return folder
     return None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
