@@ -4,104 +4,25 @@ Partitioned networks (Mlodozeniec, Reisser, Louizos, ICLR 2023): model and diffe
 learned together, without validation data and with less upload than FedAvg.
 """
 
-import fedpart.vectorised  # noqa: F401  registers its execution
-from fedpart.api import federate
-from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
-from fedpart.centralised.settings import TrainingSettings
-from fedpart.data.dataset import Dataset
-from fedpart.engines.personal import Personal, personalise
-from fedpart.federated.federation import Federation, RoundReport
-from fedpart.federated.protocol import Protocol
-from fedpart.federated.safeguards import ClipSettings, PrivacySettings
-from fedpart.federated.settings import FederationSettings
-from fedpart.hyperparameters import (
-    AffineAugmentation,
-    ColourJitter,
-    ConcreteDropout,
-    ConcreteMask,
-    Cutout,
-    FixedMask,
-    FrequencyMask,
-    GaussianBlur,
-    HyperModule,
-    InputNoise,
-    LoraGate,
-    RandomFlip,
-    TimeMask,
-    TimeShift,
-    TokenDropout,
-    fold_lora,
-    learn_lora,
-)
-from fedpart.layers import replace_batchnorm
-from fedpart.methods import METHODS, Method
-from fedpart.pace.settings import DeviceSettings
-from fedpart.parameters.assigned import RandomPartition
-from fedpart.parameters.nodes import NodePartition
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.separate import SeparateNetworks
-from fedpart.parameters.space import ParameterSpace
-from fedpart.randomness.noise import normal, uniform
-from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.training.result import Result
-from fedpart.training.saved import load
-from fedpart.updates.errors import ClientError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpart.public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "METHODS",
-    "AdamSettings",
-    "AdamWSettings",
-    "AffineAugmentation",
-    "Batch",
-    "ClientError",
-    "ClipSettings",
-    "ColourJitter",
-    "ConcreteDropout",
-    "ConcreteMask",
-    "Cutout",
-    "Dataset",
-    "DeviceSettings",
-    "Federation",
-    "FederationSettings",
-    "FixedMask",
-    "FrequencyMask",
-    "GaussianBlur",
-    "HyperModule",
-    "InputNoise",
-    "LocalSettings",
-    "LoraGate",
-    "Method",
-    "NodePartition",
-    "ParameterSpace",
-    "Partition",
-    "Personal",
-    "PrivacySettings",
-    "Protocol",
-    "RandomFlip",
-    "RandomPartition",
-    "Result",
-    "RoundReport",
-    "SGDSettings",
-    "SeparateNetworks",
-    "Task",
-    "TimeMask",
-    "TimeShift",
-    "TokenDropout",
-    "Training",
-    "TrainingError",
-    "TrainingReport",
-    "TrainingSettings",
-    "federate",
-    "fit",
-    "fold_lora",
-    "learn_lora",
-    "load",
-    "normal",
-    "personalise",
-    "replace_batchnorm",
-    "uniform",
-]
+
+def __getattr__(name: str) -> Any:
+    """What :mod:`.public` offers, which imports torch: a process that only forwards messages never asks."""
+    if name == "__all__" or not name.startswith("__"):
+        public = import_module("fedpart.public")
+        if name == "__all__" or name in public.__all__:
+            return getattr(public, name)
+        if name in globals():  # a room, which is there once it is imported
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,9 +1,13 @@
 """A SuperNode's state with a message, and the task of the ClientApp that is to answer it."""
 
-from flwr.app import Message, RecordDict
+from datetime import timedelta
+
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import Status
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.supercore.superexec.executor import ExecutionSpec
 
@@ -35,6 +39,23 @@ class OneMessage:
 
     def fetched(self):
         assert self.state.get_messages_legacy(run_ids=[RUN_ID], is_reply=False) == [self.message]
+
+    def reply(self):
+        """An answer whose objects are to come."""
+        reply = Message(RecordDict({"part": ConfigRecord({"a": 1})}), reply_to=self.message)
+        identify(reply, reply.object_id)
+        session = self.state.start_session(RUN_ID)
+        assert self.state.store_message_and_object_tree(reply, get_object_tree(reply), session)[0]
+        return reply
+
+    def put(self, reply):
+        """The objects of a reply come."""
+        for id, object in get_all_nested_objects(reply).items():
+            self.state.object_store.put(id, object.deflate())
+
+    def forget(self, task):
+        """Nobody says any more that a task is under way."""
+        self.state.task_token_store[task].active_until = now() - timedelta(seconds=1)
 
     def replies(self):
         return self.state.get_messages_legacy(is_reply=True)

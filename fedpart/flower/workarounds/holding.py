@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
-from flwr.proto.message_pb2 import Message
+from flwr.proto.message_pb2 import Message, ObjectTree
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.linkstate import LinkState
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
@@ -34,49 +34,83 @@ Whose = tuple[int, int]  # a node's number and, of the server, a run's
 class Arrivals:
     """Messages and replies on their way, by whom they are for.
 
-    A message is whole when the object has come that has its id, for that is sent last.
+    A message is whole when every object of it has come, in whatever order.
     """
 
     def __init__(self) -> None:
-        self._lock, self._on_way = threading.Lock(), dict[str, tuple[Whose, float]]()
-        self._came: defaultdict[Whose, threading.Event] = defaultdict(threading.Event)
-        self._places = threading.Semaphore(MOST_HELD)
+        self._changed = threading.Condition()
+        self._on_way = dict[str, _Coming]()
+        self._new, self._waiting = set[Whose](), set[Whose]()
 
-    def announced(self, messages: Iterable[Message]) -> None:
+    def announced(self, messages: Iterable[tuple[Message, ObjectTree]]) -> None:
         """The objects of these are to come."""
         now = time.monotonic()
-        with self._lock:
-            recent = {id: one for id, one in self._on_way.items() if now - one[1] < PARTS_SECONDS}
-            self._on_way = recent | {one.metadata.message_id: (whose(one), now) for one in messages}
+        with self._changed:
+            recent = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
+            self._on_way = recent | {
+                message.metadata.message_id: _Coming(whose(message), now, set(object_ids(tree)))
+                for message, tree in messages
+            }
+
+    def missing(self, messages: Iterable[Message], object_ids: Collection[str]) -> None:
+        """Of these messages, only these objects are to come; the others are there."""
+        with self._changed:
+            for message in messages:
+                if (one := self._on_way.get(message.metadata.message_id)) is not None:
+                    one.parts.intersection_update(object_ids)
+            self._note_whole()
 
     def came(self, object_id: str) -> None:
         """An object is there."""
-        with self._lock:
-            if (found := self._on_way.pop(object_id, None)) is not None:
-                self._came[found[0]].set()
+        with self._changed:
+            for one in self._on_way.values():
+                one.parts.discard(object_id)
+            self._note_whole()
 
     def wait(self, who: Whose) -> bool:
-        """Wait until something whole has come since the last call; two seconds at most, not where many wait.
+        """Wait until something whole has come since the last call; two seconds at most.
+
+        Where many wait, nobody else does; and who asks twice at a time waits once.
 
         Returns:
             Whether it is a good moment to look: nothing is on its way of which a part would be found.
         """
-        with self._lock:
-            event = self._came[who]
-        if self._places.acquire(blocking=False):
-            try:
-                event.wait(HOLD_SECONDS)
-            finally:
-                self._places.release()
-        with self._lock:
-            event.clear()
-            now = time.monotonic()
-            return not any(one == who and now - begun < PARTS_SECONDS for one, begun in self._on_way.values())
+        with self._changed:
+            if who not in self._waiting and len(self._waiting) < MOST_HELD:
+                self._waiting.add(who)
+                self._changed.wait_for(lambda: who in self._new and not self._comes(who), HOLD_SECONDS)
+                self._waiting.discard(who)
+            if self._comes(who):
+                return False
+            self._new.discard(who)
+            return True
 
     def more(self, who: Whose) -> None:
         """There may be more than what has been handed out."""
-        with self._lock:
-            self._came[who].set()
+        with self._changed:
+            self._new.add(who)
+            self._changed.notify_all()
+
+    def _comes(self, who: Whose) -> bool:
+        now = time.monotonic()
+        return any(one.to == who and now - one.begun < PARTS_SECONDS for one in self._on_way.values())
+
+    def _note_whole(self) -> None:
+        if whole := {id: one.to for id, one in self._on_way.items() if not one.parts}:
+            self._on_way = {id: one for id, one in self._on_way.items() if id not in whole}
+            self._new.update(whole.values())
+            self._changed.notify_all()
+
+
+class _Coming(NamedTuple):
+    to: Whose
+    begun: float
+    parts: set[str]
+
+
+def object_ids(tree: ObjectTree) -> Iterator[str]:
+    """Of all objects of a message."""
+    return (part.object_id for part in iterate_object_tree(tree))
 
 
 def whose(message: Message) -> Whose:
@@ -85,9 +119,9 @@ def whose(message: Message) -> Whose:
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
-def for_servers(messages: Iterable[Message]) -> list[Message]:
-    """Those that a node may send: one to another node, which is refused, keeps nobody from being answered."""
-    return [message for message in messages if message.metadata.dst_node_id == SUPERLINK_NODE_ID]
+def for_servers(message: Message) -> bool:
+    """What a node may send: what is for another node is refused, and keeps nobody from being answered."""
+    return bool(message.metadata.dst_node_id == SUPERLINK_NODE_ID)
 
 
 def hold_questions() -> None:
@@ -95,9 +129,8 @@ def hold_questions() -> None:
     arrivals, fleet, runtime = Arrivals(), fleet_handlers, runtime_handlers
     handlers: Any
     for handlers in (fleet, runtime):
-        may_announce = for_servers if handlers is fleet else list
-        handlers.push_messages = _before(handlers.push_messages, _announces(arrivals, may_announce))
-        handlers.push_object = _after(handlers.push_object, lambda one: arrivals.came(one.object_id))
+        handlers.push_messages = announcing(handlers.push_messages, arrivals, nodes=handlers is fleet)
+        handlers.push_object = _noting(handlers.push_object, arrivals)
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
     def to_node(request: PullMessagesRequest, **more: Any) -> PullMessagesResponse:
@@ -119,24 +152,29 @@ def hold_questions() -> None:
     handlers.pull_messages = to_server
 
 
-def _announces(
-    arrivals: Arrivals, which: Callable[[Iterable[Message]], list[Message]]
-) -> Callable[[Any], None]:
-    return lambda request: arrivals.announced(which(request.messages_list))
+def announcing(handler: Callable[..., Any], arrivals: Arrivals, *, nodes: bool) -> Callable[..., Any]:
+    """A handler of pushed messages, of nodes or of servers, that says first what is to come."""
+
+    def announced(request: Any, *given: Any, **more: Any) -> Any:
+        pairs = zip(request.messages_list, request.message_object_trees, strict=False)
+        coming = [(message, tree) for message, tree in pairs if not nodes or for_servers(message)]
+        arrivals.announced(coming)
+        missing: Collection[str] = ()  # of what is refused, nothing comes
+        try:
+            answer = handler(request, *given, **more)
+            missing = set(answer.objects_to_push)
+        finally:
+            arrivals.missing((message for message, _ in coming), missing)
+        return answer
+
+    return announced
 
 
-def _before(handler: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
-    def noted(request: Any, *given: Any, **more: Any) -> Any:
-        note(request)
-        return handler(request, *given, **more)
-
-    return noted
-
-
-def _after(handler: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+def _noting(handler: Callable[..., Any], arrivals: Arrivals) -> Callable[..., Any]:
     def noted(request: Any, *given: Any, **more: Any) -> Any:
         answer = handler(request, *given, **more)
-        note(request)
+        if answer.stored:
+            arrivals.came(request.object_id)
         return answer
 
     return noted

@@ -2,25 +2,31 @@
 
 The faults: Flower's SuperNode looks for messages every three seconds and for replies every half second, and
 lets its executor ask for work again and again. It waits forever for the reply of a ClientApp that has failed
-without one. Its arguments are those of ``flower-supernode``.
+without one, or within one, and takes the end of an earlier ClientApp for that of the message at hand. Its
+arguments are those of ``flower-supernode``.
 
 The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
 ``test_an_executor_is_told_at_once_that_there_is_no_work`` and
-``test_a_clientapp_that_fails_without_a_reply_is_waited_for`` there.
+``test_a_clientapp_that_fails_without_a_reply_is_waited_for``,
+``test_a_reply_is_handed_on_before_its_parts`` and
+``test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message`` there.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
 from flwr.proto.task_pb2 import Task
 from flwr.supercore.constant import TaskType
-from flwr.supercore.object_store import ObjectStore
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.object_store import NoObjectInStoreError, ObjectStore
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 from flwr.supernode.nodestate import nodestate_factory
@@ -29,6 +35,7 @@ from flwr.supernode.servicer.runtime import runtime_handlers
 
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
+LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
 HOLD_SECONDS = 1.0  # that one question of the executor for work may take
 
 
@@ -47,26 +54,56 @@ class State(InMemoryNodeState):
         super().__init__(store)
         self.receiving, self.work = threading.Lock(), threading.Event()
 
+    def get_messages_legacy(self, *, is_reply: bool | None = None, **which: Any) -> Sequence[Message]:
+        """As Flower's own, but a reply only once all of it is here: its ClientApp may die before that."""
+        found: Sequence[Message] = super().get_messages_legacy(is_reply=is_reply, **which)
+        with self.lock_msg_store:
+            whole, parts = self._split(found)
+            for message in parts:
+                self.msg_store[message.metadata.message_id].is_retrieved = False
+        return whole
+
     def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
         """End a task; if its ClientApp has failed without a reply, the message is answered with an error."""
         finished: bool = super().finish_task(task_id, sub_status, details)
         if finished and sub_status == SubStatus.FAILED:
-            (task,) = self.get_tasks(task_ids=[task_id])
-            others = self.get_tasks(
-                run_ids=[task.run_id], statuses=[Status.PENDING, Status.STARTING, Status.RUNNING]
-            )
-            if not others:  # one of them would have the message that is here
-                self._on_task_tokens_expired([task])
+            with self.lock_task_store:
+                self._on_task_tokens_expired([self.task_store[task_id]])
         return finished
 
     def _on_task_tokens_expired(self, tasks: list[Task]) -> None:
-        """Flower's own, also for messages that their ClientApps have not come to fetch."""
+        """Flower's own, also for messages not fetched and for replies in part.
+
+        Where a later task has the run's message, nothing is to be said.
+        """
+        live = {task.run_id for task in self.task_store.values() if task.status.status in LIVE}
+        tasks = [task for task in tasks if task.run_id not in live]
         runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
         with self.lock_msg_store:
-            for entry in self.msg_store.values():
-                if entry.message.metadata.run_id in runs and not entry.message.metadata.reply_to_message_id:
+            here = [entry for entry in self.msg_store.values() if entry.message.metadata.run_id in runs]
+            replies = [entry.message for entry in here if entry.message.metadata.reply_to_message_id]
+            for message in self._split(replies)[1]:
+                self.delete_messages(message_ids=[message.metadata.message_id])
+                self.object_store.delete(message.metadata.message_id)
+            for entry in here:
+                if not entry.message.metadata.reply_to_message_id:
                     entry.is_retrieved = True
         super()._on_task_tokens_expired(tasks)
+
+    def _split(self, messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+        """Messages that can be handed on, and replies of which parts are missing."""
+        whole, parts = list[Message](), list[Message]()
+        for message in messages:
+            reply = bool(message.metadata.reply_to_message_id)
+            (parts if reply and not self._is_here(message.metadata.message_id) else whole).append(message)
+        return whole, parts
+
+    def _is_here(self, object_id: str) -> bool:
+        try:
+            tree = self.object_store.get_object_tree(object_id)
+        except NoObjectInStoreError:
+            return False
+        return all(self.object_store.get(part.object_id) for part in iterate_object_tree(tree))
 
 
 def acquire_task(request: AcquireTaskRequest, state: State) -> AcquireTaskResponse:

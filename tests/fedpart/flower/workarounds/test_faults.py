@@ -178,6 +178,21 @@ def test_a_clientapp_that_fails_without_a_reply_is_waited_for():
     assert not node.replies()
 
 
+def test_a_reply_is_handed_on_before_its_parts():
+    node = OneMessage(InMemoryNodeState)
+    node.fetched()
+    reply = node.reply()
+    assert node.replies() == [reply]
+
+
+def test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message():
+    node = OneMessage(InMemoryNodeState)
+    node.fetched()
+    node.new_task()
+    node.forget(node.task)
+    assert len(node.replies()) == 1
+
+
 def test_an_executor_starts_a_process_for_every_message(monkeypatch):
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command[0]))

@@ -44,7 +44,7 @@ flwr.supercore.inflatable.inflatable_protobuf_utils: make_pull_object_fn_protobu
 flwr.supercore.inflatable.inflatable_utils: ObjectPullError ObjectUnavailableError
     inflate_object_from_contents pull_objects
 flwr.supercore.interceptors: RuntimeTokenHttpInterceptor RuntimeVersionHttpInterceptor
-flwr.supercore.object_store: ObjectStore
+flwr.supercore.object_store: NoObjectInStoreError ObjectStore
 flwr.supercore.object_store.sql_object_store: SqlObjectStore
 flwr.supercore.primitives.asymmetric: public_key_to_bytes
 flwr.supercore.run: Run

@@ -3,12 +3,11 @@
 import threading
 
 import pytest
-from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
 from one_message import REQUEST, OneMessage
 
 from fedpart.flower.workarounds import supernode
-from fedpart.flower.workarounds.outside import RUN_ID, identify
+from fedpart.flower.workarounds.outside import RUN_ID
 from fedpart.flower.workarounds.supernode import State, acquire_task
 from fedpart.flower.workarounds.waiting import SHARE, SHORTEST, pause
 
@@ -27,11 +26,30 @@ def test_a_clientapp_that_fails_without_a_reply_is_answered_for(fetched):
 def test_a_reply_that_is_there_stays_the_only_one():
     node = OneMessage(State)
     node.fetched()
-    reply = Message(RecordDict(), reply_to=node.message)
-    identify(reply, reply.object_id)
-    node.state.store_message(reply)
+    reply = node.reply()
+    node.put(reply)
     assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
     assert node.replies() == [reply]
+
+
+def test_a_reply_is_handed_on_when_all_of_it_is_there():
+    node = OneMessage(State)
+    node.fetched()
+    reply = node.reply()
+    assert not node.replies()
+    node.put(reply)
+    assert node.replies() == [reply]
+
+
+def test_a_clientapp_that_dies_within_its_reply_is_answered_for():
+    node = OneMessage(State)
+    node.fetched()
+    part = node.reply()
+    assert not node.replies()
+    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has died.")
+    (reply,) = node.replies()
+    assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
+    assert part.metadata.message_id not in node.state.object_store
 
 
 def test_the_end_of_a_task_is_not_that_of_the_next_message():
@@ -40,6 +58,16 @@ def test_the_end_of_a_task_is_not_that_of_the_next_message():
     assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
     assert not node.replies()
     node.fetched()
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_task_that_nobody_has_ended_ends_no_later_message(later):
+    node = OneMessage(State)
+    node.fetched()
+    if later:
+        node.new_task()
+    node.forget(node.task)
+    assert len(node.replies()) == (not later)
 
 
 def test_a_task_is_handed_out_when_its_message_is_whole(monkeypatch):

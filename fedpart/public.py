@@ -1,0 +1,101 @@
+"""Public: all that ``import fedpart`` offers."""
+
+import fedpart.vectorised  # noqa: F401  registers its execution
+from fedpart.api import federate
+from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
+from fedpart.centralised.settings import TrainingSettings
+from fedpart.data.dataset import Dataset
+from fedpart.engines.personal import Personal, personalise
+from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.protocol import Protocol
+from fedpart.federated.safeguards import ClipSettings, PrivacySettings
+from fedpart.federated.settings import FederationSettings
+from fedpart.hyperparameters import (
+    AffineAugmentation,
+    ColourJitter,
+    ConcreteDropout,
+    ConcreteMask,
+    Cutout,
+    FixedMask,
+    FrequencyMask,
+    GaussianBlur,
+    HyperModule,
+    InputNoise,
+    LoraGate,
+    RandomFlip,
+    TimeMask,
+    TimeShift,
+    TokenDropout,
+    fold_lora,
+    learn_lora,
+)
+from fedpart.layers import replace_batchnorm
+from fedpart.methods import METHODS, Method
+from fedpart.pace.settings import DeviceSettings
+from fedpart.parameters.assigned import RandomPartition
+from fedpart.parameters.nodes import NodePartition
+from fedpart.parameters.partition import Partition
+from fedpart.parameters.separate import SeparateNetworks
+from fedpart.parameters.space import ParameterSpace
+from fedpart.randomness.noise import normal, uniform
+from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
+from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
+from fedpart.training.result import Result
+from fedpart.training.saved import load
+from fedpart.updates.errors import ClientError
+
+__all__ = [
+    "METHODS",
+    "AdamSettings",
+    "AdamWSettings",
+    "AffineAugmentation",
+    "Batch",
+    "ClientError",
+    "ClipSettings",
+    "ColourJitter",
+    "ConcreteDropout",
+    "ConcreteMask",
+    "Cutout",
+    "Dataset",
+    "DeviceSettings",
+    "Federation",
+    "FederationSettings",
+    "FixedMask",
+    "FrequencyMask",
+    "GaussianBlur",
+    "HyperModule",
+    "InputNoise",
+    "LocalSettings",
+    "LoraGate",
+    "Method",
+    "NodePartition",
+    "ParameterSpace",
+    "Partition",
+    "Personal",
+    "PrivacySettings",
+    "Protocol",
+    "RandomFlip",
+    "RandomPartition",
+    "Result",
+    "RoundReport",
+    "SGDSettings",
+    "SeparateNetworks",
+    "Task",
+    "TimeMask",
+    "TimeShift",
+    "TokenDropout",
+    "Training",
+    "TrainingError",
+    "TrainingReport",
+    "TrainingSettings",
+    "federate",
+    "fit",
+    "fold_lora",
+    "learn_lora",
+    "load",
+    "normal",
+    "personalise",
+    "replace_batchnorm",
+    "uniform",
+]
