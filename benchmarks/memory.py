@@ -2,7 +2,7 @@
 
 What processes share, such as Ray's object store, is divided among them (proportional set size). Files that
 they map, PyTorch's libraries, are left out, for they come and go, and others map them too. Linux's /proc
-tells; elsewhere nothing is known.
+tells; elsewhere nothing is known. A process that /proc does not show, one of another user, counts nothing.
 """
 
 from __future__ import annotations

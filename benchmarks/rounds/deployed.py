@@ -37,6 +37,8 @@ class StockDeployment(Deployment):
 
 def stock(command: Sequence[str]) -> list[str]:
     """Flower's command in the place of ours; it knows no operator."""
+    if command[1] != "-m":  # it is Flower's already: a process that is started again
+        return list(command)
     _, _, module, *options = command
     if "--operator-token-file" in options:
         at = options.index("--operator-token-file")

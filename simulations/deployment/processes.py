@@ -6,18 +6,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
+from fedpart.flower.workarounds.executor import tied
+
 RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
-_TIED = (  # Linux: the child gets SIGHUP when this process dies, however it dies
-    "import ctypes, os, sys\n"
-    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 1)\n"
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
 
 
 def free_ports(count: int) -> list[int]:
@@ -49,7 +45,7 @@ class Processes(AbstractContextManager["Processes"]):
         self._ended.pop(name, None)
         with (self.logs / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-c", _TIED, *command],
+                tied(signal.SIGHUP, command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

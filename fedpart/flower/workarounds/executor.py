@@ -3,7 +3,7 @@
 The fault: ``flower-superexec`` ends at once when it is asked to, and its ServerApp with it. This one hands
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
 has. ClientApps have a warm process (``workers.py``). When the process that has started it is gone (SIGHUP),
-it takes all of its session with it, so that nothing outlives it.
+it takes all of its session with it, and Flower's executor ends when this one is killed: nothing outlives it.
 
 The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,21 @@ import psutil
 
 EXECUTOR = (sys.executable, "-m", "fedpart.flower.workarounds.workers")
 POLL_SECONDS = 0.2
+_TIED = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, int(sys.argv[1]))\n"  # PR_SET_PDEATHSIG
+    "if os.getppid() == int(sys.argv[2]): os.execv(sys.argv[3], sys.argv[3:])"  # else it has died before
+)
+
+
+def tied(number: int, command: Sequence[str]) -> list[str]:
+    """The command, whose process gets signal ``number`` when that which starts it dies, however it dies.
+
+    On Linux; elsewhere the plain command.
+    """
+    if sys.platform != "linux":
+        return [*command]
+    return [sys.executable, "-c", _TIED, str(int(number)), str(os.getpid()), *command]
 
 
 def tool(name: str) -> str:
@@ -36,7 +52,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGHUP, lambda number, frame: os.killpg(0, signal.SIGKILL))
-    child = subprocess.Popen([*EXECUTOR, *sys.argv[1:]])
+    child = subprocess.Popen(tied(signal.SIGKILL, [*EXECUTOR, *sys.argv[1:]]))
     told: set[int] = set()
     while child.poll() is None:
         time.sleep(POLL_SECONDS)

@@ -12,6 +12,7 @@ The test: ``test_faults.py::test_an_executor_starts_a_process_for_every_message`
 
 from __future__ import annotations
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -94,9 +95,10 @@ class Workers(SubprocessExecutor):
             tell_failure(failed)
 
     def _hire(self) -> None:
-        """Fork the worker of a run, from a process of one thread that has nothing but imported."""
+        """Fork the worker of a run, from a process that has only imported things, which both then share."""
         for name in WARM:
             importlib.import_module(name)
+        gc.freeze()  # a collection in the worker would write to all of it, and so copy it
         self._tasks, own = _fork.Pipe()
         self._worker = _fork.Process(target=_work, args=(own, self._tasks))
         self._worker.start()
