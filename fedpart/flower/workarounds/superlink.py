@@ -32,6 +32,7 @@ from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
 from fedpart.flower.workarounds.fleet import guard_instructions, guard_pushes
 from fedpart.flower.workarounds.holding import hold_questions
+from fedpart.flower.workarounds.tokens import hide_from_database
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 _UNCONFIRMED = """
@@ -96,10 +97,11 @@ def main() -> None:
             again.daemon = True
             again.start()
     sys.argv[1:] = rest
-    os.umask(0o077)  # its database holds uploads and the tokens of tasks
+    os.umask(0o077)  # its database holds uploads
     # Its package hides it by a function.
     flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
+    hide_from_database()
     guard_pushes()
     guard_instructions()
     hold_questions()

@@ -36,6 +36,8 @@ from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, Subpr
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 from flwr.supercore.tls import validate_and_resolve_root_certificates
 
+from fedpart.flower.workarounds.tokens import hide_from_commands
+
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
 IDLE_SECONDS = 600.0  # without a message, after which a worker gives its memory back
@@ -177,6 +179,7 @@ def main() -> None:
     workers = Workers()
     flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
     flower.time = SimpleNamespace(sleep=workers.sleep)
+    hide_from_commands()
     flower_superexec()
 
 

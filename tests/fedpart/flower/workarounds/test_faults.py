@@ -10,74 +10,27 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import Array, Message, Metadata, RecordDict
+from flwr.app import Array, Message, RecordDict
 from flwr.common.constant import ACCESS_TOKEN_KEY, SubStatus
-from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
-from flwr.server.superlink.linkstate import SqlLinkState
 from flwr.supercore.constant import TaskType
-from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from flwr.supercore.superexec.executor import SubprocessExecutor
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
-from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID, NoOpFederationManager
 from flwr.superlink.grid import http_grid
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from one_message import OneMessage, clientapp
 from private_names import PUBLIC
+from superlink_state import SuperLink
 
-from fedpart.flower.workarounds.outside import claim_identity, identify, make_message
+from fedpart.flower.workarounds.outside import claim_identity
 from fedpart.flower.workarounds.superlink import OperatorOnly
 
 PATIENCE = 300  # seconds, for what takes a few where nothing else runs
-
-
-class SuperLink:
-    """The state of a SuperLink, with a run and two nodes that have a message each."""
-
-    def __init__(self, folder):
-        database = str(folder / "state.db")
-        store = SqlObjectStore(database)
-        self.state = SqlLinkState(database, NoOpFederationManager(), store)
-        self.state.initialize()
-        store.initialize()
-        self.run = self.state.create_run(
-            "us/app", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP
-        )
-        (run,) = self.state.get_run_info(run_ids=[self.run])
-        assert self.state.claim_task(run.primary_task_id) and self.state.activate_task(run.primary_task_id)
-        self.nodes = [self.state.create_node("me", "me", bytes([number]), 10) for number in range(2)]
-        self.asked = ["0" * 64, "1" * 64]
-        claim_identity(self.run)
-        for node, id in zip(self.nodes, self.asked, strict=True):
-            assert self.state.activate_node(node, PATIENCE)
-            message = Message(RecordDict(), node, "train")
-            identify(message, id)
-            assert self.state.store_message_ins(message) == id
-
-    def push(self, answered, **changes):
-        """Node 0 pushes a reply to one of the messages."""
-        about = {"src_node_id": self.nodes[0], "created_at": time.time(), **changes}
-        metadata = Metadata(
-            run_id=self.run,
-            message_id="a" * 64,
-            dst_node_id=1,
-            reply_to_message_id=answered,
-            group_id="",
-            ttl=60.0,
-            message_type="train",
-            **about,
-        )
-        request = PushMessagesRequest(
-            node=Node(node_id=self.nodes[0]),
-            messages_list=[message_to_proto(make_message(metadata, RecordDict()))],
-            message_object_trees=[ObjectTree(object_id="a" * 64)],
-        )
-        fleet_handlers.push_messages(request, self.state)
 
 
 @pytest.fixture
@@ -191,6 +144,20 @@ def test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message():
     node.new_task()
     node.forget(node.task)
     assert len(node.replies()) == 1
+
+
+def test_a_token_is_on_the_command_line(monkeypatch):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command))
+    SubprocessExecutor().launch(clientapp(1))
+    assert "token-1" in started[0]
+
+
+def test_a_token_is_in_the_database(superlink, tmp_path):
+    token = superlink.state.claim_task(
+        superlink.state.create_task(TaskType.CLIENT_APP, superlink.run, "hash")
+    )
+    assert any(token.encode() in file.read_bytes() for file in tmp_path.glob("state.db*"))
 
 
 def test_an_executor_starts_a_process_for_every_message(monkeypatch):

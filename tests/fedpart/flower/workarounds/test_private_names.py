@@ -34,6 +34,7 @@ flwr.supercore.auth.typing: AccountInfo
 flwr.supercore.cli.flower_superexec: flower_superexec
 flwr.supercore.constant: TaskType
 flwr.supercore.control: ControlHttpClient
+flwr.supercore.corestate: sql_corestate
 flwr.supercore.date: now
 flwr.supercore.error.base: FlowerError
 flwr.supercore.exit.exit_handler: trigger_exit_handlers
@@ -52,6 +53,7 @@ flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
 flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
 flwr.supercore.superexec: run_superexec
 flwr.supercore.superexec.executor: ExecutionSpec LaunchResult SubprocessExecutor
+    subprocess_executor
 flwr.supercore.superexec.plugin: AutoExecPlugin
 flwr.supercore.task_identity: TaskIdentity
 flwr.supercore.tls: validate_and_resolve_root_certificates
@@ -87,6 +89,10 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.supercore.superexec.run_superexec.get_executor",
     "flwr.supercore.superexec.run_superexec.AutoExecPlugin",
     "flwr.supercore.superexec.run_superexec.time",
+    "flwr.supercore.superexec.executor.subprocess_executor.subprocess",
+    "flwr.supercore.corestate.sql_corestate.secrets",
+    "flwr.supercore.corestate.sql_corestate.SqlCoreState.claim_task",
+    "flwr.supercore.corestate.sql_corestate.SqlCoreState.get_task_by_token",
     "flwr.supernode.runtime.run_clientapp.run_clientapp",
     "flwr.supernode.runtime.run_clientapp.push_task_output",
     "flwr.supernode.runtime.run_clientapp.flwr_exit",

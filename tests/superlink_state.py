@@ -1,0 +1,62 @@
+"""The state of a SuperLink, in a folder."""
+
+import time
+
+from flwr.app import Message, Metadata, RecordDict
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.server.superlink.linkstate import SqlLinkState
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID, NoOpFederationManager
+from flwr.superlink.servicer.fleet import fleet_handlers
+
+from fedpart.flower.workarounds.outside import claim_identity, identify, make_message
+
+PATIENCE = 300  # seconds, for which nodes stay online
+
+
+class SuperLink:
+    """The state of a SuperLink, with a run and two nodes that have a message each."""
+
+    def __init__(self, folder):
+        database = str(folder / "state.db")
+        store = SqlObjectStore(database)
+        self.state = SqlLinkState(database, NoOpFederationManager(), store)
+        self.state.initialize()
+        store.initialize()
+        self.run = self.state.create_run(
+            "us/app", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP
+        )
+        (run,) = self.state.get_run_info(run_ids=[self.run])
+        assert self.state.claim_task(run.primary_task_id) and self.state.activate_task(run.primary_task_id)
+        self.nodes = [self.state.create_node("me", "me", bytes([number]), 10) for number in range(2)]
+        self.asked = ["0" * 64, "1" * 64]
+        claim_identity(self.run)
+        for node, id in zip(self.nodes, self.asked, strict=True):
+            assert self.state.activate_node(node, PATIENCE)
+            message = Message(RecordDict(), node, "train")
+            identify(message, id)
+            assert self.state.store_message_ins(message) == id
+
+    def push(self, answered, **changes):
+        """Node 0 pushes a reply to one of the messages."""
+        about = {"src_node_id": self.nodes[0], "created_at": time.time(), **changes}
+        metadata = Metadata(
+            run_id=self.run,
+            message_id="a" * 64,
+            dst_node_id=1,
+            reply_to_message_id=answered,
+            group_id="",
+            ttl=60.0,
+            message_type="train",
+            **about,
+        )
+        request = PushMessagesRequest(
+            node=Node(node_id=self.nodes[0]),
+            messages_list=[message_to_proto(make_message(metadata, RecordDict()))],
+            message_object_trees=[ObjectTree(object_id="a" * 64)],
+        )
+        fleet_handlers.push_messages(request, self.state)
