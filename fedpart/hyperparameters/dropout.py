@@ -62,3 +62,11 @@ class ConcreteDropout(HyperModule):
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature}"
+
+
+class LearnedDropout(ConcreteDropout):
+    """An ``nn.Dropout`` of a network whose rate is learned (``learn_dropout``)."""
+
+    def plain(self) -> nn.Dropout:
+        """The ``nn.Dropout`` that the network has again after training, with the rate found."""
+        return nn.Dropout(self.p).train(self.training)

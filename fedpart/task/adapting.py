@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
-from fedpart.hyperparameters.dropout import ConcreteDropout
+from fedpart.hyperparameters.dropout import LearnedDropout
 from fedpart.layers import FrozenBatchNorm
 from fedpart.layers.batchnorm import has_own_forward
 from fedpart.layers.constant import is_constant
@@ -42,19 +42,19 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             return None if has_own_forward(layer) else FrozenBatchNorm.of(layer)
         if learn_dropout and type(layer) is nn.Dropout and 0 < layer.p < 1 and (layer.training or at_rest):
             learned.append(name)
-            return ConcreteDropout(layer.p).train(layer.training)
+            return LearnedDropout(layer.p).train(layer.training)
         return None
 
     module = replace_layers(module, replaced)
     if frozen:
         notes.append(
-            f"{len(frozen)} BatchNorm layers that are frozen or in evaluation mode ({frozen[0]!r}, ...) keep "
-            f"their statistics as constants."
+            f"BatchNorm layers that are frozen or in evaluation mode keep their statistics as constants: "
+            f"{_some(frozen)}."
         )
     if learned:
         notes.append(
-            f"The rates of {len(learned)} nn.Dropout layers ({learned[0]!r}, ...) are learned where "
-            f"forward() calls the layer; where it reads the rate of a layer alone, that rate stays."
+            f"The rates of nn.Dropout layers are learned where forward() calls the layer: {_some(learned)}. "
+            f"Where it reads the rate of a layer alone, that rate stays."
         )
     elif learn_dropout:
         notes.append(
@@ -72,6 +72,11 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
         for layer in constant:
             layer.eval()
     return module, notes
+
+
+def _some(names: list[str]) -> str:
+    """``'drop'``; ``'a' and 7 more``."""
+    return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _dropouts_at_rest(module: nn.Module) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ class Loaded(Trained):
 
     Attributes:
         config: the run's configuration, as plain data by key.
+        classes: names of the classes, in the order of the outputs; empty where they have none.
     """
 
-    def __init__(self, state: ModelState, config: Mapping[str, Any]) -> None:
+    def __init__(self, state: ModelState, config: Mapping[str, Any], classes: Sequence[str] = ()) -> None:
         super().__init__(state)
-        self.config = dict(config)
+        self.config, self.classes = dict(config), tuple(classes)
 
 
 def load(run: str | Path) -> Loaded:

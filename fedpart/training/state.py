@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.hyperparameters.base import told
+from fedpart.hyperparameters.dropout import LearnedDropout
 from fedpart.layers.copying import copied
+from fedpart.layers.replacing import replace_layers
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.sharing import Composed
@@ -86,6 +88,8 @@ class ModelState:
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
 
+        Where ``learn_dropout`` has learned the rate of an ``nn.Dropout``, it is one again, with that rate.
+
         It does not contain the input transforms: average it over transformed inputs yourself, or use
         :meth:`predict`. Composed weights are plain ones, but for members of an ensemble.
 
@@ -97,7 +101,10 @@ class ModelState:
         if isinstance(module, Composed):
             module = module.plain()
         _fill(module, self.psi_tensors())
-        return module.eval()
+        learned = replace_layers(
+            module, lambda name, layer: layer.plain() if isinstance(layer, LearnedDropout) else None
+        )
+        return learned.eval()
 
     def predict(
         self,

@@ -28,6 +28,7 @@ class Experiment:
     validation: Dataset  # complete if the last rounds need that
     test: Dataset
     num_classes: int
+    classes: tuple[str, ...] = ()  # their names, where there are any
 
     def start(self) -> Federation:
         """The state before the first round."""
@@ -55,6 +56,7 @@ class TrainingExperiment:
     validation: Dataset
     test: Dataset
     num_classes: int
+    classes: tuple[str, ...] = ()  # their names, where there are any
 
     def start(self) -> Training:
         """The state before the first iteration.
@@ -92,13 +94,12 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     splits = load_data(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape)
     if isinstance(config, TrainingConfig):
-        return TrainingExperiment(
-            config, task, splits.train, splits.validation, splits.test, splits.num_classes
-        )
+        return TrainingExperiment(config, task, *splits.parts().values(), splits.num_classes, splits.classes)
     settings = config.settings()
     shards = client_shards(config, splits)
     if config.max_examples is None:
         most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
         settings = replace(settings, max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
-    return Experiment(config, task, protocol, shards, splits.validation, splits.test, splits.num_classes)
+    scored = (splits.validation, splits.test)
+    return Experiment(config, task, protocol, shards, *scored, splits.num_classes, splits.classes)

@@ -34,7 +34,7 @@ def read_run(folder: Path) -> Loaded:
     stages = summary.get("stages")  # of centralised training
     # The noise of predictions is a function of it.
     state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-    return Loaded(state, config.resolved())
+    return Loaded(state, config.resolved(), summary.get("classes", ()))
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:

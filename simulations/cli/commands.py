@@ -231,7 +231,8 @@ def _show(
     """Run it, and then the ``other`` beside it, with progress, pictures and the panel at the end."""
     console = Console()
     with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
-        summary = run_experiment(config, folder, resume=resume, progress=Progress(console), draw=True)
+        alone = other is None  # else all is drawn when both are there
+        summary = run_experiment(config, folder, resume=resume, progress=Progress(console), draw=alone)
         if other is not None:
             run_beside(other, folder, Progress(console), set(map(key_of, overrides)))
     show_end(console, summary, folder, file, overrides)

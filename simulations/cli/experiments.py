@@ -55,7 +55,7 @@ def export(
     kind: Annotated[
         str,
         typer.Option(
-            "--format", metavar="safetensors|torch-export|onnx", help="onnx needs the extra fedpart[onnx]."
+            "--format", metavar="safetensors|torch-export|onnx", help="onnx needs the extra fedpart\\[onnx]."
         ),
     ] = "safetensors",
     out: Annotated[Path | None, typer.Option("--out", help="The file; model.* in RUN if not given.")] = None,

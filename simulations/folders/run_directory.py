@@ -189,7 +189,8 @@ def saved_config(path: str | Path) -> Config:
     file = Path(path) / CONFIG
     if not file.is_file():
         raise ConfigError(
-            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out {path} makes one."
+            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
+            f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
     return kind_of(data).from_dict(data, str(file))

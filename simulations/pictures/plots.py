@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simulations.building.data import load_data
-from simulations.folders.run_directory import STATE
+from simulations.folders.run_directory import BESIDE, CONFIG, STATE
 from simulations.pictures.anytime_figure import anytime_figure, has_costs
 from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import save_png
@@ -34,7 +34,9 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     run = Run.load(folder)
     if not run.metrics:
         return []
-    figures = {"learning_curve": run_figure(run)}
+    other = run.folder / BESIDE
+    beside = Run.load(other) if (other / CONFIG).is_file() else None
+    figures = {"learning_curve": run_figure(run, beside)}
     masks = PsiParts.of(run.courses()).keeps
     if len(masks) < len(run.courses()):
         figures["psi"] = run_psi_figure(run)

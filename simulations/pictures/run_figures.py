@@ -22,14 +22,18 @@ from simulations.results.curves import LAST, Run, moving_average, psi_bands
 from simulations.results.psi_parts import PsiParts, groups
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+SPAN = 10.0  # percentage points
 BY_CLIENTS = {"clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
 
 
-def run_figure(run: Run, *, page: bool = False) -> Figure:
+def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> Figure:
     """One run against its clock: validation accuracy and evidence, if it has them, and losses.
+
+    Where another method ran ``beside`` it, that one's accuracy is there too.
 
     Evidence is that of centralised training, or L_ML per example beside the validation log-likelihood.
     """
@@ -45,7 +49,13 @@ def run_figure(run: Run, *, page: bool = False) -> Figure:
     if len(accuracy[0]) and not len(clients[0]):
         x, values = accuracy
         dress(axes[0], "validation accuracy [%]", limits=limits)
-        axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
+        axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, label=run.config.method, **marks(0, len(x)))
+        if beside is not None:
+            x, values = beside.curve("val_accuracy")
+            label = f"{beside.config.method}, beside it"
+            axes[0].plot(x, 100 * values, color=GREY, lw=2, label=label, **marks(1, len(x)))
+            legend_above(axes[0])
+        _show_a_span(axes[0])
     elif len(clients[0]):
         dress(axes[0], "accuracy [%]", limits=limits)
         for i, (label, key) in enumerate({"validation": "val_{}", **BY_CLIENTS}.items()):
@@ -86,6 +96,14 @@ def run_figure(run: Run, *, page: bool = False) -> Figure:
                 ax.axvline(line[run.clock], color=GREY, lw=1.2, ls=":", label=line["stage"])
     legend_above(axes[-1])
     return figure
+
+
+def _show_a_span(ax: Axes) -> None:
+    """Let an axis of percentages show :data:`SPAN` of them at least: less would draw noise large."""
+    low, high = ax.get_ylim()
+    if high - low < SPAN:
+        middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
+        ax.set_ylim(middle - SPAN / 2, middle + SPAN / 2)
 
 
 def run_psi_figure(run: Run, *, page: bool = False) -> Figure:

@@ -9,7 +9,7 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.running.precision import choose_precision
 from simulations.running.resume import continued_config
-from simulations.running.run import run_experiment
+from simulations.running.run import draw_pictures, run_experiment
 from simulations.terminal.progress import Progress
 
 
@@ -42,7 +42,7 @@ def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
 def run_beside(
     other: ExperimentConfig, folder: Path, progress: Progress, given: Collection[str] = ()
 ) -> None:
-    """Make the run ``other`` in the folder of the first one, or go on with it.
+    """Make the run ``other`` in the folder of the first one, or go on with it, and draw both.
 
     ``given`` as :func:`continued_config`; where the precision is ``auto``, it is that of the first run.
 
@@ -53,3 +53,4 @@ def run_beside(
     begun = (own / CONFIG).exists()
     config = continued_config(own, other, given) if begun else other
     run_experiment(config, own, resume=begun, progress=progress)
+    draw_pictures(folder, progress)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     Args:
         run: folder of a finished run.
         kind: one of :data:`SUFFIXES`: ``safetensors``, which ``safetensors.torch.load_model`` reads into the
-            same network; ``torch-export``, for ``torch.export.load``; ``onnx``. The last two take any number
-            of rows.
+            same network, with the names of the classes as JSON in its metadata; ``torch-export``, for
+            ``torch.export.load``; ``onnx``. The last two take any number of rows.
         out: the file; ``model`` in the run's folder if None.
 
     Raises:
@@ -48,7 +49,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     draft = path.with_name(f".{path.name}")  # until it is checked
     try:
         with torch.no_grad():
-            found = _WAYS[kind](module, traced, checked, draft)
+            found = _WAYS[kind](module, traced, checked, draft, loaded.classes)
             args, kwargs = _arguments(checked)
             wanted = outputs_of(module(*args, **kwargs))
         if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
@@ -72,8 +73,11 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     return path, list(task.transforms)
 
 
-def _safetensors(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
-    safetensors.torch.save_model(module, str(file))
+def _safetensors(
+    module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
+) -> Tensor:
+    safetensors.torch.save_model(module, str(file), {"classes": json.dumps(classes)} if classes else None)
+    readable(file)
     empty = copied(module)
     for tensor in (*empty.parameters(), *empty.buffers()):
         tensor.zero_()
@@ -82,7 +86,9 @@ def _safetensors(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> 
     return outputs_of(empty(*args, **kwargs))
 
 
-def _torch_export(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
+def _torch_export(
+    module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
+) -> Tensor:
     args, kwargs = _arguments(traced)
     program = torch.export.export(module, args, kwargs, dynamic_shapes=_any_number(args, kwargs))
     with file.open("wb") as opened:
@@ -92,7 +98,7 @@ def _torch_export(module: nn.Module, traced: Tree, checked: Tree, file: Path) ->
         return outputs_of(torch.export.load(opened).module()(*args, **kwargs))
 
 
-def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
+def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()) -> Tensor:
     from onnx.reference import ReferenceEvaluator
 
     args, kwargs = _arguments(traced)
@@ -100,13 +106,28 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         torch.onnx.export(
-            module, args, file, kwargs=kwargs, dynamic_shapes=shapes, external_data=False, verbose=False
+            module,
+            args,
+            file,
+            kwargs=kwargs,
+            output_names=["outputs"],
+            dynamic_shapes=shapes,
+            external_data=False,
+            verbose=False,
         )
     reader = ReferenceEvaluator(str(file))
     args, kwargs = _arguments(checked)
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}
     flat |= {name: leaf.numpy() for name, leaf in kwargs.items()}
     return torch.as_tensor(reader.run(None, flat)[0])
+
+
+def readable(file: Path) -> None:
+    """Give a file the rights that any new one has; safetensors keeps it to its owner."""
+    other = file.with_name(f"{file.name}.rights")
+    other.touch()
+    file.chmod(other.stat().st_mode)
+    other.unlink()
 
 
 _WAYS = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx}

@@ -127,11 +127,11 @@ def run_experiment(
             loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
             run.finish(state, summary)
             if draw or loggers.keep:
-                loggers.show(_pictures(run.path, progress))
+                loggers.show(draw_pictures(run.path, progress))
             return summary
 
 
-def _pictures(folder: Path, progress: Progress) -> list[Path]:
+def draw_pictures(folder: Path, progress: Progress) -> list[Path]:
     """A finished run's, drawn anew; those of its data are left out where the data are not here."""
     try:
         plot_run(folder, download=False)

@@ -38,11 +38,12 @@ def summarise(
         workers: processes that ran the clients of a federated run at last; None: not known.
 
     Returns:
-        ``method, seed, data_seed``; ``psi`` in physical units, ``psi_learned``: the names of it that have
-        moved, and where there are any ``psi_remarks``, sentences on it; ``num_classes`` and ``inputs`` (see
-        :func:`.described`); ``validation_examples`` and ``test_examples`` that were scored; ``seconds`` of
-        all rounds or iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and
-        losses (``_nll``) nats per example, None or absent where there are no classes or no data.
+        ``method, seed, data_seed``; ``psi`` and ``psi_initial`` in physical units, ``psi_learned``: the
+        names of it that have moved, and where there are any ``psi_remarks``, sentences on it;
+        ``num_classes``, ``classes`` where they have names, and ``inputs`` (see :func:`.described`);
+        ``validation_examples`` and ``test_examples`` that were scored; ``seconds`` of all rounds or
+        iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
+        (``_nll``) nats per example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
         ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last 10
@@ -94,9 +95,11 @@ def summarise(
         "data_seed": config.data_seed,
         **own,
         "psi": psi,
+        "psi_initial": before,
         "psi_learned": [name for name, value in psi.items() if value != before.get(name)],
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
         "num_classes": experiment.num_classes,
+        **({"classes": experiment.classes} if experiment.classes else {}),
         "inputs": described(data.inputs),
         "validation_examples": len(validation),
         "test_examples": len(experiment.test),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,7 @@ def show_end(
         console.print(Text("Try next", style="bold"))
     for what, words in found:
         console.print(Text(f"  {what}:"), soft_wrap=True)
-        console.print(Text(f"    {shlex.join(['fedpart', *words])}"), soft_wrap=True)
+        console.print(Text(f"    {_called()}{shlex.join(['fedpart', *words])}"), soft_wrap=True)
 
 
 def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
@@ -85,6 +87,15 @@ def _command_of(config_file: str | None) -> str | None:
     return next((name for name, file in shipped().items() if str(file) == config_file), config_file)
 
 
+def _called() -> str:
+    """What stands before ``fedpart`` on a command line: ``uv run`` of that uv which runs this, or nothing."""
+    if "UV_RUN_RECURSION_DEPTH" not in os.environ or (uv := os.environ.get("UV")) is None:
+        return ""
+    found = shutil.which("uv")
+    near = "uv" if found and Path(found).samefile(uv) else os.path.relpath(uv)
+    return shlex.join([near, "run"]) + " "
+
+
 def _with(overrides: Sequence[str], *changes: str) -> list[str]:
     """Arguments that change keys: the run's own, and others in place of those of the same keys."""
     keys = set(map(key_of, changes))
@@ -109,8 +120,8 @@ def _federated_tips(
         tips.append(("all methods side by side, with plots", several))
     engine = ["--engine", "local"] if summary["engine"] == "flower" else []  # that one is flwr's own
     longer = ["--set", f"rounds={2 * summary['rounds']}"]
-    tips.append(("train on", ["run", "--resume", str(out), *engine, *longer]))
-    return tips
+    tips.append(("go on for more rounds", ["run", "--resume", str(out), *engine, *longer]))
+    return tips + _finished_tips(out)
 
 
 def _training_tips(
@@ -122,4 +133,11 @@ def _training_tips(
         tips.append(("the same without learned hyperparameters", plain))
     if summary.get("psi_learned"):
         tips.append(("a plain network with the hyperparameters found", ["retrain", str(out)]))
-    return tips
+    return tips + _finished_tips(out)
+
+
+def _finished_tips(out: Path) -> _Tips:
+    return [
+        ("a page with its curves and pictures", ["report", str(out)]),
+        ("the network in a file", ["export", str(out)]),
+    ]

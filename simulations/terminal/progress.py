@@ -46,6 +46,8 @@ class Progress:
             what = f"{total:,} iterations"
         self._print(f"{label}: {what}{resumed}; files in {out}")
         if self.quiet or not self.console.is_terminal:
+            if getattr(config, "engine", "") == "ray":
+                self._print("Ray starts first, up to a minute on a busy machine.")
             yield
             return
         self._bar = bars.Progress(

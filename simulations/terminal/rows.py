@@ -19,7 +19,7 @@ def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[s
     """Names and texts: psi, then ``own`` of the kind of run, then time and what else there is."""
     found = []
     if learned := whole(summary.get("psi_learned", ()), summary["psi"]):
-        found += _several("learned", _learned(learned))
+        found += _several("learned", _learned(learned, summary.get("psi_initial", {})))
         found += _several("note", summary.get("psi_remarks", []))
     found += own
     beside = ("test_accuracy", "test_nll")
@@ -67,7 +67,7 @@ def federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         average = (
             f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
         )
-        accuracy.append(f"{summary['val_accuracy']:.1%} on validation data{average}")
+        accuracy.append(f"{summary['val_accuracy']:.1%} on validation data, only looked at{average}")
     elif summary.get("val_nll") is not None:
         accuracy.append(f"{SCORES['nll'].format(summary['val_nll'])} on validation data")
     accuracy += _by_clients(summary)
@@ -172,14 +172,22 @@ def _ensemble_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _learned(psi: Mapping[str, float]) -> list[str]:
-    """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own."""
+def _learned(psi: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+    """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own.
+
+    Of ranges of rotation and of rates also where they began, as far as that is in ``before``.
+    """
     parts = PsiParts.of(psi)
-    found = [f"images may be turned by {between(psi, names)}" for names in parts.angles]
+    found = []
+    for names in parts.angles:
+        began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
+        found.append(f"images may be turned by {between(psi, names)}{began}")
     if others := spans(psi, parts.ranges):
         found.append(", ".join(others))
     if parts.rates:
-        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates))
+        first = dict.fromkeys(f"{before[name]:.1f}%" for name in parts.rates if name in before)
+        began = f" ({', '.join(first)} at the start)" if first else ""
+        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates) + began)
     if parts.keeps:
         found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
     if parts.rest:

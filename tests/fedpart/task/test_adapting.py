@@ -115,6 +115,10 @@ def test_dropout_rates_are_learned_where_that_is_asked_for():
     result = federate(task, shards([4, 5, 3, 6]), rounds=5, chunks=(0.5, 0.5))
     assert all(abs(result.psi[name] - rate) > 1e-4 for name, rate in rates.items())
     assert task.replace(samples=2).psi_names == task.psi_names
+    plain, net = result.module(), with_dropout()
+    assert [type(layer) for layer in plain] == [type(layer) for layer in net]
+    assert 100 * plain[2].p == pytest.approx(result.psi["2.rate [%]"])
+    net.load_state_dict(plain.state_dict())
 
 
 def test_the_rate_of_a_part_at_rest_is_not_learned():
@@ -130,12 +134,11 @@ def test_every_change_has_one_sentence():
     assert Task(chain()).notes == [] and Task(Recurrent()).notes == []
     (norm,) = Task(frozen_norm()).notes
     assert (
-        norm.startswith("1 BatchNorm layers")
-        and "'1'" in norm
-        and norm.endswith("keep their statistics as constants.")
+        norm
+        == "BatchNorm layers that are frozen or in evaluation mode keep their statistics as constants: '1'."
     )
     (rates,) = Task(with_dropout(), learn_dropout=True).notes
-    assert rates.startswith("The rates of 2 nn.Dropout layers ('2', ...) are learned where forward() calls")
+    assert "are learned where forward() calls the layer: '2' and 1 more." in rates
     (nothing,) = Task(chain(), learn_dropout=True).notes
     assert nothing.startswith("learn_dropout=True finds no nn.Dropout ") and "ConcreteDropout(0.1)" in nothing
     net = nn.Sequential(frozen_norm(), with_dropout())

@@ -255,7 +255,7 @@ def test_resuming_with_another_configuration_names_the_difference(undisturbed: P
         resumed_config(undisturbed, str(tiny_file(tmp_path, seed=7)), [])
     assert resumed_config(undisturbed, str(tiny_file(tmp_path, engine="ray")), []) == tiny()
     assert resumed_config(undisturbed, None, ["engine=ray", "rounds=9"]) == tiny(engine="ray", rounds=9)
-    with pytest.raises(ConfigError, match=r"holds no run .*; fedpart run CONFIG --out"):
+    with pytest.raises(ConfigError, match=r"holds no run .*; fedpart run CONFIG --out DIR"):
         resumed_config(tmp_path, None, [])
 
 

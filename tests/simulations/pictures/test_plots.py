@@ -203,6 +203,15 @@ def test_one_run(tmp_path):
     assert_png(paths[0], 8 * DPI)
 
 
+def test_another_method_beside_is_drawn_and_noise_is_not_drawn_large(tmp_path):
+    run = one_run(tmp_path, learned(12, -60, 60, 8), [0.8 + i / 1200 for i in range(12)])
+    (ax, _) = run_figure(run, run).axes
+    name = run.config.method
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [name, f"{name}, beside it"]
+    low, high = ax.get_ylim()
+    assert high - low == 10.0 and low < 80 < high
+
+
 def test_a_run_without_classes_or_psi_has_its_loss(tmp_path):
     run = one_run(tmp_path, None, None)
     (ax,) = run_figure(run).axes

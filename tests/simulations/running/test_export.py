@@ -1,5 +1,7 @@
 """Exported networks answer as the run's module does, read back without fedpart."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,20 @@ import torch
 from command_line import fedpart as command
 from command_line import refused
 from onnx.reference import ReferenceEvaluator
-from tiny import tiny_training
+from tiny import tiny, tiny_training
 from torch import nn
 
 import fedpart
+from fedpart.data import Splits, load_splits
 from simulations.running import export
 from simulations.running.run import run_experiment
+
+NAMES = tuple("abcdefghij")
+
+
+def named(data_dir: str | None = None) -> Splits:
+    """Digits whose classes have names."""
+    return replace(load_splits("digits"), classes=NAMES)
 
 
 class Parts(nn.Module):
@@ -53,8 +63,24 @@ def test_the_file_answers_as_the_module(run: Path, kind: str) -> None:
     else:
         reader = ReferenceEvaluator(str(run / "model.onnx"))
         found = torch.as_tensor(reader.run(None, {reader.input_names[0]: x.numpy()})[0])
+        assert reader.output_names == ["outputs"]
     torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)
     assert not list(run.glob(".*")), "no draft is left"
+    rights = {file.name: file.stat().st_mode for file in run.glob("model.*")}
+    assert set(rights.values()) == {(run / "config.yaml").stat().st_mode}
+
+
+def test_names_of_classes_go_with_the_network(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run_experiment(tiny(rounds=1, data=f"{__name__}:named"), run)
+    assert fedpart.load(run).classes == NAMES
+    path, _ = export.export_run(run, "safetensors")
+    with safetensors.safe_open(path, "pt") as file:
+        assert json.loads(file.metadata()["classes"]) == list(NAMES)
+
+
+def test_the_extra_is_named_in_full() -> None:
+    assert "fedpart[onnx]" in command("export", "--help").output
 
 
 @pytest.mark.slow

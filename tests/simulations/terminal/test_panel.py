@@ -1,6 +1,7 @@
 """What the end of a run says: scores of any task, what has been learned, and commands that can be copied."""
 
 import io
+import re
 import shlex
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
 def test_all_that_has_moved_is_learned_and_nothing_else(found):
     shown = text_of(panel(*found["augerino"]))
     assert "scale " in shown and "stretch " in shown and "dropout rates" not in shown
-    assert "dropout rates" in text_of(panel(*found["partitioned"]))
+    assert re.search(r"dropout rates [^(]*% \(10.0% at the start\)", text_of(panel(*found["partitioned"])))
 
 
 def test_more_than_fit_are_counted(found):
@@ -118,10 +119,28 @@ def test_commands_carry_what_was_set_and_stay_in_a_line(found, tmp_path):
         ["fedpart", "run", file, "--set", "rounds=3", "chunks=[0.5, 0.3, 0.2]", "method=fedavg"],
         ["fedpart", "compare", file, "--set", "rounds=3", "chunks=[0.5, 0.3, 0.2]"],
         ["fedpart", "run", "--resume", str(out), "--set", "rounds=6"],
+        ["fedpart", "report", str(out)],
+        ["fedpart", "export", str(out)],
     ]
     again = fedpart(*lines[0][1:], "--out", tmp_path / "again")
     assert again.exit_code == 0, again.output
     assert read_summary(tmp_path / "again")["method"] == "fedavg"
+
+
+def test_a_command_is_written_as_uv_runs_it(found, tmp_path, monkeypatch):
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.touch(mode=0o700)
+    monkeypatch.setenv("UV", str(uv))
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
+    monkeypatch.chdir(tmp_path)
+    shown = {}
+    for path in ("/nowhere", str(uv.parent)):
+        monkeypatch.setenv("PATH", path)
+        console = Console(width=40, file=io.StringIO())
+        show_end(console, *found["partitioned"])
+        shown[path] = console.file.getvalue().splitlines()[-1].split()[:3]
+    assert [*shown.values()] == [["bin/uv", "run", "fedpart"], ["uv", "run", "fedpart"]]
 
 
 def test_a_mask_is_told_whole_and_a_range_with_both_ends():
