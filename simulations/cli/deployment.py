@@ -32,7 +32,10 @@ def _federations() -> ModuleType:
 def up(
     config: Configs = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="SuperNodes, one for each client; as the configuration says.")
+        int | None,
+        typer.Option(
+            min=1, help="SuperNodes, one for each client; the configuration's clients if not given."
+        ),
     ] = None,
     settings: Sets = None,
     out: Out = None,

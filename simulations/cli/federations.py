@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -34,6 +35,7 @@ from simulations.pictures.plots import plot_run
 from simulations.running.resume import continued_config, resumed_config
 from simulations.terminal.panel import show_end
 
+_FLOWERS = re.compile(r"(\x1b\[\d+m)?INFO\b|Successfully installed ")
 _show = partial(typer.echo, nl=False)
 
 
@@ -48,12 +50,18 @@ def up(
     if resume is None:
         refuse_existing(folder)
     with interruptible(f"continue with: fedpart up --resume {folder}", folder):
-        run_deployed(config, folder, resume=resume is not None, show=_show)
+        run_deployed(config, folder, resume=resume is not None, show=_show_ours)
     plot_run(folder)
     summary = read_summary(folder, config)
     if summary is None:
         raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
-    show_end(Console(), summary, folder, file, overrides)
+    show_end(Console(), summary, folder, file, overrides, command="up")
+
+
+def _show_ours(text: str) -> None:
+    """Of a log, what is not Flower's own: that is in the log of the ServerApp's process."""
+    lines = text.splitlines(keepends=True)
+    _show("".join(line for line in lines if _FLOWERS.match(line) is None))
 
 
 def keys(folder: Path, nodes: int, hosts: Sequence[str], owner: int | None) -> None:

@@ -100,10 +100,11 @@ class Control:
             (run,) = self._calls.runs(id)
             return run
 
-    def follow(self, id: int, show: Callable[[str], None]) -> SubmittedRun:
+    def follow(self, id: int, show: Callable[[str], None], hint: bool = True) -> SubmittedRun:
         """Hand ``show`` the run's log, lines with their ends, until the run has ended.
 
-        It is said if the run does not begin. The SuperLink may be away for a while, for it may be restarted.
+        With ``hint`` it is said if the run does not begin. The SuperLink may be away for a while, for it may
+        be restarted.
         """
         start = contact = time.monotonic()
         seen, told = 0.0, False
@@ -112,7 +113,7 @@ class Control:
                 run = self.run(id)
                 contact = time.monotonic()
                 if run.status in ("pending", "starting"):  # its log would be waited for without a word
-                    late = contact - start >= PENDING_SECONDS
+                    late = hint and contact - start >= PENDING_SECONDS
                     if late and not told and run.status == "pending":
                         show(f"Run {id} is pending: no executor has taken it yet; see that one is up.\n")
                         told = True

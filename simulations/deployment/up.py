@@ -144,6 +144,8 @@ def run_deployed(
         if stopped:
             raise Interrupted(stopped[0], f"round {len(read_metrics(out))}")
 
+    nodes = f"{config.clients} SuperNodes" if config.clients > 1 else "a SuperNode"
+    show(f"Starting a SuperLink and {nodes}, up to a minute on a busy machine; their logs: {out / 'logs'}\n")
     with (
         tempfile.TemporaryDirectory(prefix="fedpart-") as private,
         caught_signals(stopped),
@@ -174,7 +176,7 @@ def watch(
     control, processes, asked = deployment.control, deployment.processes, False
     run = SubmittedRun(id, "pending", "", "")
     own = Control(deployment.address, deployment.keys / "operator")
-    reader = threading.Thread(target=own.follow, args=(id, show), daemon=True)
+    reader = threading.Thread(target=own.follow, args=(id, show, False), daemon=True)
     reader.start()
     while True:
         for name in processes.mend():

@@ -49,8 +49,9 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> Fi
     if len(accuracy[0]) and not len(clients[0]):
         x, values = accuracy
         dress(axes[0], "validation accuracy [%]", limits=limits)
-        axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, label=run.config.method, **marks(0, len(x)))
+        (own,) = axes[0].plot(x, 100 * values, color=COLOURS[0], lw=2, **marks(0, len(x)))
         if beside is not None:
+            own.set_label(run.config.method)
             x, values = beside.curve("val_accuracy")
             label = f"{beside.config.method}, beside it"
             axes[0].plot(x, 100 * values, color=GREY, lw=2, label=label, **marks(1, len(x)))

@@ -33,7 +33,7 @@ def curves_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | str:
     if not any(shown.values()):
         return "No run has been evaluated yet."
     text = (
-        f"A point is the mean of the {LAST} evaluations up to it, or of all if there are fewer, so that a "
+        f"A point is the mean of the {LAST} evaluations up to it, or of half if there are fewer, so that a "
         "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
         "tenth of the evaluations."
     )

@@ -34,7 +34,7 @@ from simulations.results.tables import (
 from simulations.results.words import DASH, byte_text, counted, digits, percent
 
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
-LAST_TEN = "validation: mean of a run's last ten evaluations, at most"
+LAST_TEN = "validation: mean of a run's last ten evaluations, at most half of them"
 AGAINST = (
     "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
     "in standard errors of the difference"

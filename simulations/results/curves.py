@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, rea
 from simulations.results.psi_parts import PsiParts, whole
 
 Array = NDArray[np.float64]
+Values = TypeVar("Values", list[float], Array)
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of accuracy, to which the time is told
 TRAFFIC = {  # what a curve may be drawn against, besides rounds
@@ -110,7 +111,7 @@ class Run:
         return max(len(self.metrics) - whole, 0) or len(self.metrics)
 
     def last10(self, key: str, upload: float | None = None) -> float | None:
-        """Mean of the last :data:`LAST` evaluations of a metric; None if there were none.
+        """Mean of the last evaluations of a metric (:func:`recent`); None if there were none.
 
         Args:
             key: the metric.
@@ -165,9 +166,14 @@ def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
+def recent(values: Values) -> Values:
+    """The last :data:`LAST` of them (App. J.3), but no more than half: else a start would count as an end."""
+    return values[max(len(values) // 2, len(values) - LAST) :]
+
+
 def moving_average(values: Array) -> Array:
-    """Means of each value and of those before it, :data:`LAST` at most: ``[n]`` of ``[n]`` (App. J.3)."""
-    return np.array([values[max(0, end - LAST) : end].mean() for end in range(1, len(values) + 1)])
+    """Means of each value and of :func:`recent` ones before it: ``[n]`` of ``[n]``."""
+    return np.array([recent(values[:end]).mean() for end in range(1, len(values) + 1)])
 
 
 @dataclass(frozen=True, eq=False)

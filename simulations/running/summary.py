@@ -17,7 +17,7 @@ from fedpart.training.result import remarks_on
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
 from simulations.folders.versions import git_commit, versions
-from simulations.results.curves import LAST, seconds_to_accuracy
+from simulations.results.curves import recent, seconds_to_accuracy
 from simulations.running.scores import flat, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
@@ -46,9 +46,9 @@ def summarise(
         (``_nll``) nats per example, None or absent where there are no classes or no data.
 
         Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
-        ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last 10
-        evaluations, or of ``val_evaluations_averaged`` if there are fewer); ``test_accuracy, test_nll``;
-        ``lml_last10`` (L_ML per example, mean of the last 10 rounds that have it; None without any).
+        ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last
+        ``val_evaluations_averaged``: 10, or half of them if that is less); ``test_accuracy, test_nll``;
+        ``lml_last10`` (L_ML per example, of the last rounds that have it, likewise; None without any).
         ``upload_ratio``: bytes sent over the bytes that FedAvg sends for the same cohorts (all of them the
         full model), without the clients that were late; ``upload_ratio_expected``: the same in expectation
         over clients; ``upload_bytes_psi``: the part of ``upload_bytes`` that psi's numbers take.
@@ -113,8 +113,8 @@ def summarise(
 def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> dict[str, Any]:
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
-    last = evaluations[-LAST:]
-    unseen = [line["lml"] for line in lines if line.get("lml") is not None][-LAST:]
+    last = recent(evaluations)
+    unseen = recent([line["lml"] for line in lines if line.get("lml") is not None])
     samples = config.evaluation_samples
     looked_at = len(experiment.test) > 0 and config.evaluation != "none"
     test = tested(federation, experiment.test, measured(config), samples) if looked_at else {}

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def show_end(
     out: Path,
     config_file: str | None = None,
     overrides: Sequence[str] = (),
+    command: str = "run",
 ) -> None:
     """Print the panel, and below it commands to try next, each on a line of its own, to be copied.
 
@@ -52,9 +54,10 @@ def show_end(
         summary: of the run in the folder ``out``.
         out: the folder.
         config_file, overrides: what was run, if it is known.
+        command: by which a federated run goes on.
     """
     console.print(panel(summary, out))
-    tips = _training_tips if "iterations" in summary else _federated_tips
+    tips = _training_tips if "iterations" in summary else partial(_federated_tips, command)
     if found := tips(summary, out, _command_of(config_file), overrides):
         console.print(Text("Try next", style="bold"))
     for what, words in found:
@@ -108,7 +111,7 @@ _Tips = list[tuple[str, list[str]]]  # what a command does, and its words
 
 
 def _federated_tips(
-    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
+    command: str, summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
 ) -> _Tips:
     tips: _Tips = []
     if config is not None and "caps" not in summary:  # other methods have none
@@ -118,9 +121,10 @@ def _federated_tips(
             tips.append(("the same without learned hyperparameters", plain))
         several = ["compare", config, *_with(overrides, "method=")]
         tips.append(("all methods side by side, with plots", several))
-    engine = ["--engine", "local"] if summary["engine"] == "flower" else []  # that one is flwr's own
+    # A run on Flower goes on by the command that knows its federation, or here.
+    engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
     longer = ["--set", f"rounds={2 * summary['rounds']}"]
-    tips.append(("go on for more rounds", ["run", "--resume", str(out), *engine, *longer]))
+    tips.append(("go on for more rounds", [command, "--resume", str(out), *engine, *longer]))
     return tips + _finished_tips(out)
 
 

@@ -18,6 +18,17 @@ CONFIG = {**EXPERIMENT, "rounds": 1, "evaluate_every": 1, "engine": "local"}
 WHY = "ServerApp failed with exception: the reason."
 
 
+def test_of_the_log_of_a_run_what_flower_says_of_itself_is_left_out(capsys):
+    told = ["round 1/3: loss 2.29\n", "WARNING : Node 1 is refused.\n", "    a panel\n"]
+    flower = [
+        "\x1b[92mINFO \x1b[0m:      [ROUND 1/3]\n",
+        "INFO : done\n",
+        "Successfully installed fedpart to x\n",
+    ]
+    commands._show_ours("".join(line for pair in zip(flower, told, strict=True) for line in pair))
+    assert capsys.readouterr().out == "".join(told)
+
+
 class Link:
     """Knows nodes and runs, and keeps what was started."""
 

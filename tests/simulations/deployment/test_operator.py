@@ -84,7 +84,8 @@ def test_a_key_whose_file_is_gone_is_withdrawn(reached):
     assert [request.node_id for request in withdrawn] == [71]
 
 
-def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
+@pytest.mark.parametrize("hint", [True, False])
+def test_what_nobody_runs_yet_is_said(reached, monkeypatch, hint):
     """Flower's stream of a run's log is silent until the run begins."""
     statuses = ["starting", "pending", "pending", "starting", "running", "finished:completed"]
     reached.run = lambda id: SubmittedRun(id, statuses.pop(0), "", "")
@@ -93,9 +94,10 @@ def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
     ]
     monkeypatch.setattr(control, "PENDING_SECONDS", 0.0)
     said = []
-    assert reached.follow(7, said.append).completed
-    warning, log = said
-    assert "Run 7 is pending" in warning and "executor" in warning and log == "round 1\n"
+    assert reached.follow(7, said.append, hint).completed
+    *warnings, log = said
+    assert log == "round 1\n" and len(warnings) == hint
+    assert all("Run 7 is pending" in warning and "executor" in warning for warning in warnings)
 
 
 def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkeypatch):

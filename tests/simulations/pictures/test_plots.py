@@ -88,10 +88,10 @@ def test_accuracy_against_rounds(runs):
     line = ax.lines[0]
     assert line.get_color() == COLOURS[0] and ax.lines[1].get_color() == COLOURS[2]
     np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
-    averages = [*(i / 2 for i in range(10)), 5.5, 6.5]  # of up to ten of 0, 1, ..., 11
+    averages = [(n // 2 + n - 1) / 2 for n in range(1, 13)]  # of the second half of 0, 1, ..., n - 1
     np.testing.assert_allclose(line.get_ydata(), [5 * (a + 0.5) for a in averages])  # mean of a/20, (a+1)/20
     edge = ax.collections[0].get_paths()[0].vertices[:, 1]
-    assert edge.min() == pytest.approx(0.0) and edge.max() == pytest.approx(37.5)  # +- 2.5, the error
+    assert edge.min() == pytest.approx(0.0) and edge.max() == pytest.approx(47.5)  # +- 2.5, the error
 
 
 def test_accuracy_against_bytes(runs):
@@ -102,10 +102,14 @@ def test_accuracy_against_bytes(runs):
     np.testing.assert_allclose(partitioned.get_xdata(), 4.5 * np.arange(1, 13))  # mean of 4 and 5 MB a round
 
 
-@pytest.mark.parametrize("evaluations", [0, 1, 2, 9, 10, 11, 25])
-def test_a_moving_average_is_over_a_value_and_the_nine_before_it(evaluations):
+@pytest.mark.parametrize("evaluations", [0, 1, 2, 9, 19, 20, 25])
+def test_a_moving_average_is_over_half_of_the_values_and_ten_at_most(evaluations):
     squares = np.arange(evaluations, dtype=float) ** 2
-    wanted = [i * (2 * i + 1) / 6 if i < 10 else i**2 - 9 * i + 28.5 for i in range(evaluations)]
+    wanted = []
+    for i in range(evaluations):
+        left_out = (i + 1) // 2 if i < 19 else i - 9
+        sums = [n * (n - 1) * (2 * n - 1) / 6 for n in (i + 1, left_out)]  # of the squares below n
+        wanted.append((sums[0] - sums[1]) / (i + 1 - left_out))
     np.testing.assert_allclose(moving_average(squares), wanted)
 
 

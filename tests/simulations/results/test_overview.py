@@ -96,7 +96,7 @@ def test_several_configurations_end_in_one_table(tmp_path):
     assert "| own | partitioned | 91.00 ± 1.00 | — | — |" in page
     assert "[own](own/comparison.md)" in page and (tmp_path / "own" / "accuracy_rounds.png").is_file()
     for text in (page, " ".join(compare.printed.split())):
-        assert "validation: mean of a run's last ten evaluations, at most" in text
+        assert "validation: mean of a run's last ten evaluations, at most half of them" in text
     assert "mnist_1250" in compare.printed and max(map(len, compare.printed.splitlines()[2:-2])) <= 80
     with (tmp_path / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
