@@ -39,7 +39,7 @@ METRICS = {  # factor, name and unit of a metric in pictures
     "client_nll": (1, "loss", "nats per example"),
 }
 AVERAGED = f"moving average of up to {LAST} evaluations"
-OF_ROUNDS = f"moving averages of up to {LAST} rounds and {LAST} evaluations"
+OF_ROUNDS = f"moving averages over the rounds of up to {LAST} evaluations"
 TIMES = {"time": "simulated time", "seconds": "measured time"}
 TRAFFIC_NAMES = {"upload": "upload", "download": "download", "bytes": "upload + download"}
 
@@ -95,7 +95,8 @@ def lml_figure(runs: Runs, *, page: bool = False) -> Figure:
             ("val_nll", -1, "validation", "--"),
         ):
             if own and all(len(run.curve(key)[0]) for run in own):
-                bands.append(metric_band(own, key, "rounds").scaled(1, sign))
+                most = LAST * (own[0].config.evaluate_every if key == "lml" else 1)
+                bands.append(metric_band(own, key, "rounds", most).scaled(1, sign))
                 draw_band(ax, bands[-1], COLOURS[place[method]], label=f"{method}, {label}", ls=dash)
     last = max(band.x[-1] for band in bands)
     dress(ax, "log-likelihood [nats per example]", "round", limits=(1, last))

@@ -166,14 +166,14 @@ def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def recent(values: Values) -> Values:
-    """The last :data:`LAST` of them (App. J.3), but no more than half: else a start would count as an end."""
-    return values[max(len(values) // 2, len(values) - LAST) :]
+def recent(values: Values, most: int = LAST) -> Values:
+    """The last ``most`` of them (App. J.3), but no more than half: else a start would count as an end."""
+    return values[max(len(values) // 2, len(values) - most) :]
 
 
-def moving_average(values: Array) -> Array:
+def moving_average(values: Array, most: int = LAST) -> Array:
     """Means of each value and of :func:`recent` ones before it: ``[n]`` of ``[n]``."""
-    return np.array([recent(values[:end]).mean() for end in range(1, len(values) + 1)])
+    return np.array([recent(values[:end], most).mean() for end in range(1, len(values) + 1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +214,8 @@ def client_metric(runs: Mapping[str, Sequence[Run]]) -> str:
     return metric(runs).replace("val_", "client_")
 
 
-def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
-    """The moving average of a metric over seeds, at the rounds that all runs evaluated.
+def metric_band(runs: Sequence[Run], key: str, against: str, most: int = LAST) -> Band:
+    """The moving average of ``most`` values of a metric over seeds, at the rounds that all runs evaluated.
 
     Each run is averaged along its own evaluations; x is ``against``, see :meth:`Run.along`.
     """
@@ -223,7 +223,7 @@ def metric_band(runs: Sequence[Run], key: str, against: str) -> Band:
     xs, ys = [], []
     for run in runs:
         rounds, values = run.curve(key)
-        ys.append(moving_average(values)[np.isin(rounds, common)])
+        ys.append(moving_average(values, most)[np.isin(rounds, common)])
         xs.append(run.along(against)[np.isin(run.counts(), common)])
     return band(xs, ys)
 
