@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -81,7 +82,8 @@ def federate(
         if not isinstance(count, int | np.integer) or count < least:
             raise ValueError(f"{name} is a number of rounds, at least {least}, got {count!r}.")
     task, data = as_task(task), _clients(shards)
-    check_names(settings, FederationSettings, without="clients")  # these are the shards
+    beside = inspect.signature(federate).parameters
+    check_names(settings, FederationSettings, without="clients", beside=beside)  # these are the shards
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
     if checkpoint is not None:

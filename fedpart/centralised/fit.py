@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -67,7 +68,7 @@ def fit(
     """
     if evaluate_every < 1:
         raise ValueError(f"evaluate_every is a number of iterations, at least 1, got {evaluate_every}.")
-    check_names(settings, TrainingSettings)
+    check_names(settings, TrainingSettings, beside=inspect.signature(fit).parameters)
     chunks = given_chunks(dataset)
     if chunks is not None:
         settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide

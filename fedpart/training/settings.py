@@ -59,13 +59,16 @@ def documented(kind: Kind) -> Kind:
     return kind
 
 
-def check_names(given: Iterable[str], kind: type[Settings], of: str = "", without: str = "") -> None:
+def check_names(
+    given: Iterable[str], kind: type[Settings], of: str = "", without: str = "", beside: Iterable[str] = ()
+) -> None:
     """Refuse names that are no settings.
 
     Args:
         given: the names.
         kind: of settings; ``without`` is one of its fields that is none here.
         of: the setting that they belong to, for the message.
+        beside: other names that may have been meant.
 
     Raises:
         ValueError: the name that is none, and the one that was meant.
@@ -74,7 +77,7 @@ def check_names(given: Iterable[str], kind: type[Settings], of: str = "", withou
     for name in given:
         if name not in known:
             place = f" in {of}" if of else ""
-            raise ValueError(f"There is no setting {name!r}{place}: {nearest(name, known)}")
+            raise ValueError(f"There is no setting {name!r}{place}: {nearest(name, known | {*beside})}")
 
 
 @dataclasses.dataclass(frozen=True)

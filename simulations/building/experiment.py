@@ -12,6 +12,9 @@ from fedpart.centralised.fit import Training, check_psi
 from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.corruption import corrupted
+from fedpart.data.dataset import has_labels
+from fedpart.training.state import ModelState
+from fedpart.trees import leaves
 from simulations.building.data import client_shards, load_data
 from simulations.building.task import build_task, check_device
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
@@ -75,6 +78,27 @@ class TrainingExperiment:
             corrupted(self.test.subset([0]), "contrast", 1)  # refused here, and not after the training
         check_psi(training)
         return training
+
+
+def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:
+    """Compute two examples, so that a network that does not fit the data is refused before the first round.
+
+    Raises:
+        ValueError: it does not take the inputs, or its outputs do not fit the targets.
+    """
+    largest = int(data.targets.argmax()) if has_labels(data) else len(data) - 1
+    few = data.subset([0, largest])
+    taken = ", ".join(str([*leaf.shape]) for _, leaf in leaves(few.inputs))
+    given = ""
+    try:
+        given = f" gives outputs {[*next(state.predict(few.inputs)).shape]} for inputs {taken}"
+        state.evaluate(few)
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        what = (
+            f"{given}, which do not fit {num_classes} classes" if given else f" does not take inputs {taken}"
+        )
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ValueError(f"The network{what} ({reason}); change model or model_options.") from error
 
 
 @overload

@@ -9,11 +9,27 @@ import typer
 
 from simulations.cli.guards import BAD_INPUT, fail
 from simulations.config.shipped import file_of
+from simulations.config.yaml_files import read_yaml
+from simulations.errors import ConfigError
+
+
+def _there(config: list[str] | None) -> list[str] | None:
+    """Look for the files before anything is imported, which takes seconds."""
+    for file in several(config, None)[0]:
+        try:
+            if not Path(file).exists():
+                read_yaml(Path(file))
+        except ConfigError as error:
+            fail(str(error), BAD_INPUT)
+    return config
+
 
 Configs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="CONFIG.yaml", help="The experiment: a file, or a name that fedpart configs lists."
+        metavar="CONFIG.yaml",
+        help="The experiment: a file, or a name that fedpart configs lists.",
+        callback=_there,
     ),
 ]
 Sets = Annotated[

@@ -12,7 +12,7 @@ from fedpart import ClientError, Federation, RoundReport, Training, TrainingRepo
 from fedpart.engines import LocalEngine
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
-from simulations.building.experiment import Experiment, TrainingExperiment, build
+from simulations.building.experiment import Experiment, TrainingExperiment, build, check_network
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
@@ -100,6 +100,8 @@ def run_experiment(
             state = experiment.start()
             for name in ("validation", "test"):
                 state.check(getattr(experiment, name), name)
+            data = experiment.shards[0] if isinstance(experiment, Experiment) else experiment.train
+            check_network(state, data, experiment.num_classes)
         made = None
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):

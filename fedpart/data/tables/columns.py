@@ -212,6 +212,12 @@ def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
     bad = np.flatnonzero(~np.isfinite(found))
     if len(bad):
         value = column[bad[0]]
+        if len(bad) == len(found) and not _is_empty(value):
+            raise ValueError(
+                f"The column {name!r} of {file} holds no numbers, but such as {str(value)[:40]!r}: "
+                f"data_options: {{client: {name}}} if it says whose a row is, {{ignore: [{name}]}} to leave "
+                f"it out, or make numbers of it."
+            )
         what = "is empty" if _is_empty(value) else f"is {str(value)[:40]!r}, which is no finite number"
         raise ValueError(
             f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column "

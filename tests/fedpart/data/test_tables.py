@@ -103,6 +103,12 @@ def test_what_does_not_fit_is_one_sentence(file, before, after, options, words):
     assert str(refused.value).count(". ") <= 1
 
 
+def test_a_column_of_words_may_say_whose_the_rows_are(tmp_path):
+    (tmp_path / "people.csv").write_text("hospital,age,ill\nnorth,1,no\nsouth,2,yes\n")
+    with pytest.raises(ValueError, match=r"'hospital' .* holds no numbers.*'north': .*\{client: hospital\}"):
+        load(tmp_path / "people.csv", ignore=[])
+
+
 def test_a_class_that_no_training_row_has(tmp_path):
     (tmp_path / "train.csv").write_text("a,ill\n1,no\n2,yes\n")
     (tmp_path / "test.csv").write_text("a,ill\n1,no\n2,maybe\n")
@@ -145,5 +151,5 @@ def test_equal_numbers_in_other_digits_are_one_class_and_ties_have_one_order() -
 
 
 def test_a_date_is_no_number() -> None:
-    with pytest.raises(ValueError, match="the column 'when' is '2020-01-01"):
+    with pytest.raises(ValueError, match=r"'when' .* no numbers, but such as '2020-01-01'"):
         matrix({"when": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")}, ["when"], "a.parquet")

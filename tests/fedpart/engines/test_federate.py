@@ -202,6 +202,7 @@ def test_a_refused_update_names_the_client(monkeypatch):
     [
         ({"chnuks": (1.0,)}, "There is no setting 'chnuks': did you mean 'chunks'"),
         ({"clients": 8}, "There is no setting 'clients'"),
+        ({"roundss": 8}, "There is no setting 'roundss': did you mean 'rounds'"),
         ({"evaluate_every": 0}, "evaluate_every is a number of rounds, at least 1, got 0"),
         ({"checkpoint_every": 0}, "checkpoint_every is a number of rounds"),
         ({"rounds": -1}, "rounds is a number of rounds, at least 0, got -1"),

@@ -114,7 +114,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     refused(fedpart("run"), "Name a configuration")
     refused(fedpart("compare"), "Name a configuration")
     refused(fedpart("run", "nowhere.yaml"), "no configuration file nowhere.yaml")
-    refused(fedpart("run", "a.yaml", "b.yaml"), "One configuration at a time")
+    refused(fedpart("run", "quickstart", "search_quickstart"), "One configuration at a time")
     refused(fedpart("run", "--resume", tmp_path), "holds no run")
     refused(fedpart("run", "--resume", tmp_path, "--out", tmp_path / "other"), "leave --out")
 

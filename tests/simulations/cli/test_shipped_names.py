@@ -1,5 +1,8 @@
 """Shipped configurations by name, in any folder; and finished runs, shown again."""
 
+import subprocess
+import sys
+
 import pytest
 from command_line import fedpart, refused
 from places import EXPERIMENTS
@@ -42,3 +45,13 @@ def test_a_run_by_name_and_shown_again(tmp_path):
     refused(fedpart("show", str(tmp_path)), "holds no finished run")
     refused(fedpart("run", "quickstarts"), "There is no configuration file quickstarts", "fedpart configs")
     refused(fedpart("show", tiny_file(tmp_path)), "holds no finished run")
+
+
+def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
+    code = (
+        "import sys; from simulations.cli.main import app\n"
+        "try: app(['run', 'nowhere.yaml'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n" and "no configuration file nowhere.yaml" in done.stderr
