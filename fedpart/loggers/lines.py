@@ -94,7 +94,9 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
     psi = line.get("psi", {})
     shown = {**line, "psi": psi.get("physical", psi)}
     return dict(
-        _numbers("", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "inputs")})
+        _numbers(
+            "", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "clipped", "inputs")}
+        )
     )
 
 

@@ -13,11 +13,14 @@ from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
 from fedpart.federated.usual import ALARM, NEEDED, UsualNorms
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.clipping import PSI, clip
 from fedpart.updates.update import Update
-from simulations.config.load import ConfigError
+from simulations.building.experiment import build as build_from
+from simulations.config.load import ConfigError, load_config
+from simulations.config.shipped import shipped
 
 ROUNDS = 4
 
@@ -222,3 +225,41 @@ def test_a_word_stands_for_the_settings():
         == settings(8, clip="adaptive").clip
     )
     assert math.isinf(min(build({"clip": "adaptive"}).protocol.bounds)), "clients do not clip"
+
+
+def test_clients_computed_together_are_clipped_alike():
+    config = {"clip": ClipSettings(multiple=1.0)}
+    expected, _ = local(ROUNDS, **config)
+    experiment = build(config)
+    federation = Federation(experiment.protocol)
+    LocalEngine(federation, experiment.shards, execution="vectorised").run(ROUNDS)
+    torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
+    for part, rounds in federation.usual.state_dict().items():
+        for mine, theirs in zip(rounds, expected.usual.state_dict()[part], strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatch):
+    """In one round of 60; without a bound the network knows nothing from then on."""
+    run, struck = Executor.run, 20
+
+    def poisoned(executor, round, client, shard, jobs):
+        update = run(executor, round, client, shard, jobs)
+        if round.number == struck and client == executor.protocol.cohort(struck)[0]:
+            for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
+                tensor.copy_(-1e15 * tensor.sign())
+        return update
+
+    def accuracy(clip, attacked):
+        changes = ["engine=local", "rounds=60", f"clip={clip}"]
+        experiment = build_from(load_config(shipped()["quickstart"], changes))
+        federation = experiment.start()
+        with monkeypatch.context() as patch:
+            if attacked:
+                patch.setattr(Executor, "run", poisoned)
+            LocalEngine(federation, experiment.shards).run(60)
+        return federation.evaluate(experiment.test)["accuracy"]
+
+    assert accuracy("null", True) < 0.2
+    assert accuracy("adaptive", True) > accuracy("adaptive", False) - 0.07  # runs differ by as much
