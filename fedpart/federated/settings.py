@@ -90,7 +90,7 @@ class FederationSettings(PaceSettings):
     clip: ClipSettings | None = setting(
         None,
         "norms to which updates are clipped, by the client and again by the server; adaptive: by the server, "
-        "to 4 times what is usual",
+        "to 4 times what is usual; null: none. Deployed runs whose configuration says nothing have adaptive",
     )
     trim: float | None = setting(
         None,

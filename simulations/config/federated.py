@@ -20,7 +20,6 @@ from simulations.config.shared import Clock, Config
 _Keys = section_of(
     FederationSettings,
     null={
-        "clip": "none; where it is not given and the run is deployed, adaptive",
         "on_client_error": "skip with engine flower, where clients come and go, fail with the others",
         "max_examples": "as many as the largest shard has",
     },
