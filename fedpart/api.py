@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.engines.local import LocalEngine
-from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers import logged
 from fedpart.task.given import as_task

@@ -6,8 +6,9 @@ from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.engines.personal import Personal, personalise
-from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.safeguards import ClipSettings, PrivacySettings
 from fedpart.federated.settings import FederationSettings
 from fedpart.hyperparameters import (

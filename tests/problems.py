@@ -105,7 +105,7 @@ class Recorder(Federation):
         super().__init__(protocol)
         self.totals = []
 
-    def step(self, total, taken=()):
+    def step(self, total, taken=(), norms=None):
         self.totals.append(
             None
             if total is None
@@ -116,7 +116,7 @@ class Recorder(Federation):
                 "psi_weight": total.psi_weight,
             }
         )
-        super().step(total, taken)
+        super().step(total, taken, norms)
 
 
 class AtRound:

@@ -26,6 +26,7 @@ EXPERIMENT: dict[str, Any] = {
     "chunks": [0.5, 0.5],
     "samples": 2,
     "checkpoint_every": 1,
+    "clip": "adaptive",  # as deployed runs have it
 }
 
 

@@ -12,8 +12,9 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import evaluated
 from fedpart.engines.executor import Executor
 from fedpart.federated.evaluation import ClientScores, check_score, evaluation_cohort, is_due
-from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.round import Round
 from fedpart.task.held_out import HeldOutScore, has_hits, score
 from fedpart.updates.errors import ClientError, Refusal

@@ -59,14 +59,14 @@ class Executor:
 
         Args:
             round, client, shards: the server's values, and whose shard is read.
-            found: notes the update's size, or why there is none.
+            found: notes the update's size and norms, or why there is none.
 
         Raises:
             ClientError: the client has failed, and the settings say ``fail``.
         """
         jobs = self.protocol.plan(client, round.number)
         try:
-            update = self._accepted(round, client, shards, jobs)
+            update = self._accepted(round, client, shards, jobs, found)
         except ClientError as error:
             if self.protocol.settings.on_client_error == "fail":
                 raise
@@ -75,11 +75,13 @@ class Executor:
         found.upload_bytes += self.protocol.upload_bytes(client, jobs)
         return update
 
-    def _accepted(self, round: Round, client: int, shards: Sequence[Dataset], jobs: Sequence[Job]) -> Update:
+    def _accepted(
+        self, round: Round, client: int, shards: Sequence[Dataset], jobs: Sequence[Job], found: CohortSum
+    ) -> Update:
         """What ``jobs`` have led to, checked, clipped and weighted; whatever goes wrong is a ClientError."""
         try:
             update = self.run(round, client, shards[client], jobs)
-            return self.protocol.accept(client, update, jobs)
+            return self.protocol.accept(client, update, jobs, found, round.bounds)
         except Refusal as error:
             raise ClientError.refused(client, round.number, error) from error
         except ClientError:

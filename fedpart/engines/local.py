@@ -11,8 +11,9 @@ from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 from fedpart.engines.workers import WorkerPool
-from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.round import Round
 from fedpart.task.gradients import kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
@@ -86,7 +87,7 @@ class LocalEngine:
         turn = self._turns.next(round)
         found = self._turns.sum(turn, round, self._clients.sum)
         federation.pace.commit(turn, round.w, round.psi)
-        federation.step(found.total, taken(turn.cohort, found.skipped))
+        federation.step(found.total, taken(turn.cohort, found.skipped), found.norms)
         download, seconds = sum(map(self._turns.download, turn.asked)), time.perf_counter() - start
         skips = found.skipped
         return federation.report(seconds, turn.cohort, found.total, found.upload_bytes, download, skips)

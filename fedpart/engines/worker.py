@@ -21,6 +21,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
+from fedpart.updates.clipping import Bounds
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Update
@@ -39,6 +40,7 @@ class Block:
         round: 1..; epoch: how often w and psi have been published; another number means other values.
         residuals: of these clients, with error feedback.
         row: of the shared memory, for the sum.
+        bounds: see :class:`.Round`.
     """
 
     index: int
@@ -47,6 +49,7 @@ class Block:
     epoch: int
     residuals: Residuals | None = None
     row: int = 0
+    bounds: Bounds | None = None
 
 
 class Shared:
@@ -111,7 +114,7 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = replace(round, number=block.round, residuals=block.residuals), block.epoch
+            round, epoch = Round(block.round, w, psi, block.residuals, block.bounds), block.epoch
         elif round.residuals is not None and block.residuals is not None:
             round.residuals.versions.update(block.residuals.versions)
         found = CohortSum()

@@ -101,7 +101,9 @@ class WorkerPool:
         waiting = deque[Block]()
         for index, part in enumerate(parts):
             residuals = None if round.residuals is None else round.residuals.of(part)
-            waiting.append(Block(index, list(part), round.number, self._epoch, residuals))
+            waiting.append(
+                Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
+            )
         try:
             return self._sum(waiting, of_all)
         except BaseException:
@@ -134,6 +136,7 @@ class WorkerPool:
                 raise answer
             found.upload_bytes += answer.upload_bytes
             found.skipped += answer.skipped
+            found.norms |= answer.norms
             if answer.total is not None:
                 update = in_memory(answer.total, self._shared.row(block.row), bounds)
                 if of_all is not None:

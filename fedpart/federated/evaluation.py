@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpart.federated.federation import RoundReport
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore

@@ -5,100 +5,29 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
+import warnings
 import weakref
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
+from fedpart.federated.usual import UsualNorms
 from fedpart.pace.buffered import Buffered
 from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Synchronous
+from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
+from fedpart.updates.clipping import Norms
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
-
-
-@dataclass
-class RoundReport:
-    """What is known of a finished round; bytes are summed over the cohort.
-
-    Attributes:
-        round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
-        train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
-        lml: L_ML per example, nats: mean log-likelihood of the cohort's clients of chunks k >= 2 by
-            subnetwork k-1, which has never seen them (Eq. 26), at the round's start; None: there were none.
-        cohort: client numbers.
-        psi: raw values by name, see :func:`.told`; physical: in units that a person reads.
-        skipped: clients without an update, with category and reason, see :class:`.Refusal`.
-        refused: how often each category occurred: of the skipped clients, and of messages that were left
-            out besides.
-        replies: how many updates were taken.
-        stepped: whether they were enough for a step.
-        epsilon: spent so far, at the settings' delta, of a run with privacy.
-        examples: whose gradients the clients of the sum have computed, counted in every epoch and job.
-        client_seconds: that these clients took to compute, summed; where they are computed together, the
-            round's. Both None with privacy: clients do not tell.
-        val_accuracy: fraction, on evaluation rounds where there are classes; val_nll: nats per example.
-        client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
-            over all their examples.
-        client_accuracy_worst_decile, client_nll_worst_decile: means over the tenth of the clients, at least
-            one, with the lowest accuracy, and with the highest nll.
-        client_accuracy_chunks, client_nll_chunks: for each chunk 1..C the mean over its clients' examples;
-            None: there are none.
-        client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
-            clients compute, where there are ``caps``.
-        val_accuracy_architectures, val_nll_architectures, client_accuracy_architectures,
-            client_nll_architectures: by architecture, where there are ``architectures``; the others are of
-            the whole network, and of all clients.
-        evaluation_bytes: of the messages of the clients' evaluation, down and up.
-        server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
-            steps one.
-        simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
-            without evaluations.
-        staleness: with buffered aggregation, how many steps the server has made since a client of the cohort
-            started, on average.
-    """
-
-    round: int
-    seconds: float
-    train_loss: float | None
-    lml: float | None
-    cohort: list[int]
-    upload_bytes: int
-    download_bytes: int
-    psi: dict[str, list[float] | dict[str, float]]
-    physical: dict[str, float]
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    refused: dict[str, int] = field(default_factory=dict)
-    replies: int = 0
-    stepped: bool = True
-    epsilon: float | None = None
-    examples: int | None = None
-    client_seconds: float | None = None
-    val_accuracy: float | None = None
-    val_nll: float | None = None
-    val_accuracy_architectures: list[float | None] | None = None
-    val_nll_architectures: list[float] | None = None
-    client_accuracy: float | None = None
-    client_nll: float | None = None
-    client_accuracy_worst_decile: float | None = None
-    client_accuracy_chunks: list[float | None] | None = None
-    client_accuracy_caps: list[float | None] | None = None
-    client_accuracy_architectures: list[float | None] | None = None
-    client_nll_worst_decile: float | None = None
-    client_nll_chunks: list[float | None] | None = None
-    client_nll_caps: list[float | None] | None = None
-    client_nll_architectures: list[float | None] | None = None
-    evaluation_bytes: int | None = None
-    server_rates: list[float] | None = None
-    simulated_seconds: float | None = None
-    staleness: float | None = None
 
 
 class Federation(ModelState):
@@ -110,6 +39,7 @@ class Federation(ModelState):
         residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
         fleet: the simulated devices of its clients, if the settings have them.
         pace: whose answers a step waits for.
+        usual: what norms its clients' uploads usually have.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -122,13 +52,15 @@ class Federation(ModelState):
             seed=settings.seed,
             device=settings.device,
         )
-        self.protocol, self.agreement = protocol, {**protocol.agreement, **settings.pace()}
+        self.protocol, self.usual = protocol, UsualNorms(protocol)
+        self.agreement = {**protocol.agreement, **settings.of_server()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
         self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
         self.pace: Synchronous | Buffered = pace(settings, settings.cohort, self.fleet)
         self._stepped = True
+        self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
         self.residuals: Residuals | None = None
         if settings.error_feedback:
             folder = tempfile.mkdtemp(prefix="fedpart-")
@@ -194,9 +126,12 @@ class Federation(ModelState):
         With ``download`` their weights are rounded, the server's own are not.
         """
         w, narrow = self.w, self.protocol.download
-        return Round(number, w if narrow is None else w.to(narrow).to(w.dtype), self.psi, self.residuals)
+        w = w if narrow is None else w.to(narrow).to(w.dtype)
+        return Round(number, w, self.psi, self.residuals, self.usual.bounds())
 
-    def step(self, total: Update | None, taken: Sequence[int] = ()) -> None:
+    def step(
+        self, total: Update | None, taken: Sequence[int] = (), norms: Mapping[int, Norms] | None = None
+    ) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.
 
         With fewer updates than ``min_replies`` w and psi stay as they are. With privacy the sum is
@@ -204,7 +139,14 @@ class Federation(ModelState):
 
         Args:
             taken: the clients whose updates it sums; where residuals are kept, this round has left theirs.
+            norms: of their updates, by client; None: they are not known.
         """
+        self.usual.take(norms or {}, total)
+        for alarm in self.usual.alarms:
+            said = f"chunk {alarm['chunk']} are {alarm['times']:.3g} times as long as is usual; look at them"
+            warnings.warn(
+                f"Round {self.round + 1}: the psi gradients of {said}.", RuntimeWarning, stacklevel=2
+            )
         if self.privacy is not None:
             total = self.privacy.release(total, self.round + 1)
             self._stepped = True
@@ -215,13 +157,35 @@ class Federation(ModelState):
                 total.weights = dict.fromkeys(total.weights, total.total_weight)
                 total.psi_weight = float(total.examples)
             self.protocol.method.combine(self, total)
+        self._hold()
         self.completed += 1
         if self.residuals is not None and self._stepped:
             self.residuals.take(self.round, taken)
 
+    def held(self) -> list[str]:
+        """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
+        low, high = self._limits
+        start = self.task.psi_space.initial().to(self.psi.device)
+        there = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
+        return [name for name, places in self.task.psi_tensors(there).items() if places.any()]
+
+    def _hold(self) -> None:
+        """Bring hyperparameters back to what their kinds can mean, and name them."""
+        within = self.psi.clamp(*self._limits)
+        if not torch.equal(within, self.psi):
+            self.psi.copy_(within)
+            warnings.warn(
+                f"{', '.join(self.held())}: held at the bound of what it can mean, beyond which the clients' "
+                f"gradients would take it; look at who has sent them.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; with the pace, and the versions of residuals, if it has any."""
+        """See :meth:`.ModelState.state_dict`; with pace, usual norms and versions of residuals, if there."""
         found = super().state_dict()
+        if norms := self.usual.state_dict():
+            found["norms"] = norms
         if pace := self.pace.state_dict():
             found["pace"] = pace
         if self.residuals is not None:
@@ -231,6 +195,7 @@ class Federation(ModelState):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(state)
+        self.usual.load_state_dict(state.get("norms", {}))
         if "pace" in state:
             self.pace.load_state_dict(state["pace"])
         if self.residuals is not None:
@@ -273,6 +238,8 @@ class Federation(ModelState):
             server_rates=self._rates(),
             simulated_seconds=None if self.fleet is None else self.pace.now,
             staleness=self.pace.staleness,
+            clipped=self.usual.clipped,
+            psi_alarms=self.usual.alarms or None,
         )
 
     def _rates(self) -> list[float] | None:

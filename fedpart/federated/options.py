@@ -40,7 +40,7 @@ class FederationOptions(RunOptions, total=False):
     min_replies: int
     round_timeout: float
     node_timeout: float
-    clip: ClipSettings | Mapping[str, Any] | None
+    clip: ClipSettings | Mapping[str, Any] | Literal["adaptive"] | None
     trim: float | None
     upload: str | None
     upload_options: Mapping[str, Any]

@@ -14,9 +14,8 @@ from torch import Tensor
 from fedpart.federated.accountant import epsilon, renyi
 from fedpart.federated.protocol import Protocol
 from fedpart.randomness.streams import generator
+from fedpart.updates.clipping import PSI
 from fedpart.updates.update import Update
-
-_PSI = 0  # stands for psi among the cells 1..
 
 
 class Privacy:
@@ -40,7 +39,7 @@ class Privacy:
 
     def __init__(self, protocol: Protocol) -> None:
         settings = protocol.settings
-        if settings.privacy is None or settings.clip is None or protocol.norms is None:
+        if settings.privacy is None or settings.clip is None:
             raise ValueError("There are no privacy settings in this run.")
         self._settings, self._protocol = settings.privacy, protocol
         self.rate = settings.cohort / settings.clients
@@ -48,15 +47,14 @@ class Privacy:
         most = 0
         for client, count in protocol.kinds.values():
             weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
-            parts = [*weights] if psi is None else [*weights, _PSI]
+            parts = [*weights] if psi is None else [*weights, PSI]
             most = max(most, len(parts))
             for part in parts:
                 contributors[part] = contributors.get(part, 0) + count
-        if _PSI in contributors and settings.clip.psi is None:
+        if PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
-        norms = (settings.clip.psi or 0.0, *protocol.norms)
         multiplier = self._settings.noise_multiplier * math.sqrt(most)
-        self.deviations = {part: multiplier * norms[part] for part in sorted(contributors)}
+        self.deviations = {part: multiplier * protocol.bounds[part] for part in sorted(contributors)}
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
 
@@ -70,7 +68,7 @@ class Privacy:
         """The round's sum with noise and fixed weights, in place; None: nobody has contributed."""
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
-            if part == _PSI:
+            if part == PSI:
                 mask = self._protocol.psi_mask
                 noise = self._noise(len(mask), "psi", round, deviation) * mask
                 total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
@@ -27,6 +28,8 @@ from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.checks import validate
+from fedpart.updates.clipping import Bounds, clip
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
 
 
@@ -43,7 +46,7 @@ class Protocol:
         tasks, partitions: of each of ``settings.architectures``, whose networks are parts of the task's;
             without them ``task`` and ``partition``.
         kinds: of clients there are, see :data:`.Kinds`.
-        norms: to which each cell is clipped; None: it is not.
+        bounds: to which the client clips, and the server unless bounds follow the clients.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.
@@ -78,7 +81,8 @@ class Protocol:
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
-        self.norms = None if settings.clip is None else settings.clip.of_cells(self.partition)
+        unbounded = (math.inf,) * len(self.partition.cells)
+        self.bounds = unbounded if settings.clip is None else settings.clip.bounds(self.partition)
         self.codec: Codec | None = None
         if settings.upload is not None:
             self.codec = CODECS.make(settings.upload, settings.upload_options)
@@ -241,7 +245,7 @@ class Protocol:
         left = {} if residuals is None else self._residual(residuals, client)
         for j in left.keys() & update.deltas.keys():
             update.deltas[j] += left[j].to(update.deltas[j].device)
-        self._clip(update)
+        clip(update, self.bounds)
         if self.codec is not None:
             for j, delta in update.deltas.items():
                 rng = generator(self.settings.seed, "upload", client, round, j)
@@ -266,28 +270,29 @@ class Protocol:
             warnings.warn(f"Client {client} begins with nothing kept: {error}.", RuntimeWarning, stacklevel=2)
             return {}
 
-    def _clip(self, update: Update) -> None:
-        """Scale down what is longer than the settings' norms, in place."""
-        if self.norms is not None and self.settings.clip is not None:
-            update.clip(self.norms, self.settings.clip.psi)
-
-    def accept(self, client: int, update: Update, jobs: Sequence[Job]) -> Update:
+    def accept(
+        self, client: int, update: Update, jobs: Sequence[Job], found: CohortSum, bounds: Bounds | None = None
+    ) -> Update:
         """The update of ``client``, checked, as a term of the cohort's sum; see :meth:`term`.
 
         Raises:
             Refusal: see :meth:`check`.
         """
         self.check(client, update, jobs)
-        return self.term(update)
+        return self.term(client, update, found, bounds)
 
-    def term(self, update: Update) -> Update:
+    def term(self, client: int, update: Update, found: CohortSum, bounds: Bounds | None = None) -> Update:
         """A client's checked update as a term of the cohort's sum: clipped and weighted, in place.
 
         What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+
+        Args:
+            found: notes its norms.
+            bounds: to which it is clipped; None: the protocol's.
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
-        self._clip(update)
+        found.norms[client] = clip(update, self.bounds if bounds is None else bounds)
         equal = self.settings.privacy is not None or self.settings.of_all is not None
         counted = self.method.counted(update, self.partition)
         return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpart.federated.residuals import Residuals
+from fedpart.updates.clipping import Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +19,11 @@ class Round:
         w: ``[size]`` in partition order.
         psi: ``[P]``.
         residuals: of the clients, with ``error_feedback``.
+        bounds: to which the server clips, where they follow the clients; None: those of the protocol.
     """
 
     number: int
     w: Tensor
     psi: Tensor
     residuals: Residuals | None = None
+    bounds: Bounds | None = None

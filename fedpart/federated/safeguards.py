@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import NoneType
+from typing import Any, ClassVar, Literal
 
 from fedpart.parameters.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
+from fedpart.updates.clipping import Bounds
 
 LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
+MULTIPLE = 4.0  # times the usual norm: one in 300 honest changes is longer, and one in 50 psi gradients
+RECENT = 20  # norms of which the usual one is the median: that of psi grows a hundredfold in 50 rounds
 
 
 @documented
@@ -18,33 +23,63 @@ LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values tha
 class ClipSettings(Settings):
     """Largest L2 norms of what a client uploads; what is longer is scaled down.
 
+    They are numbers, ``weights`` and ``psi``, or follow from what clients upload, with ``multiple``.
+
     Raises:
-        ValueError: a norm that is not a positive number.
+        ValueError: a norm that is not a positive number; or neither ``weights`` nor ``multiple``, or both.
     """
 
-    weights: float | tuple[float, ...] = setting(
-        description="of each partition's change: one number for all, or one per partition"
+    short: ClassVar[Mapping[str, Mapping[str, Any]]] = {"adaptive": {"multiple": MULTIPLE}}
+    weights: float | tuple[float, ...] | None = setting(
+        None, "of each partition's change: one number for all, or one per partition; null: see multiple"
     )
     psi: float | None = setting(
         None, "of the psi gradient, nats per example and unit of psi; null: not clipped", gt=0
     )
+    multiple: float | None = setting(
+        None,
+        "in place of weights and psi: norms are so many times the median of those that clients have uploaded "
+        "lately, of each partition and of the psi gradient; null: they do not follow the clients",
+        gt=0,
+    )
+    recent: int = setting(
+        RECENT,
+        "with multiple: the median is of the fewest last rounds that have so many norms together",
+        ge=1,
+    )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.weights, (int, float)):
+        if not isinstance(self.weights, (int, float, NoneType)):
             object.__setattr__(self, "weights", tuple(self.weights))
         given = self.weights if isinstance(self.weights, tuple) else (self.weights,)
-        if not given or not all(0 < norm < math.inf for norm in given):
+        fixed = self.weights is not None or self.psi is not None
+        if (self.weights is not None or self.multiple is None) and not (
+            given and all(norm is not None and 0 < norm < math.inf for norm in given)
+        ):
             raise ValueError(f"Norms to clip to are positive numbers, got {self.weights}.")
+        if self.multiple is not None and fixed:
+            raise ValueError(
+                "Norms to clip to are numbers or follow the clients; leave out multiple, or weights and psi."
+            )
         super().__post_init__()
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether the norms follow from what clients upload; then the server alone clips."""
+        return self.multiple is not None
+
+    def of_clients(self) -> dict[str, Any] | None:
+        """What clients must know of them: the norms that are numbers; None: there are none."""
+        return None if self.adaptive else {"weights": self.weights, "psi": self.psi}
+
     def norms(self, chunks: int) -> tuple[float, ...]:
-        """The norm of each of C partitions.
+        """The norm of each of C partitions; infinite where norms follow the clients.
 
         Raises:
             ValueError: it is given for another number of partitions.
         """
         if not isinstance(self.weights, tuple):
-            return (self.weights,) * chunks
+            return (math.inf if self.weights is None else self.weights,) * chunks
         if len(self.weights) != chunks:
             raise ValueError(
                 f"clip.weights has {len(self.weights)} norms for {chunks} partitions; give one per "
@@ -52,14 +87,15 @@ class ClipSettings(Settings):
             )
         return self.weights
 
-    def of_cells(self, partition: Partition) -> list[float]:
-        """The norm of each cell: that of the partition which it is a part of.
+    def bounds(self, partition: Partition) -> Bounds:
+        """The norm of psi's gradient, and of each cell: that of the partition which it is a part of.
 
         Raises:
             ValueError: see :meth:`norms`.
         """
         norms = self.norms(partition.chunks)
-        return [norms[bisect_right(partition.bounds, start) - 1] for start in partition.cells[:-1]]
+        cells = [norms[bisect_right(partition.bounds, start) - 1] for start in partition.cells[:-1]]
+        return self.psi or math.inf, *cells
 
 
 @documented

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -88,7 +88,9 @@ class FederationSettings(PaceSettings):
         600.0, "seconds for which clients that are not connected are waited for", decides="nothing", ge=0
     )
     clip: ClipSettings | None = setting(
-        None, "norms to which updates are clipped, by the client and again by the server; null: none"
+        None,
+        "norms to which updates are clipped, by the client and again by the server; adaptive: by the server, "
+        "to 4 times what is usual; null: none. Deployed runs whose configuration says nothing have adaptive",
     )
     trim: float | None = setting(
         None,
@@ -188,8 +190,9 @@ class FederationSettings(PaceSettings):
             self._check_average("A trimmed mean", "counts clients, not examples")
         if self.privacy is not None:
             self._check_average("Privacy", "has to bound the weight of a client")
-            if self.clip is None:
-                raise ValueError("Privacy needs norms to clip to; set clip.weights, and clip.psi for psi.")
+            if self.clip is None or self.clip.adaptive:
+                needs = "Privacy needs norms to clip to, and none that follow the clients"
+                raise ValueError(f"{needs}; set clip.weights, and clip.psi for psi.")
             if self.error_feedback:
                 raise ValueError(
                     "Privacy is spent round by round, but error_feedback carries what a client has computed "
@@ -219,6 +222,7 @@ class FederationSettings(PaceSettings):
     def deciding(self) -> dict[str, Any]:
         """See :meth:`.Settings.deciding`: without options of what there is none of."""
         found = super().deciding()
+        found["clip"] = None if self.clip is None else self.clip.of_clients()
         if self.caps is None:
             del found["caps_by"]
         if self.sharing is None:
@@ -229,6 +233,10 @@ class FederationSettings(PaceSettings):
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}
+
+    def of_server(self) -> dict[str, Any]:
+        """See :meth:`.PaceSettings.pace`; with what else the server alone decides by."""
+        return self.pace() | ({"clip": asdict(self.clip)} if self.clip and self.clip.adaptive else {})
 
     def check_caps(self, chunks: int) -> None:
         """Refuse caps where a client has no smaller subnetwork.

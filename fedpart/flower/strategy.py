@@ -14,8 +14,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedpart.data.dataset import Dataset
 from fedpart.engines.turns import Turns
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
-from fedpart.federated.federation import Federation, RoundReport
+from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
 from fedpart.federated.round import Round
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
@@ -165,7 +166,7 @@ class FedPart(Strategy):
 
             def term(client: int) -> Update | None:
                 try:
-                    return self._term(begun.number, client, incoming.take(client))
+                    return self._term(begun, client, incoming.take(client), found)
                 except ClientError as error:
                     if not self._skip:
                         raise
@@ -181,12 +182,11 @@ class FedPart(Strategy):
         sent, known = self._sent, self._turns.download  # who is asked in simulated time is written to later
         download = sum(message_bytes(sent[one]) if one in sent else known(one) for one in turn.asked)
         federation.pace.commit(turn, start.w, start.psi)
-        federation.step(found.total, taken(turn.cohort, found.skipped))
+        federation.step(found.total, taken(turn.cohort, found.skipped), found.norms)
         self._states.clear()
-        seconds = time.perf_counter() - self._started
         more = ["repeated"] * len(repeated) + ["late"] * incoming.late
         sums = found.total, incoming.bytes, download, found.skipped
-        report = federation.report(seconds, turn.cohort, *sums, more)
+        report = federation.report(time.perf_counter() - self._started, turn.cohort, *sums, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
@@ -248,10 +248,10 @@ class FedPart(Strategy):
         protocol, settings = self.federation.protocol, self.federation.protocol.settings
         log(INFO, "\t├── Method: %s, chunks %s", settings.method, protocol.chunks)
         log(INFO, "\t├── Clients: %s, %s per round", settings.clients, settings.cohort)
-        counts = protocol.task.counts
-        log(
-            INFO, "\t├── Weights: %s, psi: %s, frozen: %s", *(counts[n] for n in ("trained", "psi", "frozen"))
-        )
+        counts = [protocol.task.counts[name] for name in ("trained", "psi", "frozen")]
+        log(INFO, "\t├── Weights: %s, psi: %s, frozen: %s", *counts)
+        if settings.clip is not None:
+            log(INFO, "\t├── Clip: %s", settings.clip)
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
 
     def _repeated(self, incoming: Incoming, round: int) -> list[int]:
@@ -259,8 +259,7 @@ class FedPart(Strategy):
         repeated = incoming.repeated()
         for client in repeated:
             if not self._skip:
-                again = Refusal("repeated", "it came more than once")
-                raise ClientError.refused(client, round, again)
+                raise ClientError.refused(client, round, Refusal("repeated", "it came more than once"))
             log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
         return repeated
 
@@ -268,9 +267,10 @@ class FedPart(Strategy):
         """What the clients that begin now begin with."""
         return self.federation.start(self.federation.round + 1)
 
-    def _term(self, round: int, client: int, answer: Message | None) -> Update:
+    def _term(self, round: Round, client: int, answer: Message | None, found: CohortSum) -> Update:
         """The client's term of the sum, or a ClientError that names the client and the cause."""
-        return self.federation.protocol.term(self._read(read_reply, round, client, answer))
+        update = self._read(read_reply, round.number, client, answer)
+        return self.federation.protocol.term(client, update, found, round.bounds)
 
     def _score(self, client: int, answer: Message | None) -> HeldOutScore:
         """The client's score, or a ClientError."""

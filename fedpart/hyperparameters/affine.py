@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 from fedpart.registry import nearest
 
@@ -207,6 +207,16 @@ class AffineAugmentation(HyperModule):
         matrices = self.sample(len(x)).to(x.dtype)
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """A full turn, shifts by a whole image, scales and shears by ten; ``augerino`` rewards any width."""
+        if self.family == "augerino":
+            return {}
+        largest = self.range.new_tensor([_LARGEST[name] for name in self.components[self.family]])
+        if self.family == "lila":  # whose scales and shear are exponents
+            largest[3:].log_()
+        largest = largest.expand_as(self.range)
+        return {"range": (-largest, largest)}
+
     def widths(self) -> Tensor:
         """Width of each component's uniform distribution, ``[7]`` or ``[6]``."""
         if self.family == "augerino":
@@ -275,3 +285,6 @@ _BEYOND = 80.0  # nothing is left of an image under such a scale; its exponentia
 
 # A shift of 1 is half the image, so 50% of its side.
 _UNITS = {"angle": (" [deg]", 180 / math.pi), "shift_x": (" [%]", 50.0), "shift_y": (" [%]", 50.0)}
+# Of each component, ends of a range beyond which nothing is left of an image, or nothing changes any more.
+_LARGEST = {"angle": 2 * math.pi, "shift_x": 2.0, "shift_y": 2.0, "scale_x": 10.0, "scale_y": 10.0}
+_LARGEST |= dict.fromkeys(("shear_x", "shear_y", "shear"), 10.0)

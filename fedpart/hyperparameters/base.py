@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -13,6 +14,8 @@ TRANSFORMS: Registry[Any] = Registry("transform")
 """Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""
 
 
+Bound = float | Tensor
+RARE = math.log(1e-6 / (1 - 1e-6))  # the logit of what happens once in a million times
 MOST = 1000  # numbers of one tensor of psi that are told one by one
 
 
@@ -63,6 +66,15 @@ class HyperModule(nn.Module):
     def remarks(self, physical: Mapping[str, float]) -> list[str]:
         """What a person should know of such values of :meth:`physical`, a sentence each; often nothing."""
         return []
+
+    def bounds(self) -> Mapping[str, tuple[Bound, Bound]]:
+        """The least and the largest values that can mean something, of parameters in ``hyperparameters``.
+
+        In the parameters' own units, one number or one per place. A server holds psi there, whatever clients'
+        gradients ask for. Choose them so wide that no honest run comes near: where nothing is left of an
+        input, or nothing changes any more. What is not named has none.
+        """
+        return {}
 
     def widths(self) -> Tensor | None:
         """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""

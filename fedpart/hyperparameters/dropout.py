@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.base import RARE, Bound, HyperModule
 from fedpart.hyperparameters.concrete import keep, masked
 from fedpart.randomness.noise import coarse_bits, uniform
 
@@ -40,6 +40,10 @@ class ConcreteDropout(HyperModule):
             raise ValueError(f"The temperature of concrete dropout is positive, got {temperature}.")
         self.temperature = temperature
         self.logit = nn.Parameter(torch.tensor(math.log(rate / (1 - rate))))
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Rates from one in a million to 99%."""
+        return {"logit": (RARE, math.log(99.0))}
 
     @property
     def p(self) -> float:

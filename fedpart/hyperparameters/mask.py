@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.base import RARE, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 
 
@@ -85,6 +85,10 @@ class ConcreteMask(HyperModule):
         u = uniform(x.shape, like=self.logit)
         mask = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature)
         return x * mask.to(x.dtype)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """All but one in a million of a feature's values are kept, or masked."""
+        return {"logit": (RARE, -RARE)}
 
     def physical(self) -> dict[str, float]:
         """Probability of keeping each feature, ``{"keep[0] [%]": 50.0, ...}``."""

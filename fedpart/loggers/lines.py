@@ -20,6 +20,8 @@ _OPTIONAL = (
     *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
     "simulated_seconds",
     "staleness",
+    "clipped",
+    "psi_alarms",
 )
 
 
@@ -33,7 +35,9 @@ def metrics_line(report: Any) -> dict[str, Any]:
     has never seen it), ``upload_bytes, download_bytes`` (of the cohort), ``cohort`` (client numbers),
     ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
     and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
-    (whether they were enough), with privacy ``epsilon`` (spent so far), without it ``examples`` and
+    (whether they were enough), ``clipped`` (clients whose update was longer than its bound, with an adaptive
+    ``clip``), ``psi_alarms`` ([{chunk, times}], see :class:`.UsualNorms`, if there are any), with privacy
+    ``epsilon`` (spent so far), without it ``examples`` and
     ``client_seconds`` (what clients have computed, see :class:`.RoundReport`), and with ``hypergradient``
     ``server_rates`` (of w_1..w_C and psi). Of centralised training, where a
     report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
@@ -90,7 +94,9 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
     psi = line.get("psi", {})
     shown = {**line, "psi": psi.get("physical", psi)}
     return dict(
-        _numbers("", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "inputs")})
+        _numbers(
+            "", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "clipped", "inputs")}
+        )
     )
 
 

@@ -91,6 +91,7 @@ class Settings:
         ValueError: a value of another type or out of range, or an unknown choice; one sentence that names it.
     """
 
+    short: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # words that may stand for settings of the group
     _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
@@ -120,6 +121,9 @@ class Settings:
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""
         value = getattr(self, field.name)
+        value = next(
+            (kind.short[value] for kind in kinds if isinstance(value, str) and value in kind.short), value
+        )
         if isinstance(value, kinds) or (value is None and field.default is None):
             return value
         if not isinstance(value, Mapping):

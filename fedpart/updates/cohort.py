@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedpart.updates.clipping import Norms
 from fedpart.updates.update import Update
 
 OfAll = Callable[[Sequence[Update]], Update | None]
@@ -21,11 +22,13 @@ class CohortSum:
         total: weighted sum of the updates; None: there was none.
         upload_bytes: of the updates.
         skipped: clients without an update, see :func:`.skipped`.
+        norms: of what was measured of each client's update.
     """
 
     total: Update | None = None
     upload_bytes: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
+    norms: dict[int, Norms] = field(default_factory=dict)
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
         """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
@@ -38,6 +41,7 @@ class CohortSum:
                 tensor.mul_(scale)
         self.total = sum_updates((self.total, total))
         self.upload_bytes += other.upload_bytes
+        self.norms |= other.norms
         self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
@@ -45,21 +43,6 @@ class Update:
     seconds: float = 0.0
     clients: int = 1
     encoded: dict[int, Tensor] = field(default_factory=dict)
-
-    def clip(self, norms: Sequence[float], psi: float | None) -> None:
-        """Scale down whatever is longer than its L2 norm, in place: a cell's change and the psi gradient.
-
-        Args:
-            norms: of the cells.
-            psi: of the psi gradient; None: it is left as it is.
-        """
-        bounds = [(delta, norms[j - 1]) for j, delta in self.deltas.items()]
-        if self.psi is not None and psi is not None:
-            bounds.append((self.psi, psi))
-        for tensor, norm in bounds:
-            length = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
-            if length > norm:
-                tensor.mul_(norm / length)
 
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
         """Turn a client's update into a term of the sum, in place.

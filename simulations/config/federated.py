@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from fedpart import FederationSettings
+from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients.assignment import check_clients
@@ -78,6 +78,11 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         "numbers beside ours",
         decides="nothing",
     )
+
+    @field_validator("clip", mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return ClipSettings.short.get(value, value) if isinstance(value, str) else value
 
     @field_validator("beside")
     @classmethod

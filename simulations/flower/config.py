@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedpart import ClipSettings
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.flower.client_data import ClientExperiment
@@ -24,7 +25,14 @@ def run_config_of(config: ExperimentConfig) -> dict[str, str]:
 
 def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> dict[str, str | bool]:
     """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine."""
-    return {**run_config_of(config), "out": str(out), "resume": resume}
+    return {**run_config_of(among_strangers(config)), "out": str(out), "resume": resume}
+
+
+def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration of a run whose clients are strangers: what it does not say is safe."""
+    if "clip" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:

@@ -15,8 +15,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedpart import Dataset, Federation, RoundReport
 from fedpart.flower.strategy import FedPart
+from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
-from simulations.flower.config import read_run_config
+from simulations.flower.config import among_strangers, read_run_config
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
 from simulations.terminal.progress import Progress
@@ -56,6 +57,7 @@ def main(grid: Grid, context: Context) -> None:
         ClientError, NodesError: see :class:`.FedPart`; Flower marks the run as failed.
     """
     config = read_run_config(context.run_config)
+    config = among_strangers(config) if is_deployed(grid) else config
     out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
     if resume and not out:
         raise ValueError("resume continues the run in a folder; give its absolute path as out.")

@@ -18,6 +18,7 @@ from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
 from simulations.folders.versions import git_commit, versions
 from simulations.results.curves import recent, seconds_to_accuracy
+from simulations.running.limits import limits
 from simulations.running.scores import flat, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
@@ -64,8 +65,8 @@ def summarise(
         With ``measures`` in the configuration, and of numbers that are predicted, the likelihood's measures
         on the test data, as ``test_f1``;
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
-        ``rounds_without_step``; with ``devices`` ``simulated_seconds`` of the run, and
-        ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
+        ``rounds_without_step``; what :func:`.limits` finds; with ``devices`` ``simulated_seconds`` of the
+        run, and ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
         ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy ``epsilon``
         and ``delta``, without it ``examples`` and ``client_seconds`` of all rounds (see
         :class:`.RoundReport`).
@@ -149,7 +150,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
     }
-    found["parameters"] = counts
+    found |= {"parameters": counts, **limits(federation, lines)}
     if config.caps is not None:
         found["caps"] = {str(cap): share for cap, share in config.caps.items()}
     if config.architectures is not None:

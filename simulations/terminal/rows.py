@@ -45,10 +45,27 @@ def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[s
     if summary.get("skipped_clients"):
         skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
         found.append(("skipped", skipped))
+    found += limit_rows(summary)
     if summary.get("rounds_without_step"):
         found.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
     if "epsilon" in summary:
         found.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
+    return found
+
+
+def limit_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What kept single clients from much, and what to look at."""
+    found = []
+    if (clip := summary.get("clip") or {}).get("multiple") is not None:
+        counts = sorted(clip["clipped"].items(), key=lambda one: -one[1])[:3]
+        most = "".join(f", client {client} {count} times" for client, count in counts)
+        found.append(
+            ("clip", f"{clip['multiple']:g} times the usual norm{most and ': longer were' + most[1:]}")
+        )
+    for chunk, rounds in (summary.get("psi_alarms") or {}).items():
+        found.append(("alarm", f"psi gradients of chunk {chunk} of another size in {rounds} rounds"))
+    if held := summary.get("psi_held"):
+        found.append(("held", f"at the bound of what it can mean: {', '.join(held)}"))
     return found
 
 

@@ -7,10 +7,11 @@ fault, so that the part can be deleted. ``test_private_names.py`` there lists th
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
+    from flwr.superlink.grid.http_grid import HttpGrid
 
 
 def guarded(grid: Grid, limit: int) -> Grid:
@@ -20,10 +21,17 @@ def guarded(grid: Grid, limit: int) -> Grid:
         grid: Flower's, or any other.
         limit: bytes that a reply may have.
     """
-    if "flwr.superlink.grid.http_grid" not in sys.modules:  # it is in ServerApps; importing it takes seconds
+    if not is_deployed(grid):
         return grid
-    from flwr.superlink.grid.http_grid import HttpGrid
-
     from fedpart.flower.workarounds.grid import GuardedGrid
 
-    return GuardedGrid(grid, limit) if isinstance(grid, HttpGrid) else grid
+    return GuardedGrid(cast("HttpGrid", grid), limit)
+
+
+def is_deployed(grid: Grid) -> bool:
+    """Whether the grid leads to a SuperLink, so that clients are processes of others."""
+    if "flwr.superlink.grid.http_grid" not in sys.modules:  # it is in ServerApps; importing it takes seconds
+        return False
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    return isinstance(grid, HttpGrid)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 
 
@@ -66,6 +66,11 @@ class GaussianBlur(HyperModule):
         drawn = self.sigma * uniform((len(x), 1), like=self.sigma)
         kernel = discrete_gaussian(drawn.square(), self.kernel_size).to(x.dtype)
         return _along(_along(x, kernel, 2), kernel, 3)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """The kernel's size: it is a box then."""
+        most = float(self.kernel_size)
+        return {"sigma": (-most, most)}
 
     def widths(self) -> Tensor:
         """Width of the deviation's distribution in pixels, ``[1]``."""

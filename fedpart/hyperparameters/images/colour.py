@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 
 # RGB to YIQ (NTSC): luma, and the colour in two numbers, which are 0 for grey: those rows sum to 0.
@@ -96,6 +96,12 @@ class ColourJitter(HyperModule):
             turned = torch.einsum("cd,ndhw->nchw", self.turn.to(colour.dtype), colour)
             colour = angle.cos() * colour + angle.sin() * turned
         return (1 + drawn["saturation"]) * colour if "saturation" in drawn else colour
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """A full turn of the hue, ten times the contrast and saturation; brightness has the images' units."""
+        known = {"hue": 1.0, "contrast": 10.0, "saturation": 10.0}
+        largest = self.range.new_tensor([known.get(part, math.inf) for part in self.parts])
+        return {"range": (-largest, largest)}
 
     def widths(self) -> Tensor:
         """Width of each range, ``[number of parts]``."""

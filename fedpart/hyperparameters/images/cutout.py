@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.hyperparameters.soft_edges import check_softness, soft_box
 from fedpart.randomness.noise import uniform
 
@@ -50,6 +50,10 @@ class Cutout(HyperModule):
         across = soft_box(width, centre[:, 1:], pixels / width, self.softness)
         hole = down[:, None, :, None] * across[:, None, None, :]
         return x * (1 - hole).to(x.dtype)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Twice the image's side: nothing is left of it, wherever the centre is."""
+        return {"side": (-2.0, 2.0)}
 
     def physical(self) -> dict[str, float]:
         return {"side [%]": 100 * self.side.detach().abs().item()}

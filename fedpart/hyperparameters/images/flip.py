@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import RARE, TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 
 _DIMENSIONS = {"horizontal": 3, "vertical": 2}
@@ -62,6 +62,10 @@ class RandomFlip(HyperModule):
         u = uniform((len(x), 1, 1, 1), like=self.logit)
         z = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature).to(x.dtype)
         return z * x.flip(_DIMENSIONS[self.axis]) + (1 - z) * x
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """All but one in a million are flipped, or none."""
+        return {"logit": (RARE, -RARE)}
 
     def physical(self) -> dict[str, float]:
         return {f"{self.axis} [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

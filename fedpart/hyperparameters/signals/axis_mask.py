@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.base import Bound, HyperModule
 from fedpart.hyperparameters.soft_edges import check_softness, soft_box
 from fedpart.randomness.noise import uniform
 
@@ -54,6 +54,10 @@ class AxisMask(HyperModule):
         shape = [len(x), *[1] * (x.ndim - 1)]
         shape[self.axis] = x.shape[self.axis]
         return x * kept.view(shape).to(x.dtype)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Twice the axis: nothing is left of it, wherever the centre is."""
+        return {"width": (-2.0, 2.0)}
 
     def widths(self) -> Tensor:
         """Width of the distribution of the stripe's width, as a fraction of the axis, ``[1]``."""

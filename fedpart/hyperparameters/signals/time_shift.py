@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import uniform
 
 _OUTSIDE = ("zeros", "border", "circular")
@@ -65,6 +65,10 @@ class TimeShift(HyperModule):
         inside = place.remainder(length) if self.outside == "circular" else place.clamp(0, length - 1)
         found = x.gather(-1, inside.expand_as(x))
         return found * (inside == place) if self.outside == "zeros" else found
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """The signal's length."""
+        return {"reach": (-1.0, 1.0)}
 
     def widths(self) -> Tensor:
         """Width of the shift's distribution as a fraction of the signal, ``[1]``."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import HyperModule
+from fedpart.hyperparameters.base import Bound, HyperModule
 from fedpart.hyperparameters.dropout import ConcreteDropout
 
 _NAME = "lora"  # of the gate in the module
@@ -41,6 +42,11 @@ class LoraGate(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: what goes into an adapter, ``[rows, ...]``; dropout is the identity in ``eval()``."""
         return self.dropout(x * self.log_scale.exp().to(x.dtype))  # type: ignore[no-any-return]
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """A thousandth to a thousand times the adapters' own scale."""
+        most = math.log(1000)
+        return {"log_scale": (-most, most)}
 
     def physical(self) -> dict[str, float]:
         learned = self.log_scale.requires_grad

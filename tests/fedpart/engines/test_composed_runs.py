@@ -208,7 +208,7 @@ def test_cells_are_clipped_to_the_norms_of_their_partitions_whatever_the_network
     protocol = Protocol(task(), settings(10, chunks=CHUNKS, clip=ClipSettings(norms, psi=0.1), **SHARED))
     for j, norm in enumerate(norms, start=1):
         for partition in protocol.partitions:
-            assert {protocol.norms[cell - 1] for cell in partition.cell_sizes(j)} == {norm}
+            assert {protocol.bounds[cell] for cell in partition.cell_sizes(j)} == {norm}
     private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
     assert run(1, **private).metrics[-1].epsilon > 0
 

@@ -23,7 +23,7 @@ from fedpart.engines.local import Loop
 from fedpart.engines.turns import Turns
 from fedpart.federated.round import Round
 from fedpart.training.agreement import difference
-from fedpart.updates.cohort import sum_updates
+from fedpart.updates.cohort import CohortSum, sum_updates
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=5e3, download=2e4)
@@ -153,7 +153,7 @@ class Reference:
         for client in self.protocol.cohort(number, size=free, without=busy, turn=turn) if free else []:
             jobs = self.protocol.plan(client, number)
             update = self.executor.run(round, client, self.data[client], jobs)
-            update = self.protocol.accept(client, update, jobs)
+            update = self.protocol.accept(client, update, jobs, CohortSum())
             self.under_way.append((self.now + self.times.seconds(round, client), client, number, update))
         return turn + bool(free)
 

@@ -14,6 +14,7 @@ from fedpart.engines import LocalEngine
 from fedpart.federated.accountant import ORDERS, epsilon, renyi
 from fedpart.federated.privacy import Privacy
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
 
 CHUNKS = (0.5, 0.25, 0.25)
@@ -101,7 +102,7 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
             torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
             examples=10**6,
         )
-        term = some.accept(client, loud, jobs)
+        term = some.accept(client, loud, jobs, CohortSum())
         without = mechanism.release(None, 1)
         with_it = mechanism.release(term, 1)
         moved = [

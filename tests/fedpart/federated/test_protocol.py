@@ -12,6 +12,7 @@ from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
 from fedpart.likelihoods import Gaussian, TokenClassification
 from fedpart.task.jobs import Job
 from fedpart.training.agreement import difference
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
 
 CHUNKS = (0.5, 0.3, 0.2)
@@ -58,7 +59,7 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     learned = p.psi_mask.bool()
     assert learned.any() and not learned.all()
     size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
-    taken = p.accept(0, Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1))
+    taken = p.accept(0, Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1), CohortSum())
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
 

@@ -19,6 +19,7 @@ from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.checks import LARGEST
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
@@ -195,7 +196,7 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
             psi, jobs = server.honest[client].psi, server.protocol.plan(client, 1)
             for kind, deltas in wrong_updates(rng, server, client):
                 with pytest.raises(Refusal):
-                    server.protocol.accept(client, Update(deltas, psi, examples=5), jobs)
+                    server.protocol.accept(client, Update(deltas, psi, examples=5), jobs, CohortSum())
                 seen[kind] += 1
     finally:
         tracemalloc.stop()

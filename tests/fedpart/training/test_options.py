@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -32,7 +32,7 @@ def accepted(hint):
         else:
             found.add(one)
         if isinstance(one, type) and issubclass(one, Settings):
-            found.add(Mapping[str, Any])
+            found |= {Mapping[str, Any], *(Literal[word] for word in one.short)}
     return found
 
 
@@ -69,6 +69,7 @@ def test_a_mapping_says_what_differs_from_the_default():
         ({"local": {"lr": 1.0}}, "no setting 'lr' in local: did you mean 'learning_rate'"),
         ({"local": 5}, r"local is one of LocalSettings\(...\), or a mapping of its settings, got 5"),
         ({"local": None}, "local is one of"),
+        ({"clip": "adaptve"}, "clip is one of .*ClipSettings"),
         ({"local": {"epochs": 0}}, "local does not fit: epochs is at least 1, got 0"),
         ({"server": {"name": "adamw"}}, "server is one of adam, sgd, got the name 'adamw'"),
         ({"server": AdamWSettings()}, "The server steps by Adam or SGD"),

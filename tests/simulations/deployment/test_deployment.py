@@ -152,6 +152,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     file, out = tmp_path / "one.yaml", tmp_path / "out"
     keys = {**CONFIG, "clients": 1, "cohort": 1, "method": "fedex", "chunks": [1.0], "rounds": 8}
     keys["method_options"] = {"fedex": {"arms": 9, "eps": 0.3}}
+    clip = keys.pop("clip")  # which a deployed run has by itself
     file.write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
     private = tmp_path / "private"  # of the federation: keys and state, which its processes are given
     private.mkdir()
@@ -187,7 +188,8 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert list(private.glob("fedpart-*")) == []
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
     assert resumed.exit_code == 0, resumed.output
-    run_experiment(ExperimentConfig.from_dict({**keys, "on_client_error": "skip"}), tmp_path / "local")
+    local = {**keys, "on_client_error": "skip", "clip": clip}
+    run_experiment(ExperimentConfig.from_dict(local), tmp_path / "local")
     assert_same_weights(out, tmp_path / "local")
 
 

@@ -1,0 +1,88 @@
+"""RoundReport: what is known of a finished round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class RoundReport:
+    """What is known of a finished round; bytes are summed over the cohort.
+
+    Attributes:
+        round: 1..; seconds: wall-clock of the round; a runner that evaluates adds that.
+        train_loss: mean over the cohort's examples, nats, through each client's largest subnetwork.
+        lml: L_ML per example, nats: mean log-likelihood of the cohort's clients of chunks k >= 2 by
+            subnetwork k-1, which has never seen them (Eq. 26), at the round's start; None: there were none.
+        cohort: client numbers.
+        psi: raw values by name, see :func:`.told`; physical: in units that a person reads.
+        skipped: clients without an update, with category and reason, see :class:`.Refusal`.
+        refused: how often each category occurred: of the skipped clients, and of messages that were left
+            out besides.
+        replies: how many updates were taken.
+        stepped: whether they were enough for a step.
+        epsilon: spent so far, at the settings' delta, of a run with privacy.
+        examples: whose gradients the clients of the sum have computed, counted in every epoch and job.
+        client_seconds: that these clients took to compute, summed; where they are computed together, the
+            round's. Both None with privacy: clients do not tell.
+        val_accuracy: fraction, on evaluation rounds where there are classes; val_nll: nats per example.
+        client_accuracy, client_nll: the same on what clients hold out of training, where they evaluate: means
+            over all their examples.
+        client_accuracy_worst_decile, client_nll_worst_decile: means over the tenth of the clients, at least
+            one, with the lowest accuracy, and with the highest nll.
+        client_accuracy_chunks, client_nll_chunks: for each chunk 1..C the mean over its clients' examples;
+            None: there are none.
+        client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
+            clients compute, where there are ``caps``.
+        val_accuracy_architectures, val_nll_architectures, client_accuracy_architectures,
+            client_nll_architectures: by architecture, where there are ``architectures``; the others are of
+            the whole network, and of all clients.
+        evaluation_bytes: of the messages of the clients' evaluation, down and up.
+        server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
+            steps one.
+        simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
+            without evaluations.
+        clipped: clients with an update that was longer than its bound, where bounds follow the clients.
+        psi_alarms: chunks whose clients' psi gradients were of another size than usual, see
+            :attr:`.UsualNorms.alarms`; None: there was none.
+        staleness: with buffered aggregation, how many steps the server has made since a client of the cohort
+            started, on average.
+    """
+
+    round: int
+    seconds: float
+    train_loss: float | None
+    lml: float | None
+    cohort: list[int]
+    upload_bytes: int
+    download_bytes: int
+    psi: dict[str, list[float] | dict[str, float]]
+    physical: dict[str, float]
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    replies: int = 0
+    stepped: bool = True
+    epsilon: float | None = None
+    examples: int | None = None
+    client_seconds: float | None = None
+    val_accuracy: float | None = None
+    val_nll: float | None = None
+    val_accuracy_architectures: list[float | None] | None = None
+    val_nll_architectures: list[float] | None = None
+    client_accuracy: float | None = None
+    client_nll: float | None = None
+    client_accuracy_worst_decile: float | None = None
+    client_accuracy_chunks: list[float | None] | None = None
+    client_accuracy_caps: list[float | None] | None = None
+    client_accuracy_architectures: list[float | None] | None = None
+    client_nll_worst_decile: float | None = None
+    client_nll_chunks: list[float | None] | None = None
+    client_nll_caps: list[float | None] | None = None
+    client_nll_architectures: list[float | None] | None = None
+    evaluation_bytes: int | None = None
+    server_rates: list[float] | None = None
+    simulated_seconds: float | None = None
+    staleness: float | None = None
+    clipped: list[int] | None = None
+    psi_alarms: list[dict[str, Any]] | None = None

@@ -1,0 +1,46 @@
+"""The bounds of a task's hyperparameters, as their kinds say them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.hyperparameters.base import Bound, HyperModule
+from fedpart.task.task import Task
+
+_NONE = (-math.inf, math.inf)
+
+
+def psi_bounds(task: Task) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest psi that a server keeps, ``[P]`` each; infinite where there is no bound.
+
+    Where psi starts beyond a bound, that is the bound.
+    """
+    start = task.psi_space.initial()
+    low, high = start.clone(), start.clone()
+    found = zip(_bounds(task), *(torch.split(one, _sizes(task)) for one in (low, high)), strict=True)
+    for (least, most), lows, highs in found:
+        lows.copy_(torch.minimum(lows, _flat(least, lows)))
+        highs.copy_(torch.maximum(highs, _flat(most, highs)))
+    return low, high
+
+
+def _sizes(task: Task) -> list[int]:
+    return [entry.size for entry in task.psi_space.entries]
+
+
+def _flat(bound: Bound, like: Tensor) -> Tensor:
+    return torch.as_tensor(bound, dtype=like.dtype, device=like.device).flatten().expand(like.shape)
+
+
+def _bounds(task: Task) -> Iterator[tuple[Bound, Bound]]:
+    """Of each tensor of psi, in its order."""
+    roots = {"module": task.module, "transforms": nn.ModuleDict(task.transforms)}
+    for entry in task.psi_space.entries:
+        part, _, inside = entry.name.partition(".")
+        path, _, name = inside.rpartition(".")
+        owner = roots[part].get_submodule(path) if part in roots else None
+        yield owner.bounds().get(name, _NONE) if isinstance(owner, HyperModule) else _NONE

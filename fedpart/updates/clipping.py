@@ -1,0 +1,46 @@
+"""Clipping: psi's gradient and the changes of cells, scaled down to bounds of their norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from fedpart.updates.update import Update
+
+PSI = 0  # stands for psi among the parts; the others are the cells 1..
+TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
+
+Bounds = Sequence[float]
+"""By part the largest L2 norm. Infinity: there is none. 0: nobody knows yet how long that part usually is."""
+Norms = dict[int, float]
+"""By part the L2 norm."""
+
+
+def clip(update: Update, bounds: Bounds) -> Norms:
+    """Scale down whatever is longer than its bound, in place; where that is 0, to the length 1.
+
+    Args:
+        update: a client's, not yet weighted.
+        bounds: of its parts.
+
+    Returns:
+        The norms that its parts had; cells without a bound are not looked at.
+    """
+    norms = {}
+    for part, tensor in (update.deltas if update.psi is None else {PSI: update.psi, **update.deltas}).items():
+        bound = bounds[part]
+        if bound == math.inf and part != PSI:
+            continue
+        norms[part] = norm = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+        if norm > max(bound, TINY):
+            tensor.mul_((bound or 1.0) / norm)
+    return norms
+
+
+def scale(total: Update, part: int, factor: float) -> None:
+    """Multiply a part of a sum, if it is there, in place; the weight by which its mean divides stays."""
+    tensor = total.psi if part == PSI else total.deltas.get(part)
+    if tensor is not None:
+        tensor.mul_(factor)

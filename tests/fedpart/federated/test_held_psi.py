@@ -1,0 +1,119 @@
+"""Bounds of hyperparameters in what they mean: wide, finite there, and where a server holds psi."""
+
+import math
+
+import pytest
+import torch
+from problems import CLASSES, SIZE, augmentation, chain_net, settings, shards
+from torch import nn
+
+import fedpart.hyperparameters as hyper
+from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
+from fedpart.engines import LocalEngine
+from fedpart.hyperparameters.affine import AffineAugmentation
+from fedpart.hyperparameters.images.blur import GaussianBlur
+from fedpart.hyperparameters.images.colour import ColourJitter
+from fedpart.hyperparameters.images.cutout import Cutout
+from fedpart.hyperparameters.images.flip import RandomFlip
+from fedpart.hyperparameters.mask import ConcreteMask
+from fedpart.hyperparameters.signals.time_mask import TimeMask
+from fedpart.hyperparameters.signals.time_shift import TimeShift
+from fedpart.hyperparameters.text.lora import LoraGate
+from fedpart.task.psi_bounds import psi_bounds
+from fedpart.updates.update import Update
+
+IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)
+KINDS = [
+    *(
+        (AffineAugmentation(family), IMAGES)
+        for family in ("minmax", "centred", "schwobel", "symmetric", "lila")
+    ),
+    (ColourJitter(), IMAGES),
+    (GaussianBlur(), IMAGES),
+    (Cutout(), IMAGES),
+    (RandomFlip(), IMAGES),
+    (ConcreteMask(9), (4, 9)),
+    (TimeMask(), SIGNALS),
+    (TimeShift(), SIGNALS),
+    (hyper.ConcreteDropout(), (4, 9)),
+    (LoraGate(), (4, 9)),
+]
+NAMES = [getattr(kind, "family", type(kind).__name__) for kind, _ in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS, ids=NAMES)
+def test_bounds_hold_what_a_kind_starts_from_and_it_computes_there(kind, shape):
+    found = kind.bounds()
+    assert found.keys() <= set(kind.hyperparameters) and found
+    for name, bounds in found.items():
+        value = kind.get_parameter(name)
+        low, high = (torch.as_tensor(one).expand_as(value) for one in bounds)
+        assert (low < value).all() and (value < high).all()
+        start = value.detach().clone()
+        for bound in (low, high):
+            with torch.no_grad():
+                value.copy_(torch.where(bound.isfinite(), bound, start))
+            torch.manual_seed(0)
+            assert kind(torch.rand(shape)).isfinite().all()
+            assert all(math.isfinite(one) for one in kind.physical().values())
+        with torch.no_grad():
+            value.copy_(start)
+
+
+def test_bounds_in_what_a_person_reads():
+    """A full turn, a whole image, a tenth to ten times; rates from a millionth to 99%."""
+    task = Task(
+        nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2)), transforms=[augmentation()]
+    )
+    high, low = (task.physical(bound) for bound in reversed(psi_bounds(task)))
+    assert high["affine.angle_max [deg]"] == pytest.approx(180), "no turn is more than half of one to a side"
+    assert high["affine.shift_x_max [%]"] == pytest.approx(100)
+    assert high["affine.scale_x_max"] == pytest.approx(10) and high["affine.scale_x_min"] == pytest.approx(
+        0.1
+    )
+    assert (low["1.rate [%]"], high["1.rate [%]"]) == pytest.approx((1e-4, 99))
+
+
+def task():
+    return Task(chain_net(), transforms=[augmentation()], samples=1)
+
+
+def test_a_server_holds_psi_whatever_gradients_ask_for():
+    state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
+    low, high = psi_bounds(state.task)
+    for size, held in ((-1e15, high), (1e15, low)):
+        total = Update(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
+        with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
+            state.step(total)
+        assert torch.equal(state.psi, held)
+        assert state.held() == list(state.psi_tensors())
+    state.step(Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1))
+    assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
+
+
+def test_honest_runs_keep_their_bits(monkeypatch):
+    def run():
+        state = Federation(Protocol(task(), settings(6, server_psi=AdamSettings(0.05))))
+        LocalEngine(state, shards([5] * 6)).run(5)
+        return state
+
+    bounded = run()
+    monkeypatch.setattr(
+        "fedpart.federated.federation.psi_bounds",
+        lambda task: [torch.tensor(-math.inf), torch.tensor(math.inf)],
+    )
+    free = run()
+    assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
+
+
+def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
+    wide = AffineAugmentation(initial={"shift_x": 3.0})
+    state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
+    assert psi_bounds(state.task)[1].max() == pytest.approx(2 * math.pi)
+    assert psi_bounds(state.task)[1][0] == 3 and state.held() == []
+
+
+def test_what_names_no_bounds_has_none():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
+    free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
+    assert all(bound.isinf().all() for bound in psi_bounds(free))

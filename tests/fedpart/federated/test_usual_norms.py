@@ -1,0 +1,265 @@
+"""Bounds that follow the clients: what they are, who moves them, and the same bits on every engine."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flwr.app import Array
+from inprocess_grid import InProcessGrid
+from problems import augmentation, chain_net, settings
+from tiny import tiny
+
+from fedpart import ClipSettings, Federation, Protocol, Task
+from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
+from fedpart.federated.usual import ALARM, NEEDED, UsualNorms
+from fedpart.flower.strategy import FedPart
+from fedpart.updates.clipping import PSI, clip
+from fedpart.updates.update import Update
+from simulations.building.experiment import build as build_from
+from simulations.config.load import ConfigError, load_config
+from simulations.config.shipped import shipped
+
+ROUNDS = 4
+
+
+def usual(clip="adaptive", **changes):
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    return UsualNorms(Protocol(task, settings(20, clip=clip, chunks=(0.5, 0.3, 0.2), **changes)))
+
+
+def of(part, *norms):
+    return {client: {part: norm} for client, norm in enumerate(norms)}
+
+
+def deployed(rounds, config, grid=None, **options):
+    federation, reports = Federation(build(config).protocol), []
+    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
+    return federation, reports
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"trim": 0.2, "weighting": "uniform"},
+        {"upload": "int8"},
+        {"sizes": True},
+        {"pace": "buffered"},
+        {"method": "fedex"},
+    ],
+    ids=["sum", "trim", "codec", "cells", "buffered", "scores"],
+)
+def test_engines_agree_to_the_bit(more):
+    config = {"clip": ClipSettings(multiple=1.0), **more}  # half of all updates are longer
+    expected = local(ROUNDS, **config)
+    experiment, reports = build(config), []
+    federation = Federation(experiment.protocol)
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        engine.run(ROUNDS, reports.append)
+    assert_equal_runs((federation, reports), expected)
+    assert federation.usual.state_dict() == expected[0].usual.state_dict()
+    assert [one.clipped for one in reports] == [one.clipped for one in expected[1]]
+    assert any(report.clipped for report in reports[1:])
+    plain, _ = local(ROUNDS, **more)
+    assert not torch.equal(plain.w, federation.w)
+    if "pace" not in more:
+        assert_equal_runs(deployed(ROUNDS, config), expected)
+
+
+def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_path):
+    config = {"clip": ClipSettings(multiple=1.0)}
+    expected, _ = local(ROUNDS, **config)
+    half, _ = local(2, **config)
+    half.save(tmp_path / "run.pt")
+    experiment = build(config)
+    resumed = Federation(experiment.protocol)
+    resumed.load(tmp_path / "run.pt")
+    assert resumed.usual.bounds() == half.usual.bounds() and min(resumed.usual.bounds()) > 0
+    LocalEngine(resumed, experiment.shards).run(ROUNDS)
+    assert torch.equal(resumed.w, expected.w) and torch.equal(resumed.psi, expected.psi)
+    for other in (None, {"multiple": 2.0}):
+        with pytest.raises(ValueError, match="clip was"):
+            Federation(build({"clip": other}).protocol).load(tmp_path / "run.pt")
+
+
+def test_clients_need_not_know_of_bounds_that_follow_them():
+    """So a server among strangers may have them, whatever its clients were started with."""
+    prints = {
+        str(one): build({"clip": one}).protocol.fingerprint for one in (None, "adaptive", {"weights": 1})
+    }
+    assert prints["None"] == prints["adaptive"] != prints["{'weights': 1}"]
+
+
+def loud(client, factor, rounds=(1,)):
+    """Multiplies what a client sends in some rounds, up to the largest values that are taken."""
+
+    def change(reply):
+        config = reply.content["config"]
+        if reply.has_content() and config["client"] == client and config["round"] in rounds:
+            arrays = reply.content["arrays"]
+            for name in arrays:
+                sent = arrays[name].numpy()
+                arrays[name] = Array(np.clip(sent * np.float32(factor), -1e15, 1e15).astype(sent.dtype))
+        return reply
+
+    return change
+
+
+def of_chunks(chunks, round):
+    protocol = build({}).protocol
+    return [client for client in protocol.cohort(round) if protocol.chunk(client) in chunks]
+
+
+@pytest.mark.parametrize("round", [1, 2])
+def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
+    """In the first round, too, and also where it is the only one that has a gradient of psi."""
+    victim = of_chunks((2, 3), round)[0]
+    config = {"clip": "adaptive", "on_client_error": "skip"}
+    honest, _ = deployed(ROUNDS, config)
+    attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,)))
+    assert not any(report.skipped for report in reports), "1e15 is legal"
+    unclipped, _ = deployed(ROUNDS, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
+    state = attacked.optimiser.state_dict() + attacked.optimiser_psi.state_dict()
+    usual = honest.optimiser.state_dict() + honest.optimiser_psi.state_dict()
+    for mine, theirs in zip(state, usual, strict=True):
+        assert mine["exp_avg_sq"].sum() < 20 * theirs["exp_avg_sq"].sum(), "Adam remembers no giant"
+    ruined = unclipped.optimiser.state_dict()
+    assert any(one["exp_avg_sq"].sum() > 1e15 for one in ruined)
+
+
+def test_the_only_client_of_a_part_is_not_believed_at_once():
+    found, total = usual(), Update(psi=torch.tensor([1.0, 0.0]))
+    norms = clip(first := Update(psi=torch.tensor([1e15, 0.0])), found.bounds())
+    torch.testing.assert_close(first.psi, torch.tensor([1.0, 0.0]))
+    found.take({5: norms}, total)
+    assert total.psi.tolist() == [0.0, 0.0] and found.bounds()[PSI] == 0
+    total = Update(psi=torch.tensor([1.0, 0.0]))
+    found.take(of(PSI, 0.25), total)
+    assert total.psi.tolist() == [0.25, 0.0] and found.bounds()[PSI] == 4 * 0.25
+
+
+def test_the_usual_norm_is_the_lower_median_of_the_fewest_last_rounds():
+    found = usual({"multiple": 2.0, "recent": 4})
+    found.take(of(1, 1.0, 3.0, 2.0), None)
+    assert found.bounds()[1] == 2 * 2.0 and found.bounds()[2] == 0
+    found.take(of(1, 0.0, 8.0, 0.0), None)  # zeros say nothing
+    assert found.bounds()[1] == 2 * 2.0, "of 1, 2, 3, 8"
+    found.take(of(1, 9.0, 9.0, 9.0), None)
+    assert found.bounds()[1] == 2 * 9.0, "the first round is out: 8, 9, 9, 9"
+    assert found.clipped == [0, 1, 2]
+    found.take({}, None)
+    assert found.bounds()[1] == 2 * 9.0 and found.clipped == []
+
+
+@pytest.mark.parametrize("liars", [4, 9])
+def test_fewer_than_half_of_the_norms_move_a_bound_no_further_than_honest_ones(liars):
+    honest = [1.0 + 0.01 * i for i in range(10)]
+    for lie in (1e15, 1e-20):
+        found = usual()
+        found.take(of(1, *honest, *[lie] * liars), None)
+        assert 4 * 1.0 <= found.bounds()[1] <= 4 * 1.09
+
+
+@pytest.mark.parametrize("size", [1e-42, 1e-30, 1.0, 1e15])
+def test_whatever_its_size_an_update_becomes_no_longer_than_one_and_stays_finite(size):
+    update = Update({1: torch.full((1000,), size), 2: torch.zeros(3)}, torch.full((2,), -size))
+    clip(update, (0.0, 0.0, 0.0))
+    for tensor in (*update.deltas.values(), update.psi):
+        assert tensor.isfinite().all() and tensor.norm() <= 1 + 1e-6
+
+
+def test_an_alarm_names_the_chunk_whose_psi_gradients_are_of_another_size():
+    found = usual(None)
+    chunk_of = {k: [c for c in range(20) if found._protocol.chunk(c) == k] for k in (2, 3)}
+    some = [*chunk_of[2][:4], *chunk_of[3][:2]]
+    honest = {client: {PSI: 1.0 + 0.1 * i} for i, client in enumerate(some)}
+    found.take(honest, None)
+    assert found.alarms == [] and len(honest) >= NEEDED
+    poisoned = honest | {client: {PSI: 3 * ALARM} for client in chunk_of[3][:2]}
+    found.take(poisoned, None)
+    assert [one["chunk"] for one in found.alarms] == [3]
+    assert found.alarms[0]["times"] == pytest.approx(3 * ALARM / 1.2, rel=0.2)
+    found.take(honest, None)
+    assert found.alarms == []
+
+
+def test_an_alarm_is_a_warning_and_in_the_report():
+    liars = [client for client in range(CLIENTS) if build({}).protocol.chunk(client) == 3]
+    victim = next(client for client in of_chunks((3,), 4) if client in liars)
+    with pytest.warns(RuntimeWarning, match=r"Round 4: the psi gradients of chunk 3 are \d"):
+        _, reports = deployed(ROUNDS, {}, tamper=loud(victim, 1e4, (4,)))
+    assert [[alarm["chunk"] for alarm in one.psi_alarms or ()] for one in reports] == [[], [], [], [3]]
+
+
+@pytest.mark.parametrize(
+    ("clip", "says"),
+    [
+        ({"weights": 1.0, "multiple": 2.0}, "are numbers or follow the clients; leave out multiple"),
+        ({"psi": 1.0, "multiple": 2.0}, "are numbers or follow the clients; leave out multiple"),
+        ({"multiple": -1.0}, "multiple is above 0"),
+        ({"multiple": 2.0, "recent": 0}, "recent is at least 1"),
+        ({}, "Norms to clip to are positive numbers"),
+        ("adaptively", "clip"),
+    ],
+)
+def test_bounds_that_make_no_sense(clip, says):
+    with pytest.raises(ValueError, match=says):
+        settings(8, clip=clip)
+    with pytest.raises(ConfigError, match="clip"):
+        tiny(clip=clip)
+
+
+def test_privacy_refuses_bounds_that_follow_the_clients():
+    with pytest.raises(ValueError, match=r"none that follow the clients; set clip.weights"):
+        settings(8, weighting="uniform", clip="adaptive", privacy={"noise_multiplier": 1.0})
+
+
+def test_a_word_stands_for_the_settings():
+    assert (
+        tiny(clip="adaptive").settings().clip
+        == ClipSettings(multiple=4.0)
+        == settings(8, clip="adaptive").clip
+    )
+    assert math.isinf(min(build({"clip": "adaptive"}).protocol.bounds)), "clients do not clip"
+
+
+def test_clients_computed_together_are_clipped_alike():
+    config = {"clip": ClipSettings(multiple=1.0)}
+    expected, _ = local(ROUNDS, **config)
+    experiment = build(config)
+    federation = Federation(experiment.protocol)
+    LocalEngine(federation, experiment.shards, execution="vectorised").run(ROUNDS)
+    torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
+    for part, rounds in federation.usual.state_dict().items():
+        for mine, theirs in zip(rounds, expected.usual.state_dict()[part], strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatch):
+    """In one round of 60; without a bound the network knows nothing from then on."""
+    run, struck = Executor.run, 20
+
+    def poisoned(executor, round, client, shard, jobs):
+        update = run(executor, round, client, shard, jobs)
+        if round.number == struck and client == executor.protocol.cohort(struck)[0]:
+            for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
+                tensor.copy_(-1e15 * tensor.sign())
+        return update
+
+    def accuracy(clip, attacked):
+        changes = ["engine=local", "rounds=60", f"clip={clip}"]
+        experiment = build_from(load_config(shipped()["quickstart"], changes))
+        federation = experiment.start()
+        with monkeypatch.context() as patch:
+            if attacked:
+                patch.setattr(Executor, "run", poisoned)
+            LocalEngine(federation, experiment.shards).run(60)
+        return federation.evaluate(experiment.test)["accuracy"]
+
+    assert accuracy("null", True) < 0.2
+    assert accuracy("adaptive", True) > accuracy("adaptive", False) - 0.07  # runs differ by as much
