@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ class Federation(ModelState):
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
+        defended: what takes the place of the sum, if the settings have a ``defence``.
         residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
         fleet: the simulated devices of its clients, if the settings have them.
         pace: whose answers a step waits for.
@@ -124,6 +126,7 @@ class Federation(ModelState):
         )
         self.protocol, self.agreement = protocol, {**protocol.agreement, **settings.pace()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
+        self.defended = settings.defend() if settings.defended else None
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
         self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
@@ -193,8 +196,10 @@ class Federation(ModelState):
 
         With ``download`` their weights are rounded, the server's own are not.
         """
-        w, narrow = self.w, self.protocol.download
-        return Round(number, w if narrow is None else w.to(narrow).to(w.dtype), self.psi, self.residuals)
+        w, narrow, defended = self.w, self.protocol.download, self.defended
+        of_all = None if defended is None else partial(defended.sum, round=number)
+        w = w if narrow is None else w.to(narrow).to(w.dtype)
+        return Round(number, w, self.psi, self.residuals, of_all)
 
     def step(self, total: Update | None, taken: Sequence[int] = ()) -> None:
         """Finish a round with the cohort's weighted sum; None stands for no update at all.
@@ -214,18 +219,22 @@ class Federation(ModelState):
             if self.protocol.settings.non_contributors == "zero":
                 total.weights = dict.fromkeys(total.weights, total.total_weight)
                 total.psi_weight = float(total.examples)
+            if self.defended is not None:
+                self.defended.remember(total)
             self.protocol.method.combine(self, total)
         self.completed += 1
         if self.residuals is not None and self._stepped:
             self.residuals.take(self.round, taken)
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; with the pace, and the versions of residuals, if it has any."""
+        """See :meth:`.ModelState.state_dict`; with what pace, residuals and defence remember."""
         found = super().state_dict()
         if pace := self.pace.state_dict():
             found["pace"] = pace
         if self.residuals is not None:
             found["residuals"] = self.residuals.versions
+        if self.defended is not None:
+            found["defended"] = self.defended.state_dict()
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -233,6 +242,8 @@ class Federation(ModelState):
         super().load_state_dict(state)
         if "pace" in state:
             self.pace.load_state_dict(state["pace"])
+        if self.defended is not None:
+            self.defended.load_state_dict(state.get("defended", {}))
         if self.residuals is not None:
             self.residuals.versions = dict(state["residuals"])
             self.residuals.saved()

@@ -288,7 +288,7 @@ class Protocol:
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         self._clip(update)
-        equal = self.settings.privacy is not None or self.settings.of_all is not None
+        equal = self.settings.privacy is not None or bool(self.settings.defended)
         counted = self.method.counted(update, self.partition)
         return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)
 

@@ -1,4 +1,4 @@
-"""Round: the server's values, handed over as one."""
+"""Round: the server's values and its way to sum, handed over as one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpart.federated.residuals import Residuals
+from fedpart.updates.cohort import OfAll
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What every client of a round starts from.
+    """What every client of a round starts from, and what becomes of their updates.
 
     Attributes:
         number: 1..
         w: ``[size]`` in partition order.
         psi: ``[P]``.
         residuals: of the clients, with ``error_feedback``.
+        of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
     """
 
     number: int
     w: Tensor
     psi: Tensor
     residuals: Residuals | None = None
+    of_all: OfAll | None = None
