@@ -12,6 +12,7 @@ from fedpart.centralised.fit import Training, check_psi
 from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.corruption import corrupted
+from fedpart.federated.exposure import exposed
 from simulations.building.data import client_shards, load_data
 from simulations.building.task import build_task, check_device
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
@@ -28,6 +29,11 @@ class Experiment:
     validation: Dataset  # complete if the last rounds need that
     test: Dataset
     num_classes: int
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know before it runs."""
+        return [*self.task.notes, *filter(None, [exposed(self.protocol)])]
 
     def start(self) -> Federation:
         """The state before the first round."""
@@ -55,6 +61,11 @@ class TrainingExperiment:
     validation: Dataset
     test: Dataset
     num_classes: int
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know before it runs."""
+        return [*self.task.notes]
 
     def start(self) -> Training:
         """The state before the first iteration.

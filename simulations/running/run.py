@@ -96,7 +96,7 @@ def run_experiment(
             if resume:
                 refuse_changed_data(out, listed)
             experiment = build(config)
-            for note in experiment.task.notes:
+            for note in experiment.notes:
                 progress.note(note)
             state = experiment.start()
             for name in ("validation", "test"):
