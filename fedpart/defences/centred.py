@@ -22,17 +22,23 @@ class Centred(Defence):
         radius: L2 norm, of a cell's change and of psi's gradient; None: the distance of the client in the
             middle, in each round and cell, which a minority does not decide.
         momentum: what the centre keeps of itself in a round.
+        reach: clients further away than so many radii do not count at all, as in redescending estimators
+            (Hampel 1974); None: they do, as in the paper.
 
     Raises:
-        ValueError: the radius is not above 0, or the momentum not from 0 to below 1.
+        ValueError: the radius is not above 0, the momentum not from 0 to below 1, or the reach below 1.
     """
 
-    def __init__(self, radius: float | None = None, momentum: float = 0.9) -> None:
+    def __init__(
+        self, radius: float | None = None, momentum: float = 0.9, reach: float | None = None
+    ) -> None:
         if radius is not None and not radius > 0:
             raise ValueError(f"The radius of the defence 'centred' is above 0, or null, got {radius}.")
         if not 0 <= momentum < 1:
             raise ValueError(f"The momentum of the defence 'centred' is from 0 to below 1, got {momentum}.")
-        self.radius, self.momentum = radius, momentum
+        if reach is not None and reach < 1:
+            raise ValueError(f"The reach of the defence 'centred' is at least 1, or null, got {reach}.")
+        self.radius, self.momentum, self.reach = radius, momentum, reach
 
     def bears(self, clients: int) -> int:
         """See :meth:`.Defence.bears`: less than half."""
@@ -43,8 +49,13 @@ class Centred(Defence):
         n, centre = len(values), torch.zeros_like(values[0]) if memory is None else memory
         far = [torch.linalg.vector_norm(one - centre, dtype=torch.float64).item() for one in values]
         radius = sorted(far)[(n - 1) // 2] if self.radius is None else self.radius
-        shares = [1.0 if distance <= radius else radius / distance for distance in far]
-        return weighted_sum([*values, centre], [*shares, n - sum(shares)]).div_(n)
+        if self.reach is not None:
+            values = [one for one, away in zip(values, far, strict=True) if away <= self.reach * radius]
+            far = [away for away in far if away <= self.reach * radius]
+        if not values:
+            return centre.clone()
+        shares = [1.0 if away <= radius else radius / away for away in far]
+        return weighted_sum([*values, centre], [*shares, len(far) - sum(shares)]).div_(len(far))
 
     def remembered(self, combined: Tensor, memory: Tensor | None) -> Tensor:
         """See :meth:`.Defence.remembered`: the centre."""

@@ -10,7 +10,8 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 
 from fedpart.defences import DEFENCES
 
-CASES = [(name, {}) for name in DEFENCES.names()] + [("trim", {"share": 0.1}), ("krum", {"share": 0.1})]
+CASES = [(name, {}) for name in DEFENCES.names()]
+CASES += [("trim", {"share": 0.1}), ("krum", {"share": 0.1}), ("centred", {"reach": 3.0})]
 each = pytest.mark.parametrize(("name", "options"), CASES)
 
 
@@ -107,6 +108,15 @@ def test_centred_clipping_by_hand():
     torch.testing.assert_close(combined("centred", values, centre), torch.stack(drawn).mean(dim=0))
 
 
+def test_who_is_out_of_reach_does_not_count():
+    values = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.5]), torch.tensor([-4.0, 0.0])]
+    near = combined("centred", values[:2], radius=1.0)
+    torch.testing.assert_close(combined("centred", values, radius=1.0, reach=3.0), near)
+    assert not combined("centred", values, radius=1.0, reach=5.0).allclose(near)
+    centre = torch.tensor([100.0, 100.0])
+    assert combined("centred", values, centre, radius=1.0, reach=3.0).equal(centre)
+
+
 def test_the_centre_is_an_average_over_rounds():
     defence, first, second = DEFENCES.make("centred", {"momentum": 0.75}), *vectors(2)
     centre = defence.remembered(first, None)
@@ -176,6 +186,7 @@ def test_large_vectors_are_taken_in_pieces(name, options):
         ("krum", {"share": 0.5}, "above 0 and below 0.5, got 0.5"),
         ("geometric", {"smoothing": 0.0}, "smoothing of the defence 'geometric' is above 0"),
         ("centred", {"radius": 0.0}, "radius of the defence 'centred' is above 0, or null"),
+        ("centred", {"reach": 0.5}, "reach of the defence 'centred' is at least 1, or null"),
         ("centred", {"momentum": 1.0}, "momentum of the defence 'centred' is from 0 to below 1"),
     ],
 )
