@@ -39,7 +39,7 @@ DEFAULTS: dict[str, Any] = {
 }
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
-    *("clip", "trim", "privacy", "upload", "error_feedback", "download"),
+    *("clip", "trim", "defence", "bucket", "privacy", "upload", "error_feedback", "download"),
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 

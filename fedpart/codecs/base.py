@@ -18,7 +18,12 @@ class Codec(ABC):
     It is made with ``upload_options`` and keeps nothing from one call to the next. Each partition is encoded
     by itself. Engines in one process take what :meth:`decode` makes of the bytes, as a server does of a
     message.
+
+    Attributes:
+        sparse: whether most numbers that are read are 0.
     """
+
+    sparse: bool = False
 
     @abstractmethod
     def size(self, numbers: int) -> int:

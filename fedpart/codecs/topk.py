@@ -32,7 +32,7 @@ class TopK(Codec):
             raise ValueError(
                 f"The share of the changes that topk sends is above 0 and at most 1, got {share!r}."
             )
-        self.share = share
+        self.share, self.sparse = share, share < 0.5
         self.values: Codec = Narrow(torch.float32) if values is None else CODECS.make(values, {})
 
     def count(self, numbers: int) -> int:

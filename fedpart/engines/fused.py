@@ -48,10 +48,10 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        if settings.clip is not None or settings.of_all is not None or settings.upload is not None:
+        if settings.clip is not None or settings.defended or settings.upload is not None:
             raise ValueError(  # privacy clips
-                "Fused clients have no updates of their own to clip, to round, to trim or to make private; "
-                "leave clip, upload, trim and privacy out, or use execution: loop."
+                "Fused clients have no updates of their own to clip, to round, to compare or to make "
+                "private; leave clip, upload, defence and privacy out, or use execution: loop."
             )
         if local.epochs != 1:
             raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
-from fedpart.engines.execution import EXECUTIONS
+from fedpart.engines.execution import EXECUTIONS, Execution
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 from fedpart.engines.workers import WorkerPool
@@ -30,7 +30,8 @@ class LocalEngine:
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them, if that is one thread.
         execution: how this process computes a cohort: ``loop``: client by client; ``fused``: its data
-            together, see :class:`.FusedRunner`; ``vectorised``: several clients at a time.
+            together, see :class:`.FusedRunner`; ``vectorised``: several clients at a time; or what makes an
+            :class:`.Execution`.
         evaluate_every: rounds between evaluations by the clients, if they evaluate: in this process.
 
     Raises:
@@ -42,12 +43,12 @@ class LocalEngine:
         federation: Federation,
         shards: Sequence[Dataset],
         workers: int = 1,
-        execution: str = "loop",
+        execution: str | Callable[[Protocol, Sequence[Dataset]], Execution] = "loop",
         evaluate_every: int = 10,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
-        execute = EXECUTIONS.resolve(execution)
+        execute = EXECUTIONS.resolve(execution) if isinstance(execution, str) else execution
         if execution != "loop" and workers > 1:
             raise ValueError(
                 f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
@@ -116,5 +117,5 @@ class Loop:
             return self.executor.term(round, client, self.shards, found)
 
         with kept_casts(self.executor.device):
-            found.total = aggregate(cohort, term, self.protocol.settings.of_all)
+            found.total = aggregate(cohort, term, round.of_all)
         return found

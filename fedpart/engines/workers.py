@@ -96,7 +96,7 @@ class WorkerPool:
         """
         self._epoch += 1
         torch.cat([round.w, round.psi], out=self._shared.row(0))
-        of_all = self.protocol.settings.of_all
+        of_all = round.of_all
         parts = blocks(cohort, single=of_all is not None)
         waiting = deque[Block]()
         for index, part in enumerate(parts):

@@ -8,6 +8,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Federation(ModelState):
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
         privacy: of its clients, if the settings have it.
+        defended: what takes the place of the sum, if the settings have a ``defence``.
         residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
         fleet: the simulated devices of its clients, if the settings have them.
         pace: whose answers a step waits for.
@@ -55,6 +57,7 @@ class Federation(ModelState):
         self.protocol, self.usual = protocol, UsualNorms(protocol)
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
+        self.defended = settings.defend() if settings.defended else None
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
         self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
@@ -125,9 +128,10 @@ class Federation(ModelState):
 
         With ``download`` their weights are rounded, the server's own are not.
         """
-        w, narrow = self.w, self.protocol.download
+        w, narrow, defended = self.w, self.protocol.download, self.defended
+        of_all = None if defended is None else partial(defended.sum, round=number)
         w = w if narrow is None else w.to(narrow).to(w.dtype)
-        return Round(number, w, self.psi, self.residuals, self.usual.bounds())
+        return Round(number, w, self.psi, self.residuals, self.usual.bounds(), of_all)
 
     def step(
         self, total: Update | None, taken: Sequence[int] = (), norms: Mapping[int, Norms] | None = None
@@ -156,6 +160,8 @@ class Federation(ModelState):
             if self.protocol.settings.non_contributors == "zero":
                 total.weights = dict.fromkeys(total.weights, total.total_weight)
                 total.psi_weight = float(total.examples)
+            if self.defended is not None:
+                self.defended.remember(total)
             self.protocol.method.combine(self, total)
         self._hold()
         self.completed += 1
@@ -182,7 +188,7 @@ class Federation(ModelState):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; with pace, usual norms and versions of residuals, if there."""
+        """See :meth:`.ModelState.state_dict`; with what pace, usual norms, residuals and defence remember."""
         found = super().state_dict()
         if norms := self.usual.state_dict():
             found["norms"] = norms
@@ -190,6 +196,8 @@ class Federation(ModelState):
             found["pace"] = pace
         if self.residuals is not None:
             found["residuals"] = self.residuals.versions
+        if self.defended is not None:
+            found["defended"] = self.defended.state_dict()
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -198,6 +206,8 @@ class Federation(ModelState):
         self.usual.load_state_dict(state.get("norms", {}))
         if "pace" in state:
             self.pace.load_state_dict(state["pace"])
+        if self.defended is not None:
+            self.defended.load_state_dict(state.get("defended", {}))
         if self.residuals is not None:
             self.residuals.versions = dict(state["residuals"])
             self.residuals.saved()

@@ -42,6 +42,9 @@ class FederationOptions(RunOptions, total=False):
     node_timeout: float
     clip: ClipSettings | Mapping[str, Any] | Literal["adaptive"] | None
     trim: float | None
+    defence: str | None
+    defence_options: Mapping[str, Any]
+    bucket: int
     upload: str | None
     upload_options: Mapping[str, Any]
     error_feedback: bool

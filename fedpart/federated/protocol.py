@@ -32,6 +32,8 @@ from fedpart.updates.clipping import Bounds, clip
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
 
+UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about
+
 
 class Protocol:
     """The policies of a run, functions of (task, settings): the same on the server and every client.
@@ -293,9 +295,6 @@ class Protocol:
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         found.norms[client] = clip(update, self.bounds if bounds is None else bounds)
-        equal = self.settings.privacy is not None or self.settings.of_all is not None
+        equal = self.settings.privacy is not None or bool(self.settings.defended)
         counted = self.method.counted(update, self.partition)
         return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)
-
-
-UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about

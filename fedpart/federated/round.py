@@ -1,4 +1,4 @@
-"""Round: the server's values, handed over as one."""
+"""Round: the server's values and its way to sum, handed over as one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from torch import Tensor
 
 from fedpart.federated.residuals import Residuals
 from fedpart.updates.clipping import Bounds
+from fedpart.updates.cohort import OfAll
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What every client of a round starts from.
+    """What every client of a round starts from, and what becomes of their updates.
 
     Attributes:
         number: 1..
@@ -20,6 +21,7 @@ class Round:
         psi: ``[P]``.
         residuals: of the clients, with ``error_feedback``.
         bounds: to which the server clips, where they follow the clients; None: those of the protocol.
+        of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
     """
 
     number: int
@@ -27,3 +29,4 @@ class Round:
     psi: Tensor
     residuals: Residuals | None = None
     bounds: Bounds | None = None
+    of_all: OfAll | None = None

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Literal
 
 from fedpart.codecs import CODECS
 from fedpart.federated.clients.caps import Deal, checked_caps
 from fedpart.federated.clients.kinds import checked_architectures
+from fedpart.federated.defences import DefenceSettings
 from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
-from fedpart.pace.settings import PaceSettings
 from fedpart.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import documented, setting
-from fedpart.updates.cohort import OfAll
-from fedpart.updates.trimmed import trimmed_mean
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class FederationSettings(PaceSettings):
+class FederationSettings(DefenceSettings):
     """Everything about a run but the task and the data; defaults are the paper's MNIST settings (App. J.2).
 
     With ``non_contributors="zero"``, weighted by examples, the sizes of later chunks' shards, though not
-    their data, reach earlier partitions. Trimmed means are Yin et al.'s (2018).
+    their data, reach earlier partitions.
 
     Raises:
         ValueError: a value out of range, or safeguards that make no sense with each other; one sentence.
@@ -92,13 +89,6 @@ class FederationSettings(PaceSettings):
         "norms to which updates are clipped, by the client and again by the server; adaptive: by the server, "
         "to 4 times what is usual; null: none. Deployed runs whose configuration says nothing have adaptive",
     )
-    trim: float | None = setting(
-        None,
-        "share of the clients whose values are left out at each end of every coordinate of the mean; null: "
-        "the mean of all",
-        gt=0,
-        lt=0.5,
-    )
     upload: str | None = setting(
         None,
         "how clients send their changes of weights: fp16, bf16, int8, int4, topk or package.module:Class; "
@@ -133,11 +123,6 @@ class FederationSettings(PaceSettings):
     )
     evaluation_samples: int | None = setting(None, "S in evaluations; null: as `samples`", ge=1)
     _others = (SGDSettings(1.0),)  # of a server: the plain mean
-
-    @property
-    def of_all(self) -> OfAll | None:
-        """What takes the place of the sum of a cohort's updates; None: the sum."""
-        return None if self.trim is None else partial(trimmed_mean, trim=self.trim)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -186,8 +171,9 @@ class FederationSettings(PaceSettings):
             )
         if self.download not in (None, "fp16", "bf16"):
             raise ValueError(f"download is fp16 or bf16, or null, got {self.download!r}.")
-        if self.trim is not None:
-            self._check_average("A trimmed mean", "counts clients, not examples")
+        if self.defended:
+            self._check_average("A defence", "counts clients, not examples")
+            self.check_defence(self.upload, self.upload_options)
         if self.privacy is not None:
             self._check_average("Privacy", "has to bound the weight of a client")
             if self.clip is None or self.clip.adaptive:
@@ -198,15 +184,19 @@ class FederationSettings(PaceSettings):
                     "Privacy is spent round by round, but error_feedback carries what a client has computed "
                     "from one round to the next; leave one of the two out."
                 )
-            if self.trim is not None:
-                raise ValueError("Privacy adds noise to a sum, which a trimmed mean is not; leave trim out.")
+            if self.defended:
+                raise ValueError(
+                    f"Privacy adds noise to a sum, which a defence does not take; leave {self.defended} out."
+                )
             if self.min_replies != 1:
                 raise ValueError(
                     f"Privacy steps in every round, whoever has answered, but min_replies is "
                     f"{self.min_replies}; leave it at 1."
                 )
 
-        safeguards = (name for name in ("privacy", "trim", "error_feedback") if getattr(self, name))
+        safeguards = (
+            name for name in ("privacy", "trim", "defence", "error_feedback") if getattr(self, name)
+        )
         self.check_pace(self.clients, self.cohort, self.min_replies, safeguards)
         if self.evaluation == "clients" and self.privacy is not None:
             raise ValueError(
@@ -262,7 +252,7 @@ class FederationSettings(PaceSettings):
         Raises:
             ValueError: one sentence.
         """
-        used = [name for name in ("trim", "privacy") if getattr(self, name) is not None]
+        used = [name for name in ("trim", "defence", "privacy") if getattr(self, name) is not None]
         if self.clip is not None and self.clip.psi is not None:
             used.append("clip.psi")
         if self.aggregation == "buffered":

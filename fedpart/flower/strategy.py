@@ -174,7 +174,7 @@ class FedPart(Strategy):
                     found.skipped.append(skipped(client, error))
                     return None
 
-            found.total = aggregate(clients, term, protocol.settings.of_all)
+            found.total = aggregate(clients, term, begun.of_all)
             return found
 
         found = self._turns.sum(turn, start, of)

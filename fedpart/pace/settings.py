@@ -180,11 +180,12 @@ class PaceSettings(RunSettings):
                     f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
                     f"out, or set aggregation: synchronous."
                 )
-        if "trim" in safeguards:
-            raise ValueError(
-                "A trimmed mean is over clients that start from the same weights, and buffered ones do not; "
-                "leave trim out, or set aggregation: synchronous."
-            )
+        for key in ("trim", "defence"):
+            if key in safeguards:
+                raise ValueError(
+                    f"A defence compares clients that start from the same weights, and buffered ones do not; "
+                    f"leave {key} out, or set aggregation: synchronous."
+                )
         if "error_feedback" in safeguards:
             raise ValueError(
                 "With error_feedback a client begins with what its last round has left, which buffered steps "

@@ -10,7 +10,7 @@ from fedpart.updates.clipping import Norms
 from fedpart.updates.update import Update
 
 OfAll = Callable[[Sequence[Update]], Update | None]
-"""What takes the place of the sum: from all updates of a cohort at once, see :func:`.trimmed_mean`."""
+"""What takes the place of the sum: from all updates of a cohort at once, see :meth:`.Defended.sum`."""
 BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
 
 

@@ -19,7 +19,7 @@ class Update:
         psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
         weights: weight of each cell's delta.
         psi_weight: weight of the psi gradient: its examples, since L_ML is a sum over them (Eq. 26); 1 where
-            clients weigh the same, for privacy or a trimmed mean.
+            clients weigh the same, for privacy or a defence.
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).

@@ -118,7 +118,7 @@ class VectorisedRunner:
             return None
 
         try:
-            found.total = aggregate(cohort, term, self.protocol.settings.of_all)
+            found.total = aggregate(cohort, term, round.of_all)
         except ValueError as error:
             raise ClientError(f"Round {round.number}: {error}") from error
         return found

@@ -13,6 +13,7 @@ from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.corruption import corrupted
 from fedpart.data.dataset import has_labels
+from fedpart.federated.exposure import exposed
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
 from simulations.building.data import client_shards, load_data
@@ -32,6 +33,11 @@ class Experiment:
     test: Dataset
     num_classes: int
     classes: tuple[str, ...] = ()  # their names, where there are any
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know before it runs."""
+        return [*self.task.notes, *filter(None, [exposed(self.protocol)])]
 
     def start(self) -> Federation:
         """The state before the first round."""
@@ -60,6 +66,11 @@ class TrainingExperiment:
     test: Dataset
     num_classes: int
     classes: tuple[str, ...] = ()  # their names, where there are any
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know before it runs."""
+        return [*self.task.notes]
 
     def start(self) -> Training:
         """The state before the first iteration.

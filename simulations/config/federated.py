@@ -10,11 +10,12 @@ from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients.assignment import check_clients
+from fedpart.federated.defences import DefenceSettings
 from fedpart.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published
-from simulations.config.sections import PsiServerSection, ServerSection, SplitSection
+from simulations.config.sections import AttackSection, PsiServerSection, ServerSection, SplitSection
 from simulations.config.shared import Clock, Config
 
 _Keys = section_of(
@@ -26,7 +27,7 @@ _Keys = section_of(
 )
 
 
-class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
+class ExperimentConfig(_Keys, section_of(DefenceSettings), section_of(PaceSettings), Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
@@ -55,6 +56,10 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         "how engine local computes a cohort: loop, client by client; vectorised, several at a time, for "
         "a GPU; fused, its data together, where each client takes one step and nothing looks at its own "
         "update; or package.module:callable",
+    )
+    attack: AttackSection | None = entry(
+        None,
+        "what some clients do against the others, in simulations with engine local; null: all are honest",
     )
     ray_address: str | None = entry(
         None,
@@ -114,6 +119,8 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
                 f"engine: local and workers: 1"
             )
+        if self.attack is not None:
+            self._check_attack()
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
             raise ValueError(
                 f"{self.processes} workers of engine local have one torch thread each; set threads: 1, or "
@@ -139,6 +146,22 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
                 "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
             )
         return self
+
+    def _check_attack(self) -> None:
+        for key, given, wanted in (
+            ("engine", self.engine, "local"),
+            ("workers", self.processes, 1),
+            ("execution", self.execution, "loop"),
+        ):
+            if given != wanted:
+                raise ValueError(
+                    f"an attack is simulated in one process, client by client, but {key} is {given}; set "
+                    f"{key}: {wanted}, or leave attack out"
+                )
+        if self.upload is not None:
+            raise ValueError(
+                "an attack changes the numbers that are uploaded, not their codes; leave attack or upload out"
+            )
 
     @property
     def processes(self) -> int | None:

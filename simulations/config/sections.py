@@ -14,6 +14,7 @@ from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.hyperparameters.affine import Family
 from fedpart.loggers import LOGGERS
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
+from simulations.attacks import ATTACKS
 from simulations.config.keys import Section, entry, section_of
 from simulations.config.messages import check_options, named
 
@@ -80,6 +81,23 @@ class DropoutSection(Section):
 
     rate: float = entry(0.1, "initial drop rate of every dropout layer, a fraction", gt=0, lt=1)
     temperature: float = entry(0.1, "of the concrete relaxation", gt=0)
+
+
+class AttackSection(Section):
+    """What hostile clients do, in simulations."""
+
+    kind: named(ATTACKS) = entry(
+        ...,
+        "sign, scale, labels (wrong ones), little (a little is enough), inner (inner product manipulation), "
+        "psi (its gradient alone), constant, nan, or package.module:Class",
+    )
+    share: float = entry(0.1, "of the clients that attack, of psi of those who send its gradient", gt=0, lt=1)
+    options: dict[str, Any] = entry({}, "keyword arguments of the attack, e.g. {scale: 10}")
+
+    @model_validator(mode="after")
+    def _known(self) -> AttackSection:
+        check_options(ATTACKS.resolve(self.kind), self.options, f"the attack {self.kind!r}")
+        return self
 
 
 class NamedSection(Section):

@@ -13,6 +13,7 @@ import torch
 from fedpart import ClipSettings
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
+from simulations.errors import ConfigError
 from simulations.flower.client_data import ClientExperiment
 
 APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
@@ -46,12 +47,18 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
         ConfigError: one sentence that says what does not fit.
     """
     if run_config.get("experiment"):
-        return ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
-    overrides = str(run_config.get("overrides", ""))
-    settings = overrides.split(";") if ";" in overrides else overrides.split()
-    return load_config(
-        APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
-    )
+        config = ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
+    else:
+        overrides = str(run_config.get("overrides", ""))
+        settings = overrides.split(";") if ";" in overrides else overrides.split()
+        config = load_config(
+            APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
+        )
+    if config.attack is not None:
+        raise ConfigError(
+            "An attack is simulated by fedpart run alone; leave attack out, clients here are real."
+        )
+    return config
 
 
 def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:

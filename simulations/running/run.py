@@ -19,6 +19,7 @@ from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
 from simulations.pictures.plots import plot_run
+from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision
 from simulations.running.recorder import Recorder
 from simulations.running.signals import Interrupted
@@ -95,7 +96,7 @@ def run_experiment(
             if resume:
                 refuse_changed_data(out, listed)
             experiment = build(config)
-            for note in experiment.task.notes:
+            for note in experiment.notes:
                 progress.note(note)
             state = experiment.start()
             for name in ("validation", "test"):
@@ -209,8 +210,9 @@ def _iterations(experiment: TrainingExperiment, training: Training, recorder: Re
 def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
     config = experiment.config
     if config.engine == "local":
+        execution = config.execution if config.attack is None else attacked(experiment)
         return LocalEngine(
-            federation, experiment.shards, config.processes or 1, config.execution, config.evaluate_every
+            federation, experiment.shards, config.processes or 1, execution, config.evaluate_every
         )
     from simulations.ray.engine import RayEngine
 

@@ -8,6 +8,7 @@ FLOORS = [
     "fedpart.trees",
     "fedpart.kernels",
     "fedpart.randomness",
+    "fedpart.defences",
     "fedpart.codecs",
     "fedpart.loggers",
     "fedpart.layers",

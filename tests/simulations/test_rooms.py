@@ -6,6 +6,7 @@ from import_graph import circles, edges, room_of, upward
 FLOORS = [
     "simulations.errors",
     "simulations.pretraining",
+    "simulations.attacks",
     "simulations.config",
     "simulations.folders",
     "simulations.building",

@@ -183,7 +183,7 @@ def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
 )
 def test_whatever_looks_at_a_clients_own_update_is_refused(changes):
     with pytest.raises(
-        ValueError, match=r"to clip, to round, to trim or to make private; leave clip, upload, trim and"
+        ValueError, match=r"to clip, to round, to compare or to make private; leave clip, upload, defence and"
     ):
         trained("fused", **changes)
 

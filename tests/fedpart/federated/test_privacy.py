@@ -172,7 +172,7 @@ def test_rounds_without_clients_over_flower():
         ({"weighting": "examples"}, "Privacy has to bound the weight of a client; set weighting: uniform"),
         ({"non_contributors": "zero"}, "leave non_contributors at ignore"),
         ({"clip": None}, "Privacy needs norms to clip to"),
-        ({"trim": 0.1}, "which a trimmed mean is not; leave trim out"),
+        ({"trim": 0.1}, "which a defence does not take; leave trim out"),
         ({"min_replies": 2}, "min_replies is 2; leave it at 1"),
     ],
 )

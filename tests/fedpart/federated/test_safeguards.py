@@ -1,4 +1,4 @@
-"""Clipping, trimmed means and rounds that survive: closed forms, and the same bits on every engine."""
+"""Clipping, defences and rounds that survive: closed forms, and the same bits on every engine."""
 
 import math
 
@@ -18,7 +18,6 @@ from fedpart.flower.strategy import FedPart
 from fedpart.updates.clipping import clip
 from fedpart.updates.cohort import sum_updates
 from fedpart.updates.errors import LONGEST, brief
-from fedpart.updates.trimmed import trimmed_mean
 from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
 
@@ -37,10 +36,13 @@ def run(rounds, config, grid=None, **options):
     [
         {"clip": CLIP},
         {"trim": 0.2, "weighting": "uniform"},
-        {"trim": 0.2, "weighting": "uniform", "clip": CLIP},
+        {"defence": "median", "weighting": "uniform", "clip": CLIP},
+        {"defence": "geometric", "weighting": "uniform"},
+        {"defence": "krum", "weighting": "uniform"},
+        {"defence": "centred", "bucket": 2, "weighting": "uniform"},
         {"weighting": "uniform", "clip": CLIP, "privacy": PrivacySettings(1.0, randomness="seed")},
     ],
-    ids=["clip", "trim", "both", "privacy"],
+    ids=["clip", "trim", "median", "geometric", "krum", "centred", "privacy"],
 )
 def test_engines_agree_to_the_bit(config):
     expected = local(2, **config)
@@ -97,34 +99,6 @@ def test_clipping_keeps_the_direction_and_short_updates_bits():
     torch.testing.assert_close(update.deltas[1], torch.tensor([0.6, 0.8]))
     assert torch.equal(update.deltas[2], short)
     torch.testing.assert_close(update.psi, torch.tensor([0.0, 0.5]))
-
-
-@pytest.mark.parametrize(
-    ("n", "trim", "left_out"), [(1, 0.1, 0), (2, 0.4, 0), (3, 0.1, 1), (10, 0.2, 2), (11, 0.2, 3)]
-)
-def test_trimmed_mean_by_hand(n, trim, left_out):
-    g = torch.Generator().manual_seed(n)
-    values = torch.randn(n, 5, generator=g)
-    terms = [
-        Update({2: row.clone()}, row[:2].clone(), examples=i + 1, loss=1.0).weigh(1.0, 1.0)
-        for i, row in enumerate(values)
-    ]
-    mean = trimmed_mean(terms, trim)
-    expected = values.sort(dim=0).values[left_out : n - left_out].mean(dim=0)
-    torch.testing.assert_close(mean.deltas[2] / mean.weights[2], expected)
-    torch.testing.assert_close(mean.psi / mean.psi_weight, expected[:2])
-    assert (mean.clients, mean.examples) == (n, n * (n + 1) // 2)
-    assert trimmed_mean([], trim) is None
-
-
-def test_trimmed_mean_is_per_partition_and_bounded_by_honest_values():
-    """However large two of nine clients' values are, each coordinate stays among those of the others."""
-    honest = [Update({1: torch.randn(4), 2: torch.randn(3)}).weigh(1.0, 1.0) for _ in range(7)]
-    liars = [Update({2: torch.full((3,), 1e14)}).weigh(1.0, 1.0) for _ in range(2)]
-    mean = trimmed_mean([*liars, *honest], 0.2)
-    for j in (1, 2):
-        low, high = torch.stack([one.deltas[j] for one in honest]).aminmax(dim=0)
-        assert (mean.deltas[j] >= low).all() and (mean.deltas[j] <= high).all()
 
 
 def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
@@ -273,7 +247,23 @@ def test_what_clients_say_is_quoted_in_brief():
         ({"round_timeout": 0.0}, "round_timeout is above 0, got 0.0"),
         ({"node_timeout": -1.0}, "node_timeout is at least 0, got -1.0"),
         ({"trim": 0.5, "weighting": "uniform"}, "trim is above 0 and below 0.5, got 0.5"),
-        ({"trim": 0.1}, "A trimmed mean counts clients, not examples; set weighting: uniform"),
+        ({"trim": 0.1}, "A defence counts clients, not examples; set weighting: uniform"),
+        ({"trim": 0.1, "defence": "median"}, "trim is short for defence: trim, but the defence is 'median'"),
+        ({"defence_options": {"share": 0.1}}, "no defence to take them; set defence as well"),
+        ({"bucket": 2}, "no defence that would see the buckets; set defence as well, or leave bucket out"),
+        ({"defence": "medain", "weighting": "uniform"}, "Unknown defence 'medain': did you mean 'median'"),
+        (
+            {"defence": "median", "defence_options": {"share": 0.1}, "weighting": "uniform"},
+            "The defence 'median' does not take the options",
+        ),
+        (
+            {"defence": "krum", "defence_options": {"share": 0.5}, "weighting": "uniform"},
+            "above 0 and below 0.5, got 0.5",
+        ),
+        (
+            {"defence": "median", "weighting": "uniform", "upload": "topk"},
+            "has a median of 0, so nothing would be learnt with upload: topk; leave it or defence out",
+        ),
         (
             {"trim": 0.1, "weighting": "uniform", "non_contributors": "zero"},
             "leave non_contributors at ignore, not zero",

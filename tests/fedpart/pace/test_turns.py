@@ -143,7 +143,10 @@ PRIVATE = {
         ({"staleness": "sqrt"}, "staleness is for aggregation: buffered"),
         ({"devices": DeviceSettings(), **PRIVATE}, "Privacy keeps the cohorts secret.*devices would"),
         ({"aggregation": "buffered", **PRIVATE}, "Privacy .* aggregation: buffered would tell"),
-        ({"aggregation": "buffered", "trim": 0.1, "weighting": "uniform"}, "A trimmed mean .* leave trim"),
+        (
+            {"aggregation": "buffered", "trim": 0.1, "weighting": "uniform"},
+            "A defence compares .* leave trim",
+        ),
         ({"aggregation": "buffered", "deadline": 2.0}, "deadline is for rounds that wait"),
         ({"aggregation": "buffered", "buffer": 11}, r"buffer is between 1 and .* \(10\), got 11"),
         ({"aggregation": "buffered", "concurrency": 11}, r"concurrency is between 1 and .* \(10\), got 11"),

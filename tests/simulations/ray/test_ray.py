@@ -320,7 +320,15 @@ def test_worker_processes_beside_ray():
 SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
 
 
-@pytest.mark.parametrize("more", [SLOW, {"upload": "topk", "error_feedback": True}], ids=["slow", "fed back"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        SLOW,
+        {"upload": "topk", "error_feedback": True},
+        {"defence": "centred", "bucket": 2, "weighting": "uniform"},
+    ],
+    ids=["slow", "fed back", "defended"],
+)
 def test_engine_runs_a_configuration(more):
     """One whose steps take clients that have started from several versions of the weights, and another."""
     known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, **more}

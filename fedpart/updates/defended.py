@@ -1,0 +1,108 @@
+"""Defended sums: a cohort's updates as one that a few of its clients cannot move far, whatever they send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.defences import Defence
+from fedpart.randomness.streams import generator
+from fedpart.updates.update import Update
+
+PSI = 0  # cells are numbered from 1
+
+
+class Defended:
+    """What takes the place of a cohort's sum, with what the defence remembers.
+
+    Args:
+        defence: for each cell, over the clients that have trained it, and for psi's gradient.
+        bucket: clients whose mean is one vector for the defence (Karimireddy et al. 2022), drawn anew each
+            round; 1: each by itself. Where the defence would then bear nobody, they stay by themselves.
+        seed: of who is in a bucket with whom.
+
+    Attributes:
+        memory: by cell, and of :data:`PSI`, ``[size]`` each.
+    """
+
+    def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
+        self._defence, self._bucket, self._seed = defence, bucket, seed
+        self.memory: dict[int, Tensor] = {}
+
+    def bears(self, clients: int) -> int:
+        """How many of the contributors to a cell may send anything; see :meth:`.Defence.bears`."""
+        return self._defence.bears(self._buckets(clients))
+
+    def _buckets(self, clients: int) -> int:
+        """In how many buckets so many clients are."""
+        buckets = -(-clients // self._bucket)
+        return clients if self._defence.bears(buckets) == 0 else buckets
+
+    def sum(self, updates: Sequence[Update], round: int) -> Update | None:
+        """An update of weight 1 that stands for those of a cohort; all are in memory at the same time.
+
+        Args:
+            updates: of clients of equal weight, in the cohort's order.
+            round: 1..
+
+        Returns:
+            What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
+            costs; None if there are no updates.
+        """
+        if not updates:
+            return None
+        found = Update(
+            loss=sum(one.loss for one in updates),
+            examples=sum(one.examples for one in updates),
+            unseen_loss=sum(one.unseen_loss for one in updates),
+            unseen_examples=sum(one.unseen_examples for one in updates),
+            visited=sum(one.visited for one in updates),
+            seconds=sum(one.seconds for one in updates),
+            clients=sum(one.clients for one in updates),
+            total_weight=1.0,
+        )
+        if self._bucket > 1:
+            order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
+            updates = [updates[place] for place in order]
+        for j in sorted({j for one in updates for j in one.deltas}):
+            found.deltas[j] = self._combined(j, [one.deltas[j] for one in updates if j in one.deltas])
+            found.weights[j] = 1.0
+        gradients = [one.psi for one in updates if one.psi is not None]
+        if gradients:
+            found.psi, found.psi_weight = self._combined(PSI, gradients), 1.0
+        return found
+
+    def _combined(self, cell: int, values: list[Tensor]) -> Tensor:
+        memory, n, buckets = self.memory.get(cell), len(values), self._buckets(len(values))
+        if buckets < n:
+            ends = [n * i // buckets for i in range(buckets + 1)]
+            values = [_mean(values[start:end]) for start, end in pairwise(ends)]
+        return self._defence.combine(values, None if memory is None else memory.to(values[0].device))
+
+    def remember(self, total: Update) -> None:
+        """Keep what the defence remembers of a round that steps with ``total``, which is not used up yet."""
+        combined = total.deltas if total.psi is None else {**total.deltas, PSI: total.psi}
+        for cell, value in combined.items():
+            memory = self.memory.get(cell)
+            memory = self._defence.remembered(value, None if memory is None else memory.to(value.device))
+            if memory is not None:
+                self.memory[cell] = memory
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides how it goes on; empty if the defence remembers nothing."""
+        return {"memory": dict(self.memory)} if self.memory else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`."""
+        self.memory = dict(state.get("memory", {}))
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    total = torch.zeros_like(values[0])
+    for value in values:
+        total += value
+    return total.div_(len(values))

@@ -1,0 +1,98 @@
+"""Hostile clients: a cohort on this machine, some of which attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from fedpart import Dataset, Protocol
+from fedpart.engines.executor import Executor
+from fedpart.engines.local import Loop
+from fedpart.federated.round import Round
+from fedpart.randomness.streams import generator
+from fedpart.task.jobs import Job
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.update import Update
+from simulations.attacks import ATTACKS, Attack
+from simulations.building.experiment import Experiment
+
+
+def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], Attacked]:
+    """What computes the cohorts of an experiment that has an ``attack``."""
+    section = experiment.config.attack
+    attack = ATTACKS.make(section.kind, section.options)
+    hostile = hostile_clients(experiment.protocol, attack, section.share)
+    return partial(Attacked, attack=attack, hostile=hostile, classes=experiment.num_classes)
+
+
+def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozenset[int]:
+    """Who attacks: a share of the clients, or with ``on_psi`` of those who send psi's gradient.
+
+    Rounded, at least one; drawn by the seed.
+    """
+    clients = range(protocol.settings.clients)
+    able = [one for one in clients if not attack.on_psi or protocol.chunk(one) > 1]
+    count = max(1, round(share * len(able)))
+    rng = generator(protocol.settings.seed, "hostile")
+    return frozenset(rng.choice(able, count, replace=False).tolist())
+
+
+class Attacked(Loop):
+    """Computes a cohort client by client; the hostile ones see what the others send before they do.
+
+    Args:
+        protocol, shards: of the run.
+        attack: what they do.
+        hostile: client numbers.
+        classes: of the data.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        shards: Sequence[Dataset],
+        attack: Attack,
+        hostile: frozenset[int],
+        classes: int,
+    ) -> None:
+        wrong = [
+            attack.shard(shard, classes) if client in hostile else shard
+            for client, shard in enumerate(shards)
+        ]
+        super().__init__(protocol, wrong)
+        self.executor = self._clients = _Clients(protocol, attack, hostile)
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        self._clients.compute(round, cohort, self.shards)
+        return super().sum(round, cohort)
+
+
+class _Clients(Executor):
+    """What the clients of a cohort send, all computed before the first of them is asked."""
+
+    def __init__(self, protocol: Protocol, attack: Attack, hostile: frozenset[int]) -> None:
+        super().__init__(protocol)
+        self._attack, self._hostile = attack, hostile
+        self._sent: dict[int, Update | Exception] = {}
+
+    def compute(self, round: Round, cohort: Sequence[int], shards: Sequence[Dataset]) -> None:
+        """Run everybody; then the hostile ones change what they send."""
+        self._sent = {}
+        for client in cohort:
+            try:
+                jobs = self.protocol.plan(client, round.number)
+                self._sent[client] = super().run(round, client, shards[client], jobs)
+            except Exception as error:  # the client's: raised when it is asked
+                self._sent[client] = error
+        done = {client: update for client, update in self._sent.items() if isinstance(update, Update)}
+        honest = [update for client, update in done.items() if client not in self._hostile]
+        for client in done.keys() & self._hostile:
+            self._attack.upload(done[client], honest)
+
+    def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
+        """See :meth:`.Executor.run`: what :meth:`compute` has left."""
+        sent = self._sent.pop(client)
+        if isinstance(sent, Exception):
+            raise sent
+        return sent

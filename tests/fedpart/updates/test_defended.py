@@ -1,0 +1,118 @@
+"""Defended sums: each partition over its own contributors, buckets, and what is remembered and resumed."""
+
+import pytest
+import torch
+from problems import augmentation, chain_net, settings, shards
+
+from fedpart import Federation, Protocol, Task
+from fedpart.defences import DEFENCES
+from fedpart.engines import LocalEngine
+from fedpart.updates.defended import Defended
+from fedpart.updates.update import Update
+
+
+def made(name, bucket=1, seed=0, **options):
+    return Defended(DEFENCES.make(name, options), bucket, seed)
+
+
+def test_each_partition_and_psi_over_those_who_sent_it():
+    g = torch.Generator().manual_seed(0)
+    values = torch.randn(9, 4, generator=g)
+    updates = [
+        Update(
+            {1: row.clone(), 2: row[:3] + 1} if i < 5 else {2: row[:3] + 1},
+            None if i < 6 else row[:2].clone(),
+            examples=i + 1,
+            loss=1.0,
+        ).weigh(1.0, 1.0)
+        for i, row in enumerate(values)
+    ]
+    total = made("median").sum(updates, 1)
+    assert torch.equal(total.deltas[1], values[:5].median(dim=0).values)
+    assert torch.equal(total.deltas[2], (values[:, :3] + 1).median(dim=0).values)
+    assert torch.equal(total.psi, values[6:, :2].median(dim=0).values)
+    assert (total.weights, total.psi_weight, total.total_weight) == ({1: 1.0, 2: 1.0}, 1.0, 1.0)
+    assert (total.clients, total.examples, total.loss) == (9, 45, 45.0)
+    assert made("median").sum([], 1) is None
+
+
+@pytest.mark.parametrize("name", DEFENCES.names())
+def test_huge_lies_of_a_fifth_stay_out_of_every_partition(name):
+    honest = [
+        Update({1: torch.randn(4), 2: torch.randn(3)}, torch.randn(2)).weigh(1.0, 1.0) for _ in range(8)
+    ]
+    liars = [Update({2: torch.full((3,), 1e15)}, torch.full((2,), -1e15)).weigh(1.0, 1.0) for _ in range(2)]
+    total = made(name).sum([*liars, *honest], 1)
+    for tensor in (*total.deltas.values(), total.psi):
+        assert tensor.abs().max().item() < 20
+
+
+def test_buckets_are_means_drawn_anew_each_round():
+    values = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    updates = [Update({1: row}).weigh(1.0, 1.0) for row in values]
+    infinite, two = made("centred", 2, radius=float("inf")), made("median", 2)
+    found = {round: two.sum(updates, round).deltas[1] for round in (1, 2)}
+    assert not torch.equal(found[1], found[2])
+    assert torch.equal(found[1], two.sum(updates, 1).deltas[1])
+    assert not torch.equal(found[1], made("median", 2, seed=1).sum(updates, 1).deltas[1])
+    four = infinite.sum(updates[:6], 1).deltas[1]  # equal buckets: the mean of means is the mean
+    torch.testing.assert_close(four, values[:6].mean(dim=0))
+    assert [two.bears(n) for n in (1, 2, 3, 4, 5, 8, 12)] == [0, 0, 1, 1, 1, 1, 2]
+
+
+def test_few_clients_are_not_put_into_buckets():
+    """Of four clients in two buckets the median is a mean; by themselves one of them may lie."""
+    updates = [Update({1: torch.tensor([value])}).weigh(1.0, 1.0) for value in (1.0, 2.0, 1e15, 3.0)]
+    assert made("median", 2).sum(updates, 1).deltas[1].item() == 2.5
+
+
+def run(rounds, federation=None, **changes):
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    options = {"weighting": "uniform", "defence": "centred", "chunks": (0.5, 0.3, 0.2), **changes}
+    protocol = Protocol(task, settings(10, **options))
+    federation = federation or Federation(protocol)
+    LocalEngine(federation, shards(range(3, 13))).run(rounds)
+    return federation
+
+
+def test_a_run_that_resumes_remembers(tmp_path):
+    whole, half = run(4), run(2)
+    half.save(tmp_path / "checkpoint.pt")
+    resumed = Federation(half.protocol)
+    resumed.load(tmp_path / "checkpoint.pt")
+    assert sorted(resumed.defended.memory) == [0, 1, 2, 3]
+    run(4, resumed)
+    assert torch.equal(resumed.w, whole.w) and torch.equal(resumed.psi, whole.psi)
+    forgetful = Federation(half.protocol)
+    forgetful.load(tmp_path / "checkpoint.pt")
+    forgetful.defended.memory.clear()
+    run(4, forgetful)
+    assert not torch.equal(forgetful.w, whole.w)
+
+
+def test_a_round_that_does_not_step_is_not_remembered():
+    federation = run(1, min_replies=10)
+    before = {cell: value.clone() for cell, value in federation.defended.memory.items()}
+    update = Update({1: torch.ones_like(before[1])}).weigh(1.0, 1.0)
+    federation.step(update)
+    assert all(torch.equal(value, before[cell]) for cell, value in federation.defended.memory.items())
+
+
+def test_an_infinite_radius_is_the_run_without_a_defence():
+    options = {"defence_options": {"radius": float("inf")}}
+    plain, defended = run(1, defence=None), run(1, **options)
+    assert torch.equal(plain.w, defended.w)
+
+
+def test_trim_is_short_for_the_defence_of_that_name():
+    short = run(1, defence=None, trim=0.2)
+    long = run(1, defence="trim", defence_options={"share": 0.2})
+    assert torch.equal(short.w, long.w) and torch.equal(short.psi, long.psi)
+
+
+def test_a_run_is_not_resumed_under_another_defence(tmp_path):
+    run(1, bucket=2).save(tmp_path / "checkpoint.pt")
+    for changes in ({}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}):
+        other = run(0, **changes)
+        with pytest.raises(ValueError, match=r"another configuration: .*(defence|bucket)"):
+            other.load(tmp_path / "checkpoint.pt")

@@ -1,0 +1,105 @@
+"""Runs with hostile clients: who they are, that their lies arrive, and what defends against them."""
+
+import json
+
+import pytest
+import torch
+from tiny import tiny
+
+from simulations.attacks import ATTACKS
+from simulations.building.experiment import build
+from simulations.errors import ConfigError
+from simulations.flower.config import read_run_config, run_config_of
+from simulations.running.hostile import hostile_clients
+from simulations.running.run import run_experiment
+
+EVEN = {"weighting": "uniform", "clients": 12, "cohort": 12, "chunks": [0.5, 0.5], "rounds": 2}
+
+
+def run(folder, **changes):
+    return run_experiment(tiny(**{**EVEN, **changes}), folder)
+
+
+def weights(folder):
+    found = torch.load(folder / "checkpoint.pt", weights_only=True)
+    return found["w"], found["psi"]
+
+
+def test_hostile_clients_are_a_share_drawn_by_the_seed():
+    protocol = build(tiny(**EVEN)).protocol
+    for share, count in ((0.05, 1), (0.25, 3), (0.5, 6)):
+        hostile = hostile_clients(protocol, ATTACKS.make("sign", {}), share)
+        assert len(hostile) == count and hostile <= set(range(12))
+        assert hostile == hostile_clients(protocol, ATTACKS.make("sign", {}), share)
+    others = {
+        hostile_clients(build(tiny(**EVEN, seed=seed)).protocol, ATTACKS.make("sign", {}), 0.25)
+        for seed in range(5)
+    }
+    assert len(others) > 1
+    of_psi = hostile_clients(protocol, ATTACKS.make("psi", {}), 0.5)
+    assert len(of_psi) == 3 and all(protocol.chunk(client) == 2 for client in of_psi)
+
+
+def test_an_attack_that_changes_nothing_is_the_run_without_it(tmp_path):
+    run(tmp_path / "plain")
+    run(tmp_path / "attacked", attack={"kind": "scale", "share": 0.5, "options": {"scale": 1.0}})
+    for mine, theirs in zip(weights(tmp_path / "plain"), weights(tmp_path / "attacked"), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_liars_of_any_length_are_outvoted(tmp_path):
+    """Where the defence leaves a client out, it is all the same how long its lie is."""
+    krum = {"defence": "krum", "defence_options": {"share": 0.1}}
+    for scale in (1e6, 1e9):
+        attack = {"kind": "sign", "share": 0.08, "options": {"scale": scale}}
+        run(tmp_path / f"defended{scale}", attack=attack, **krum)
+        run(tmp_path / f"plain{scale}", attack=attack)
+    assert torch.equal(
+        weights(tmp_path / "defended1000000.0")[0], weights(tmp_path / "defended1000000000.0")[0]
+    )
+    assert not torch.equal(
+        weights(tmp_path / "plain1000000.0")[0], weights(tmp_path / "plain1000000000.0")[0]
+    )
+
+
+def test_what_is_no_number_is_refused_and_the_round_goes_on(tmp_path):
+    summary = run(
+        tmp_path / "nan", attack={"kind": "nan", "share": 0.25, "options": {}}, on_client_error="skip"
+    )
+    assert summary["refused"] == {"not_finite": 6}
+
+
+def test_wrong_labels_reach_training_alone(tmp_path):
+    config = tiny(**EVEN, attack={"kind": "labels", "share": 0.5})
+    run_experiment(config, tmp_path / "wrong")
+    run(tmp_path / "plain")
+    assert not torch.equal(weights(tmp_path / "wrong")[0], weights(tmp_path / "plain")[0])
+    honest, given = build(tiny(**EVEN)), build(config)
+    assert all(
+        torch.equal(one.targets, other.targets)
+        for one, other in zip(honest.shards, given.shards, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"engine": "ray"}, "one process, client by client, but engine is ray; set engine: local"),
+        ({"workers": 2}, "but workers is 2; set workers: 1"),
+        ({"execution": "vectorised"}, "but execution is vectorised; set execution: loop"),
+        ({"upload": "int8"}, "not their codes; leave attack or upload out"),
+        ({"attack": {"kind": "sing"}}, "did you mean 'sign'"),
+        ({"attack": {"kind": "sign", "options": {"factor": 1}}}, "the attack 'sign' has no option 'factor'"),
+        ({"attack": {"kind": "sign", "share": 1.0}}, "attack.share cannot be 1.0"),
+    ],
+)
+def test_attacks_that_cannot_be(changes, says):
+    with pytest.raises(ConfigError, match=says):
+        tiny(**{"attack": {"kind": "sign"}, **changes})
+
+
+def test_no_flower_app_attacks():
+    attacked = {"experiment": json.dumps(tiny(attack={"kind": "sign"}).resolved())}
+    with pytest.raises(ConfigError, match="leave attack out, clients here are real"):
+        read_run_config(attacked)
+    assert read_run_config(run_config_of(tiny())) == tiny()
