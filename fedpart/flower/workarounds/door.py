@@ -74,7 +74,7 @@ class Caller:
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
     here: int = 0  # requests, those that wait among them
     account: float = BURST
-    seen: float = field(default_factory=time.monotonic)
+    seen: float = field(default_factory=lambda: time.monotonic())
     told: float = -TELL_SECONDS
 
     @asynccontextmanager

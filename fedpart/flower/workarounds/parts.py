@@ -62,7 +62,10 @@ def check_children(request: PushObjectRequest, store: SqlObjectStore, most: int)
         ValueError: it has too many, or no head, or is not the object of that name.
     """
     id, content = request.object_id, request.object_content
-    children = get_object_head_values_from_object_content(content)[1]
+    try:
+        _, children, _ = get_object_head_values_from_object_content(content)
+    except ValueError as error:
+        raise ValueError("The object does not begin with a head.") from error
     if len(children) > most:
         raise ValueError(f"An object has more than {most} parts.")
     with store.session() as session:

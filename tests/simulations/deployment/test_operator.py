@@ -113,12 +113,9 @@ def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkey
 def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
     flower = SimpleNamespace(flower_superlink=lambda: (tmp_path / sys.argv[2]).touch())
     monkeypatch.setattr(superlink.importlib, "import_module", lambda name: flower)
-    for patch in (
-        "guard_pushes",
-        "guard_instructions",
-        "hold_questions",
-    ):  # of this process's Flower, for good
-        monkeypatch.setattr(superlink, patch, lambda: None)
+    patches = ("hide_from_database", "hold_questions", "guard_pushes", "guard_instructions", "open_door")
+    for patch in patches:  # of this process's Flower, for good
+        monkeypatch.setattr(superlink, patch, lambda *given: None)
     (tmp_path / "token").write_text("secret")
     command = ["superlink", "--operator-token-file", str(tmp_path / "token"), "--database", "state.db"]
     monkeypatch.setattr(sys, "argv", command)
