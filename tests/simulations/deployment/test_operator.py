@@ -98,6 +98,32 @@ def test_what_nobody_runs_yet_is_said(reached, monkeypatch):
     assert "Run 7 is pending" in warning and "executor" in warning and log == "round 1\n"
 
 
+def test_a_run_that_has_died_is_started_again_a_few_times_and_by_one(reached):
+    started, runs = [], []
+
+    def start(config):
+        config = {"out": "/out", **config}
+        started.append(config)
+        details = "No heartbeat received from the task"
+        runs.insert(0, SubmittedRun(len(started), "finished:failed", details, "/out", config))
+        return len(started)
+
+    reached.start, reached.runs = start, lambda: [SubmittedRun(99, "running", "", "/other"), *runs]
+    reached.start({"experiment": "{}", "resume": False})
+    ids = [1]
+    while (id := reached.again(runs[0])) is not None:
+        ids.append(id)
+    assert ids == [1, 2, 3, 4] and len(started) == 1 + control.RESTARTS
+    assert [(one["resume"], one.get("restarts", 0)) for one in started] == [
+        (False, 0),
+        *((True, times) for times in (1, 2, 3)),
+    ]
+    assert {one["experiment"] for one in started} == {"{}"}
+    assert reached.again(runs[-1]) == 4, "somebody else has started it again"
+    for status, details in (("finished:completed", ""), ("finished:failed", "the disk is full")):
+        assert reached.again(SubmittedRun(5, status, details, "/out")) is None
+
+
 def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkeypatch):
     """Modes of others' folders are not for root to change, without the capability FOWNER."""
 

@@ -9,18 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 import uvicorn
 from asgi import Asked, Served, ask
 from flwr.app import Array, ConfigRecord, Message, RecordDict
-from flwr.common.constant import ACCESS_TOKEN_KEY, SubStatus
+from flwr.common.constant import ACCESS_TOKEN_KEY, Status, SubStatus
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TaskType
+from flwr.supercore.corestate import sql_corestate
+from flwr.supercore.date import now
 from flwr.supercore.superexec.executor import SubprocessExecutor
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import extensions
@@ -34,6 +37,7 @@ from private_names import PUBLIC
 from superlink_state import SuperLink, broad
 from uvicorn.server import ServerState
 
+from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.objects import RECORD_BYTES
 from fedpart.flower.workarounds.outside import claim_identity
@@ -188,6 +192,15 @@ def public():
 def test_flower_has_no_public_client_of_the_control_api():
     names = [name.lower() for name, _ in public()]
     assert not [name for name in names if any(word in name for word in ("control", "submit", "start_run"))]
+
+
+def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
+    later = now() + timedelta(hours=1)
+    monkeypatch.setattr(sql_corestate, "now", lambda: later)
+    assert superlink.state.get_tasks(statuses=[Status.PENDING]) == []
+    status = superlink.state.get_run_status({superlink.run})[superlink.run]
+    assert (status.status, status.sub_status) == (Status.FINISHED, SubStatus.FAILED)
+    assert SubmittedRun(1, "finished:failed", status.details, "").died
 
 
 def test_a_message_does_not_tell_its_size():
