@@ -31,8 +31,6 @@ from superlink_state import broad, deep
 
 from simulations.deployment.keys import NODE_KEY
 
-TRIES = 600  # to be let in, and more
-
 
 class Hostile(threading.Thread):
     """Abuses a SuperLink until it is told to stop.
@@ -63,11 +61,12 @@ class Hostile(threading.Thread):
             ActivateNodeRequest(public_key=self._public, heartbeat_interval=1800)
         )
         self.node = Node(node_id=node.node_id)
-        for abuse in itertools.cycle(kinds):
+        for number, abuse in enumerate(itertools.cycle(kinds)):
             if self.over.is_set():
                 break
             with suppress(httpx.TransportError):  # it has been cut off, or the SuperLink is away
-                self._ask()
+                if number % 5 == 0:
+                    self._ask()  # which takes some seconds, if there is no message
                 self._note(abuse)
         self._client.close()
 
@@ -164,6 +163,14 @@ class Hostile(threading.Thread):
     def abuse_asking(self) -> None:
         for _ in range(300):
             self._client.GetRun(GetRunRequest(node=self.node, run_id=self._run))
+
+    def abuse_being_refused(self) -> None:
+        for _ in range(60):
+            try:
+                self.abuse_unknown_run()
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code != 400:
+                    raise
 
     def abuse_as_a_stranger(self) -> None:
         heads = {"Content-Type": "application/protobuf"}

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 
 from fastapi import HTTPException
 from flwr.app import Error, Metadata
+from flwr.app.metadata import validate_message_type
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest, PushObjectResponse
@@ -41,6 +42,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
 from fedpart.flower.workarounds.outside import identify, make_message
 from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.updates.errors import brief
 
 DEPTH = 8  # of a message's tree; ours have 5
 TIMES = 4  # as many parts as the server's largest message, which may have numbers of a quarter of the width
@@ -112,15 +114,17 @@ def guard_pushes(pushes: Pushes) -> None:
             if not isinstance(state, SqlLinkState):
                 return cast(PushMessagesResponse, push(request, state))
             asked, (tree,) = _asked(request, state), request.message_object_trees
-            if asked is None or not pushes.is_first(asked.id, tree.object_id):
-                return PushMessagesResponse()  # as Flower answers what comes too late, or is another answer
+            wanted = asked is not None and pushes.is_first(asked.id, tree.object_id)
             try:
-                check_answer(request, asked, pushes.most(asked.run))
+                check_answer(request, asked, pushes.most(request.messages_list[0].metadata.run_id))
+                if not wanted:
+                    return PushMessagesResponse()  # as Flower answers what comes too late, or twice
                 if isinstance(state.object_store, SqlObjectStore):
                     correct(state.object_store, tree, believed=False)
                 return cast(PushMessagesResponse, push(request, state))
             except ValueError as error:
-                answer_for(asked, state, str(error))
+                if asked is not None and wanted:
+                    answer_for(asked, state, str(error))
                 raise
 
     def checked_object(request: PushObjectRequest, state: LinkState) -> PushObjectResponse:
@@ -177,15 +181,21 @@ def check_push(request: PushMessagesRequest) -> None:
         raise ValueError("The times of a message are finite numbers.")
 
 
-def check_answer(request: PushMessagesRequest, asked: Asked, most: int) -> None:
+def check_answer(request: PushMessagesRequest, asked: Asked | None, most: int) -> None:
     """Refuse what is no answer to a message, or has too many parts.
+
+    Args:
+        request: with one message and one tree.
+        asked: the message that is answered, if anybody waits for that.
+        most: parts.
 
     Raises:
         ValueError: one sentence.
     """
     (message,), (tree,) = request.messages_list, request.message_object_trees
-    if message.metadata.message_type != asked.kind:
-        raise ValueError(f"The type of an answer is that of the message, {asked.kind!r}.")
+    kind = message.metadata.message_type
+    if not validate_message_type(kind) or (asked is not None and kind != asked.kind):
+        raise ValueError(f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
     if message.content.ByteSize():
         raise ValueError("The content of a message is pushed as objects.")
     ahead, parts = [(tree, 1)], 1

@@ -109,6 +109,10 @@ def test_another_answer_to_the_same_message_costs_nothing(superlink):
 
 def test_what_comes_too_late_is_no_fault_and_costs_nothing(superlink):
     assert superlink.push("f" * 64) == PushMessagesResponse()
+    for changes in ({"kind": ""}, {"tree": broad(MOST + 1)}):
+        with pytest.raises(HTTPException) as refused:
+            superlink.push("f" * 64, **changes)
+        assert refused.value.status_code == 400
     assert superlink.count("object_push_sessions") == 0 == len(superlink.state.object_store)
 
 
@@ -127,9 +131,9 @@ ABUSES = {
         {"tree": ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id="a" * 64)])},
         "children",
     ),
-    "no type": ({"kind": ""}, "type of an answer is that of the message, 'train'"),
-    "unknown type": ({"kind": "unknown"}, "type of an answer"),
-    "another type": ({"kind": "evaluate"}, "type of an answer"),
+    "no type": ({"kind": ""}, "'' is not the type of a message"),
+    "unknown type": ({"kind": "unknown"}, "'unknown' is not the type"),
+    "another type": ({"kind": "evaluate"}, "or not of the one it answers"),
 }
 
 

@@ -12,6 +12,7 @@ from private_names import exists, private_names
 USED = """
 flwr.app.message.arraychunk: ArrayChunk
 flwr.app.message.message: make_message
+flwr.app.metadata: validate_message_type
 flwr.cli.build: build_fab_from_disk
 flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
     Status SubStatus
