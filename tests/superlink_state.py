@@ -1,6 +1,8 @@
 """The state of a SuperLink, in a folder."""
 
+import sqlite3
 import time
+from contextlib import closing
 
 from flwr.app import Message, Metadata, RecordDict
 from flwr.common.serde import message_to_proto
@@ -22,7 +24,7 @@ class SuperLink:
     """The state of a SuperLink, with a run and two nodes that have a message each."""
 
     def __init__(self, folder):
-        database = str(folder / "state.db")
+        self.database = database = str(folder / "state.db")
         store = SqlObjectStore(database)
         self.state = SqlLinkState(database, NoOpFederationManager(), store)
         self.state.initialize()
@@ -41,12 +43,12 @@ class SuperLink:
             identify(message, id)
             assert self.state.store_message_ins(message) == id
 
-    def push(self, answered, **changes):
-        """Node 0 pushes a reply to one of the messages."""
-        about = {"src_node_id": self.nodes[0], "created_at": time.time(), **changes}
+    def push(self, answered, tree=None, kind="train", node=0, **changes):
+        """A node pushes a reply to one of the messages; what the handler answers."""
+        tree = tree or ObjectTree(object_id="a" * 64)
+        about = {"run_id": self.run, "src_node_id": self.nodes[node], "created_at": time.time(), **changes}
         metadata = Metadata(
-            run_id=self.run,
-            message_id="a" * 64,
+            message_id=tree.object_id,
             dst_node_id=1,
             reply_to_message_id=answered,
             group_id="",
@@ -54,9 +56,32 @@ class SuperLink:
             message_type="train",
             **about,
         )
+        message = message_to_proto(make_message(metadata, RecordDict()))
+        message.metadata.message_type = kind
         request = PushMessagesRequest(
-            node=Node(node_id=self.nodes[0]),
-            messages_list=[message_to_proto(make_message(metadata, RecordDict()))],
-            message_object_trees=[ObjectTree(object_id="a" * 64)],
+            node=Node(node_id=self.nodes[node]), messages_list=[message], message_object_trees=[tree]
         )
-        fleet_handlers.push_messages(request, self.state)
+        return fleet_handlers.push_messages(request=request, state=self.state)
+
+    def count(self, table):
+        """Rows of a table of the database."""
+        with closing(sqlite3.connect(self.database)) as connection:
+            return connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+
+
+def names(count, start=0):
+    """So many names of objects."""
+    return [f"{number:064x}" for number in range(start + 1, start + count + 1)]
+
+
+def broad(parts):
+    """A tree of so many parts, side by side."""
+    return ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id=one) for one in names(parts - 1)])
+
+
+def deep(parts):
+    """A tree of so many parts, one within the other."""
+    tree = None
+    for name in ["a" * 64, *names(parts - 1)][::-1]:
+        tree = ObjectTree(object_id=name, children=[tree] if tree else [])
+    return tree

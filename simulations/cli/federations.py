@@ -108,14 +108,20 @@ def status(link: str, keys: Path) -> None:
 
 
 def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
-    """Follow a run to its end, copy what it has left, and say what has become of it."""
+    """Follow a run to its end, copy what it has left, and say what has become of it.
+
+    If its ServerApp dies meanwhile, it is started again; see :meth:`.Control.again`.
+    """
     control = Control(link, keys)
     if id is None:
         latest = control.runs()[:1]
         if not latest:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
-    run = control.follow(id, _show)
+    ended, run = control.run(id).finished, control.follow(id, _show)
+    while not ended and (id := control.again(run)) is not None:
+        typer.echo(f"The ServerApp of run {run.id} has died; run {id} goes on from its checkpoint.")
+        run = control.follow(id, _show)
     failure, source = "", Path(run.out)
     if not run.completed:
         remedy = f"continue it with fedpart submit --resume {source}"

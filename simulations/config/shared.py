@@ -150,7 +150,9 @@ class Config(section_of(RunSettings)):
     )
     search: SearchSection | None = entry(None, "what fedpart search tries", decides="nothing")
     evaluate_every: int = entry(10, "rounds or iterations between evaluations", ge=1)
-    checkpoint_every: int = entry(10, "rounds or iterations between checkpoints", decides="nothing", ge=1)
+    checkpoint_every: int = entry(
+        10, "rounds or iterations between checkpoints, at most", decides="nothing", ge=1
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -32,7 +32,9 @@ clientapp = "simulations.flower.client:app"
 experiment = ""
 out = ""
 resume = false
+restarts = 0
 """
+RESTARTS = 3  # of a run whose ServerApp dies
 
 
 class Control:
@@ -88,6 +90,19 @@ class Control:
         with self._errors():
             app = _APP.format(version=fedpart.__version__, serverapp=serverapp)
             return self._calls.start(app, run_config)
+
+    def again(self, run: SubmittedRun) -> int | None:
+        """Start a run again whose ServerApp has died, from its checkpoint; :data:`RESTARTS` times at most.
+
+        Returns:
+            The id of the run that goes on in its place, whoever has started that; None: none does.
+        """
+        if not run.died:
+            return None
+        latest, times = next(one for one in self.runs() if one.out == run.out), run.config.get("restarts", 0)
+        if latest.id != run.id:
+            return latest.id
+        return self.start({**run.config, "resume": True, "restarts": times + 1}) if times < RESTARTS else None
 
     def runs(self) -> list[SubmittedRun]:
         """All runs, the latest first."""

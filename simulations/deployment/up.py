@@ -7,9 +7,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from fedpart.flower.nodes import node_name
 from fedpart.flower.workarounds.control import SubmittedRun
@@ -111,6 +112,22 @@ class Deployment:
                 raise RunError(f"The SuperNode of {min(missing)} is not online:\n{self.processes.log(name)}")
             self._pause()
 
+    def again(self, run: SubmittedRun) -> int | None:
+        """See :meth:`.Control.again`; the SuperLink may be away for a while.
+
+        Raises:
+            Unreachable: it still is.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self.control.again(run)
+            except Unreachable:
+                self.processes.mend()
+                if time.monotonic() > deadline:
+                    raise
+                self._pause()
+
     def _pause(self) -> None:
         self._check()
         time.sleep(POLL_SECONDS)
@@ -125,7 +142,8 @@ def run_deployed(
 ) -> None:
     """Run an experiment on a federation of as many SuperNodes as it has clients, and end the federation.
 
-    A process that ends by itself is started again; a ServerApp that dies ends the run.
+    A process that ends by itself is started again, and so is a ServerApp, from its checkpoint, see
+    :meth:`.Control.again`.
 
     Args:
         config: what to run.
@@ -152,11 +170,25 @@ def run_deployed(
         Deployment(config.clients, Path(private), out / "logs", check=unless_stopped) as deployment,
     ):
         unless_stopped()
-        id = deployment.control.start(deployed_run_config(config, out, resume))
-        run = watch(deployment, id, show, stopped)
+        run = complete(deployment, deployed_run_config(config, out, resume), show, stopped)
     if not run.completed:
         unless_stopped()
         raise RunError(f"The run has {run.outcome}")
+
+
+def complete(
+    deployment: Deployment,
+    run_config: Mapping[str, Any],
+    show: Callable[[str], None],
+    stopped: Sequence[int] = (),
+) -> SubmittedRun:
+    """Start a run, and start it again where its ServerApp dies; what has become of it; see :func:`watch`."""
+    next: int | None = deployment.control.start(run_config)
+    while next is not None:
+        run, next = watch(deployment, next, show, stopped), None
+        if not stopped and (next := deployment.again(run)) is not None:
+            show(f"The ServerApp of run {run.id} has died; run {next} goes on from its checkpoint.\n")
+    return run
 
 
 def watch(

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ Report = RoundReport | TrainingReport
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"
+LOOK_SECONDS = 0.5  # from one look whether a folder is free to the next
 BESIDE = "beside"  # of a run of another method on the same clients: a folder of the same kind
 
 
@@ -75,10 +77,24 @@ class RunDirectory:
         return run
 
     @classmethod
-    def reopen(cls, path: str | Path, config: Config) -> RunDirectory:
-        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
+    def reopen(cls, path: str | Path, config: Config, patience: float = 0.0) -> RunDirectory:
+        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer.
+
+        Args:
+            patience: seconds to wait for a process that is in it.
+
+        Raises:
+            FileExistsError: one still is.
+        """
         saved_config(path)  # refuses what is no run
-        return cls(Path(path), config)
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return cls(Path(path), config)
+            except FileExistsError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
 
     @property
     def has_checkpoint(self) -> bool:

@@ -18,7 +18,12 @@ from simulations.terminal.progress import Progress
 
 
 class Recorder:
-    """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues."""
+    """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues.
+
+    Args:
+        safe: a checkpoint is also written at the beginning, and after a round that has taken longer than the
+            last checkpoint to write.
+    """
 
     def __init__(
         self,
@@ -29,11 +34,13 @@ class Recorder:
         loggers: Loggers,
         watch: Callable[[dict[str, Any]], None] | None = None,
         at_a_time: int = 1,
+        safe: bool = False,
     ) -> None:
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []  # the signals that came
         self.hurry: Callable[[], None] = lambda: None  # called when the first one comes
-        self._saved = state.completed if run.has_checkpoint else 0
+        self._saved = state.completed if run.has_checkpoint else -1
+        self._safe, self._writing = safe, 0.0  # seconds
         self._unseen: Report | None = None
         self._loggers, self._watch = loggers, watch
         self._shared = {"runs_at_a_time": at_a_time} if at_a_time > 1 else {}
@@ -62,7 +69,8 @@ class Recorder:
             Interrupted: one did.
         """
         count, seen = self.state.completed, False
-        if count % self.config.checkpoint_every == 0 or last:
+        quick = self._safe and self.lines[-1]["seconds"] > self._writing
+        if count % self.config.checkpoint_every == 0 or last or quick:
             self.save()
         self.progress.completed(count)
         if self._unseen is not None:
@@ -77,8 +85,14 @@ class Recorder:
     def save(self) -> None:
         """Save what has not been saved."""
         if self._saved < self.state.completed:
+            start = time.monotonic()
             self.run.save(self.state)
-            self._saved = self.state.completed
+            self._saved, self._writing = self.state.completed, time.monotonic() - start
+
+    def begin(self) -> None:
+        """Before the first step: the checkpoint that is there whatever happens, if there is to be one."""
+        if self._safe:
+            self.save()
 
     def signals(self) -> AbstractContextManager[None]:
         """Let SIGINT and SIGTERM end the run after the step in progress; a second one ends it at once."""

@@ -26,6 +26,8 @@ from simulations.running.signals import Interrupted
 from simulations.running.summary import summarise
 from simulations.terminal.progress import Progress
 
+LEAVING_SECONDS = 60.0  # that a ServerApp which Flower has given up may take to end
+
 
 class RoundEngine(Protocol):
     """What executes rounds until ``rounds`` are complete, and reports each."""
@@ -83,7 +85,8 @@ def run_experiment(
             return summary
     else:
         refuse_existing(out)
-    if engine is None and getattr(config, "engine", None) == "flower":
+    flower = getattr(config, "engine", None) == "flower"
+    if engine is None and flower:
         made = f"`flwr run` has made the run in {out}; continue it with --resume {out}"
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
@@ -107,7 +110,10 @@ def run_experiment(
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):
                 made = (engine or _engine)(experiment, state)
-        run = RunDirectory.reopen(out, config) if resume else RunDirectory.create(out, config, listed)
+        if resume:
+            run = RunDirectory.reopen(out, config, LEAVING_SECONDS if flower else 0.0)
+        else:
+            run = RunDirectory.create(out, config, listed)
         with closing(run), closing(loggers):
             with one_sentence():
                 if resume and run.has_checkpoint:
@@ -116,7 +122,8 @@ def run_experiment(
             with one_sentence(RunError):
                 name = f"{run.path.absolute().parent.name}/{run.path.name}"
                 loggers.start(RunInfo(run.path, name, flat(config.resolved()), lines))
-            recorder, workers = Recorder(run, lines, progress, state, loggers, watch, at_a_time), None
+            recorder = Recorder(run, lines, progress, state, loggers, watch, at_a_time, safe=flower)
+            workers = None
             total = state.total if isinstance(state, Training) else config.length
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
@@ -162,6 +169,7 @@ def _rounds(
         recorder.completed(last)
 
     recorder.hurry = getattr(made, "stop", recorder.hurry)
+    recorder.begin()
     with recorder.signals(), made as engine:
         try:
             engine.run(config.rounds, on_round)

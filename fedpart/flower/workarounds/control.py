@@ -1,9 +1,11 @@
 """Calls of a SuperLink's Control API, by which an operator registers nodes and starts runs.
 
-The fault: Flower has no public interface to it but the command ``flwr``, which keeps connections in a file
-of the user's, packs the current folder, and takes no token of ours.
+The faults: Flower has no public interface to it but the command ``flwr``, which keeps connections in a file
+of the user's, packs the current folder, and takes no token of ours. And a run whose ServerApp has died is
+failed, and stays so; who has submitted it can tell by its details.
 
-The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
+The tests: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api`` and
+``test_a_run_whose_serverapp_has_died_is_failed`` there.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,6 +38,8 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+UNHEARD = "No heartbeat received"
+
 
 @dataclass(frozen=True)
 class SubmittedRun:
@@ -47,12 +51,14 @@ class SubmittedRun:
             ``finished:stopped``.
         details: why, where it failed.
         out: the folder of its results, on the machine of the ServerApp.
+        config: the run config that it was started with.
     """
 
     id: int
     status: str
     details: str
     out: str
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -63,6 +69,11 @@ class SubmittedRun:
     def completed(self) -> bool:
         """Whether it has ended as it should."""
         return self.status == "finished:completed"
+
+    @property
+    def died(self) -> bool:
+        """Whether it has ended because its ServerApp was not heard of any more."""
+        return self.status == "finished:failed" and self.details.startswith(UNHEARD)
 
     @property
     def outcome(self) -> str:
@@ -139,4 +150,4 @@ def public_key(text: bytes) -> bytes:
 def _submitted(run: Any) -> SubmittedRun:
     status = ":".join(part for part in (run.status.status, run.status.sub_status) if part)
     config = user_config_from_proto(run.override_config)
-    return SubmittedRun(int(run.run_id), status, run.status.details, str(config.get("out", "")))
+    return SubmittedRun(int(run.run_id), status, run.status.details, str(config.get("out", "")), config)

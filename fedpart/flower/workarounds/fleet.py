@@ -1,87 +1,169 @@
 """What SuperNodes may push to a SuperLink.
 
-The faults: Flower knows who pushes, but believes what the message says of its sender and its times. And it
-takes what was first said of an object for the truth: a node that foresees a part of the server's next
-message can announce it with parts that it does not have, and the message itself would be refused.
+The faults: Flower knows who pushes, but believes what the message says of its sender and its times. It writes
+down every part of a message, however many there are, while nobody else can write: 10,000 keep it for minutes.
+It opens a session for whatever is pushed, also for what answers nothing. And it answers with status 500 what
+nobody can read, or what belongs to no run.
 
-The tests: ``test_faults.py::test_a_node_may_answer_in_the_name_of_another``,
-``test_a_time_that_is_no_number_makes_every_later_look_fail`` there, and, by the store's own refusal,
-``test_fleet.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
+Here a node pushes the answer to a message that it was sent, of so many parts as follow from the run's own
+messages. If that is refused, the server gets an error in its place, so that the round need not wait.
+
+The tests, in ``test_faults.py``: ``test_a_node_may_answer_in_the_name_of_another``,
+``test_a_time_that_is_no_number_makes_every_later_look_fail``,
+``test_a_message_has_as_many_parts_as_it_claims``, ``test_what_answers_nothing_opens_a_session`` and
+``test_what_cannot_be_read_or_belongs_to_no_run_is_an_error``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
 
 from fastapi import HTTPException
+from flwr.app import Error, Metadata
+from flwr.app.metadata import validate_message_type
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest, PushObjectResponse
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.linkstate import LinkState, SqlLinkState
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import get_object_tree, iterate_object_tree
+from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
-from flwr.supercore.state.schema.objectstore_models import ObjectChild, StoredObject
+from flwr.supercore.utils import int64_to_uint64
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.orm import Session
+
+from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
+from fedpart.flower.workarounds.outside import identify, make_message
+from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.updates.errors import brief
+
+DEPTH = 8  # of a message's tree; ours have 5
+TIMES = 4  # as many parts as the server's largest message, which may have numbers of a quarter of the width
+MOST = 1000  # parts, while nobody knows the run's messages: this process has begun after they were sent
+PUSHES = 10  # of the same answer; its node has not heard that it has come
+KEPT = 10_000  # messages of which it is known who has answered them
 
 
-def guard_pushes() -> None:
-    """Let the Fleet API of this process's SuperLink refuse what :func:`check_push` does, with status 400."""
-    push = fleet_handlers.push_messages
+class Asked(NamedTuple):
+    """A message that a node was sent, and has not been answered."""
+
+    id: str
+    run: int
+    node: int
+    kind: str
+    group: str
+    expires: float
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Asked:
+        """From what the SuperLink's database has of it."""
+        run, node = (int64_to_uint64(row[name]) for name in ("run_id", "dst_node_id"))
+        kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
+        return cls(row["message_id"], run, node, kind, group, expires)
+
+
+class Pushes:
+    """What has been pushed to this SuperLink."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._most: dict[int, int] = {}  # parts, by the number of the run
+        self._answers: dict[str, tuple[str, int]] = {}  # by the message: its answer, how often it was pushed
+
+    def instructed(self, run: int, tree: ObjectTree) -> None:
+        """The server of a run has sent a message with this tree."""
+        most = OBJECTS + TIMES * sum(1 for _ in iterate_object_tree(tree))
+        with self._lock:
+            self._most[run] = max(most, self._most.get(run, 0))
+
+    def most(self, run: int) -> int:
+        """Parts that an answer in a run may have."""
+        return self._most.get(run, MOST)
+
+    def is_first(self, asked: str, answer: str) -> bool:
+        """Note that an answer to a message is pushed; whether it is not another than the first one.
+
+        Raises:
+            HTTPException: it has been pushed too often.
+        """
+        with self._lock:
+            first, times = self._answers.get(asked, (answer, 0))
+            if times >= PUSHES:
+                raise HTTPException(429, "This message has been answered too often.")
+            if asked not in self._answers and len(self._answers) >= KEPT:
+                del self._answers[next(iter(self._answers))]
+            self._answers[asked] = first, times + 1
+            return first == answer
+
+
+def guard_pushes(pushes: Pushes) -> None:
+    """Let the Fleet API of this process's SuperLink refuse, with status 400, what is no node's answer."""
+    handlers: Any = fleet_handlers
+    push, push_object, abort = handlers.push_messages, handlers.push_object, handlers.check_abort
 
     def checked(request: PushMessagesRequest, state: LinkState) -> PushMessagesResponse:
-        try:
+        with _refusing():
             check_push(request)
-        except ValueError as error:
-            raise HTTPException(400, str(error)) from error
-        return push(request, state)
+            if not isinstance(state, SqlLinkState):
+                return cast(PushMessagesResponse, push(request, state))
+            asked, (tree,) = _asked(request, state), request.message_object_trees
+            wanted = asked is not None and pushes.is_first(asked.id, tree.object_id)
+            try:
+                check_answer(request, asked, pushes.most(request.messages_list[0].metadata.run_id))
+                if not wanted:
+                    return PushMessagesResponse()  # as Flower answers what comes too late, or twice
+                if isinstance(state.object_store, SqlObjectStore):
+                    correct(state.object_store, tree, believed=False)
+                return cast(PushMessagesResponse, push(request, state))
+            except ValueError as error:
+                if asked is not None and wanted:
+                    answer_for(asked, state, str(error))
+                raise
 
-    fleet_handlers.push_messages = checked
+    def checked_object(request: PushObjectRequest, state: LinkState) -> PushObjectResponse:
+        with _refusing():
+            if isinstance(state, SqlLinkState) and isinstance(state.object_store, SqlObjectStore):
+                check_children(request, state.object_store, pushes.most(request.run_id))
+            return cast(PushObjectResponse, push_object(request, state))
+
+    def checked_run(run_id: int, statuses: list[str], state: LinkState) -> str | None:
+        if run_id not in state.get_run_status({run_id}):
+            raise HTTPException(400, f"There is no run {run_id}.")
+        found: str | None = abort(run_id, statuses, state)
+        return found
+
+    handlers.push_messages, handlers.push_object, handlers.check_abort = checked, checked_object, checked_run
 
 
-def guard_instructions() -> None:
+def guard_instructions(pushes: Pushes) -> None:
     """Let the Runtime API of this process's SuperLink believe the ServerApp about what it pushes."""
-    push = runtime_handlers.push_messages
+    handlers: Any = runtime_handlers
+    push, push_object = handlers.push_messages, handlers.push_object
 
-    def corrected(request: Any, state: LinkState, task: Any) -> Any:
-        if isinstance(state, SqlLinkState) and isinstance(state.object_store, SqlObjectStore):
-            for tree in request.message_object_trees:
+    def corrected(request: PushAppMessagesRequest, state: LinkState, task: Task) -> Any:
+        for tree in request.message_object_trees:
+            pushes.instructed(task.run_id, tree)
+            if isinstance(state.object_store, SqlObjectStore):
                 correct(state.object_store, tree)
         return push(request, state, task)
 
-    runtime_handlers.push_messages = corrected
+    def checked_object(request: PushObjectRequest, state: LinkState, task: Task) -> Any:
+        if isinstance(state.object_store, SqlObjectStore):
+            check_children(request, state.object_store, len(request.object_content))
+        return push_object(request, state, task)
 
-
-def correct(store: SqlObjectStore, tree: ObjectTree) -> None:
-    """Give the objects of ``tree`` that somebody else has announced the children that they have in it."""
-    with store._mutation_session() as session:
-        for node in reversed(list(iterate_object_tree(tree))):
-            if node.object_id not in store:
-                continue
-            children = {child.object_id for child in node.children}
-            of_node = ObjectChild.parent_id == node.object_id
-            had = set(session.scalars(select(ObjectChild.child_id).where(of_node)))
-            session.execute(delete(ObjectChild).where(of_node, ObjectChild.child_id.in_(had - children)))
-            _count(session, had - children, -1)
-            for child in children - had:
-                if child not in store:
-                    session.execute(insert(StoredObject).values(object_id=child, content=b""))
-                session.execute(insert(ObjectChild).values(parent_id=node.object_id, child_id=child))
-            _count(session, children - had, 1)
-
-
-def _count(session: Session, objects: set[str], by: int) -> None:
-    """Change how many parents the objects have."""
-    more = {"ref_count": StoredObject.ref_count + by}
-    session.execute(update(StoredObject).where(StoredObject.object_id.in_(objects)).values(more))
+    handlers.push_messages, handlers.push_object = corrected, checked_object
 
 
 def check_push(request: PushMessagesRequest) -> None:
-    """Refuse a message in the name of another node or of the server, or that cannot be read again.
-
-    Flower's database keeps NaN as nothing, and every later look at such a message fails, which ends the run.
+    """Refuse a push of anything but one message of the node's own.
 
     Raises:
         ValueError: one sentence.
@@ -95,5 +177,86 @@ def check_push(request: PushMessagesRequest) -> None:
     if trees[0].object_id != metadata.message_id:
         raise ValueError("The tree of objects is not that of the message.")
     times = (metadata.created_at, metadata.ttl, *request.clientapp_runtime_list)
-    if not all(map(math.isfinite, times)):
+    if not all(map(math.isfinite, times)):  # the database keeps NaN as nothing, and every later look fails
         raise ValueError("The times of a message are finite numbers.")
+
+
+def check_answer(request: PushMessagesRequest, asked: Asked | None, most: int) -> None:
+    """Refuse what is no answer to a message, or has too many parts.
+
+    Args:
+        request: with one message and one tree.
+        asked: the message that is answered, if anybody waits for that.
+        most: parts.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    (message,), (tree,) = request.messages_list, request.message_object_trees
+    kind = message.metadata.message_type
+    if not validate_message_type(kind) or (asked is not None and kind != asked.kind):
+        raise ValueError(f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
+    if message.content.ByteSize():
+        raise ValueError("The content of a message is pushed as objects.")
+    ahead, parts = [(tree, 1)], 1
+    while ahead:
+        node, depth = ahead.pop()
+        parts += len(node.children)
+        if parts > most:
+            raise ValueError(
+                f"The message has more than the {most} parts that an answer of this run may have."
+            )
+        if depth > DEPTH:
+            raise ValueError(f"The parts of a message lie within each other more than {DEPTH} deep.")
+        ahead += [(child, depth + 1) for child in node.children]
+
+
+def answer_for(asked: Asked, state: LinkState, why: str) -> None:
+    """Give the server an error in place of an answer that is refused; nothing, if it has an answer."""
+    moment = now().timestamp()
+    about = Metadata(
+        run_id=asked.run,
+        message_id="",
+        src_node_id=asked.node,
+        dst_node_id=SUPERLINK_NODE_ID,
+        reply_to_message_id=asked.id,
+        group_id=asked.group,
+        created_at=moment,
+        ttl=asked.expires - moment,
+        message_type=asked.kind,
+    )
+    answer = make_message(about, error=Error(UNREADABLE, f"the SuperLink has refused it: {why}"))
+    identify(answer, answer.object_id)
+    session = state.start_session(asked.run)
+    _, missing = state.store_message_and_object_tree(answer, get_object_tree(answer), session)
+    for id in missing:
+        state.store_object(asked.run, session, id, answer.deflate())
+
+
+def _asked(request: PushMessagesRequest, state: SqlLinkState) -> Asked | None:
+    """The message that is answered; None: nobody waits for it any more.
+
+    Raises:
+        ValueError: it belongs to another run or node, or there is none.
+    """
+    metadata = request.messages_list[0].metadata
+    if not metadata.reply_to_message_id:
+        raise ValueError("A node pushes answers only.")
+    row = state.get_valid_message_ins(metadata.reply_to_message_id)
+    if row is None:
+        return None
+    asked = Asked.of(row)
+    if asked.node != request.node.node_id:
+        raise ValueError("A node answers messages to itself only.")
+    if asked.run != metadata.run_id:
+        raise ValueError("The answer belongs to another run than the message.")
+    return asked
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What does not fit becomes status 400."""
+    try:
+        yield
+    except (ValueError, NoObjectInStoreError) as error:
+        raise HTTPException(400, str(error)) from error

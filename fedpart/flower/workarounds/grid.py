@@ -31,13 +31,12 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUn
 from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedpart.flower.workarounds.objects import Unreadable, check_size, read_objects, unreadable
+from fedpart.flower.workarounds.objects import OBJECTS, Unreadable, check_size, read_objects, unreadable
 from fedpart.flower.workarounds.outside import make_message
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 PULL_SECONDS = 3.0  # from one look for replies to the next, at most
 LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED)
-OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 
 
 class _Unfinished(Exception):

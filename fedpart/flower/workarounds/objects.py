@@ -1,21 +1,24 @@
 """Replies from the objects that they travel as; of these the SuperLink has checked heads and hashes.
 
-The fault: Flower raises whatever the reading of foreign bytes raises, which ends the run, and puts arrays
-together from as many chunks as they claim.
+The faults: Flower raises whatever the reading of foreign bytes raises, which ends the run, puts arrays
+together from as many chunks as they claim, and makes objects of as many names as a record has: a million of
+them take 40 seconds and a gigabyte.
 
 The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and
-``test_faults.py::test_an_array_has_a_chunk_as_often_as_it_claims``.
+``test_faults.py::test_an_array_has_a_chunk_as_often_as_it_claims`` and
+``test_a_record_has_as_many_names_as_it_claims`` there.
 """
 
 from __future__ import annotations
 
 import json
 
-from flwr.app import Array, ArrayRecord, Error, Message, Metadata
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
 from flwr.app.message.arraychunk import ArrayChunk
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
+    get_object_type_from_object_content,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -23,6 +26,9 @@ from fedpart.flower.workarounds.outside import make_message
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.updates.errors import brief
 
+OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
+RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
+RECORD_BYTES = 2**16  # of all of a reply's records together, without its arrays; ours have 1,000
 UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
 
 
@@ -41,6 +47,7 @@ def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> 
     try:
         parts = len(contents)
         check_size(_array_bytes(contents), limit)
+        check_size(_record_bytes(contents), RECORD_BYTES, " beside its arrays")
         message = inflate_object_from_contents(metadata.message_id, contents)
         if not isinstance(message, Message):
             raise ValueError(f"it is of type {type(message).__name__}")
@@ -63,14 +70,20 @@ def unreadable(metadata: Metadata, reason: object) -> Message:
     return make_message(metadata, error=Error(UNREADABLE, brief(str(reason))))
 
 
-def check_size(size: int, limit: int) -> None:
+def check_size(size: int, limit: int, where: str = "") -> None:
     """Refuse a reply of more bytes than the limit.
 
     Raises:
         Unreadable: it is too large.
     """
     if size > limit:
-        raise Unreadable(f"it is larger than the {limit} bytes that a reply of this run may have")
+        raise Unreadable(f"it is larger than the {limit} bytes that a reply of this run may have{where}")
+
+
+def _record_bytes(contents: dict[str, bytes]) -> int:
+    """Length of all records, whose names and values become an object each."""
+    kinds = {kind.__qualname__ for kind in RECORDS}
+    return sum(len(one) for one in contents.values() if get_object_type_from_object_content(one) in kinds)
 
 
 def _array_bytes(contents: dict[str, bytes]) -> int:

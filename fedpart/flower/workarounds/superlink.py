@@ -4,8 +4,8 @@ The faults: Flower's SuperLink offers its three APIs on one port, and lets every
 run, which is code that ServerApp and clients execute. And it sends a message once, whether it arrives or
 not. Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the
 Runtime API (for the executor) have keys and secrets of Flower's own; what nodes push is checked besides,
-see :mod:`.fleet`. A SuperLink that is started again sends the messages once more that were on their way
-when it ended.
+see :mod:`.fleet`, and how much everybody asks, see :mod:`.door`. A SuperLink that is started again sends the
+messages once more that were on their way when it ended.
 
 The tests: ``test_faults.py::test_everybody_may_submit_a_run``, and
 ``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` there.
@@ -30,7 +30,8 @@ from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
-from fedpart.flower.workarounds.fleet import guard_instructions, guard_pushes
+from fedpart.flower.workarounds.door import open_door
+from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
 from fedpart.flower.workarounds.holding import hold_questions
 from fedpart.flower.workarounds.tokens import hide_from_database
 
@@ -102,9 +103,11 @@ def main() -> None:
     flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     flower.load_control_authn_plugin = lambda: OperatorOnly(token)
     hide_from_database()
-    guard_pushes()
-    guard_instructions()
-    hold_questions()
+    hold_questions()  # first: what is refused has not come
+    pushes = Pushes()
+    guard_pushes(pushes)
+    guard_instructions(pushes)
+    open_door(flower)
     flower.flower_superlink()
 
 

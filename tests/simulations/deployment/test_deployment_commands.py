@@ -32,8 +32,9 @@ def test_of_the_log_of_a_run_what_flower_says_of_itself_is_left_out(capsys):
 class Link:
     """Knows nodes and runs, and keeps what was started."""
 
-    def __init__(self, nodes=(), run=None):
+    def __init__(self, nodes=(), run=None, after=()):
         self.names, self.last, self.started = dict.fromkeys(nodes, "online"), run, []
+        self.after, self.ended = list(after), True  # runs that go on in the place of the last
 
     def nodes(self):
         return self.names
@@ -41,8 +42,15 @@ class Link:
     def runs(self):
         return [self.last]
 
+    def run(self, id):
+        return self.last if self.ended else replace(self.last, status="running")
+
     def follow(self, id, show):
         return self.last
+
+    def again(self, run):
+        self.last = self.after.pop(0) if self.after else self.last
+        return None if self.last is run else self.last.id
 
     def start(self, run_config):
         self.started.append(run_config)
@@ -147,6 +155,22 @@ def test_what_a_failed_run_has_left_is_not_called_results(told, tmp_path):
     status, text = told(Link(run=elsewhere), "results", to)
     assert status == 1 and "continue it with fedpart submit --resume /somewhere/else." in text
     assert "It is not copied: The results of run 7 cannot be read here" in text
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_that_dies_while_it_is_watched_is_followed_to_its_end(told, tmp_path, ended):
+    """Not one that had ended before: somebody may have given it up."""
+    out = tmp_path / "out"
+    RunDirectory.create(out, ExperimentConfig.from_dict(CONFIG)).close()
+    died = SubmittedRun(7, "finished:failed", "No heartbeat received from the task", str(out))
+    link = Link(run=died, after=[replace(died, id=8), replace(died, id=9, status="finished:completed")])
+    link.ended = ended
+    status, text = told(link, "results")
+    assert status == int(ended)
+    goes_on = [
+        f"The ServerApp of run {id} has died; run {id + 1} goes on from its checkpoint." for id in (7, 8)
+    ]
+    assert text == " ".join(goes_on) if not ended else "No heartbeat received" in text
 
 
 @pytest.fixture

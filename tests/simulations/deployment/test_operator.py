@@ -100,6 +100,32 @@ def test_what_nobody_runs_yet_is_said(reached, monkeypatch, hint):
     assert all("Run 7 is pending" in warning and "executor" in warning for warning in warnings)
 
 
+def test_a_run_that_has_died_is_started_again_a_few_times_and_by_one(reached):
+    started, runs = [], []
+
+    def start(config):
+        config = {"out": "/out", **config}
+        started.append(config)
+        details = "No heartbeat received from the task"
+        runs.insert(0, SubmittedRun(len(started), "finished:failed", details, "/out", config))
+        return len(started)
+
+    reached.start, reached.runs = start, lambda: [SubmittedRun(99, "running", "", "/other"), *runs]
+    reached.start({"experiment": "{}", "resume": False})
+    ids = [1]
+    while (id := reached.again(runs[0])) is not None:
+        ids.append(id)
+    assert ids == [1, 2, 3, 4] and len(started) == 1 + control.RESTARTS
+    assert [(one["resume"], one.get("restarts", 0)) for one in started] == [
+        (False, 0),
+        *((True, times) for times in (1, 2, 3)),
+    ]
+    assert {one["experiment"] for one in started} == {"{}"}
+    assert reached.again(runs[-1]) == 4, "somebody else has started it again"
+    for status, details in (("finished:completed", ""), ("finished:failed", "the disk is full")):
+        assert reached.again(SubmittedRun(5, status, details, "/out")) is None
+
+
 def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkeypatch):
     """Modes of others' folders are not for root to change, without the capability FOWNER."""
 
@@ -115,12 +141,9 @@ def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkey
 def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
     flower = SimpleNamespace(flower_superlink=lambda: (tmp_path / sys.argv[2]).touch())
     monkeypatch.setattr(superlink.importlib, "import_module", lambda name: flower)
-    for patch in (
-        "guard_pushes",
-        "guard_instructions",
-        "hold_questions",
-    ):  # of this process's Flower, for good
-        monkeypatch.setattr(superlink, patch, lambda: None)
+    patches = ("hide_from_database", "hold_questions", "guard_pushes", "guard_instructions", "open_door")
+    for patch in patches:  # of this process's Flower, for good
+        monkeypatch.setattr(superlink, patch, lambda *given: None)
     (tmp_path / "token").write_text("secret")
     command = ["superlink", "--operator-token-file", str(tmp_path / "token"), "--database", "state.db"]
     monkeypatch.setattr(sys, "argv", command)

@@ -1,23 +1,32 @@
 """Faults of Flower, on its own code: where a test fails, Flower has mended one, and its workaround can go."""
 
+import asyncio
 import importlib
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import Array, Message, RecordDict
-from flwr.common.constant import ACCESS_TOKEN_KEY, SubStatus
+import uvicorn
+from asgi import Asked, Served, ask
+from flwr.app import Array, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ACCESS_TOKEN_KEY, Status, SubStatus
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TaskType
+from flwr.supercore.corestate import sql_corestate
+from flwr.supercore.date import now
 from flwr.supercore.superexec.executor import SubprocessExecutor
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink import extensions
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.grid import http_grid
 from flwr.superlink.servicer.fleet import fleet_handlers
@@ -25,8 +34,12 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from one_message import OneMessage, clientapp
 from private_names import PUBLIC
-from superlink_state import SuperLink
+from superlink_state import SuperLink, broad
+from uvicorn.server import ServerState
 
+from fedpart.flower.workarounds.control import SubmittedRun
+from fedpart.flower.workarounds.door import open_door
+from fedpart.flower.workarounds.objects import RECORD_BYTES
 from fedpart.flower.workarounds.outside import claim_identity
 from fedpart.flower.workarounds.superlink import OperatorOnly
 
@@ -51,6 +64,100 @@ def test_a_time_that_is_no_number_makes_every_later_look_fail(superlink):
     for _ in range(2):
         with pytest.raises(TypeError, match="NoneType"):
             superlink.state.get_message_res({superlink.asked[0]}, superlink.run)
+
+
+def test_a_message_has_as_many_parts_as_it_claims(superlink):
+    superlink.push(superlink.asked[0], broad(300))
+    assert len(superlink.state.object_store) == 300
+
+
+def test_what_answers_nothing_opens_a_session(superlink):
+    before = superlink.count("object_push_sessions")
+    for number in range(3):
+        superlink.push(f"{number:064x}")
+    assert superlink.count("object_push_sessions") == before + 3
+
+
+def test_what_cannot_be_read_or_belongs_to_no_run_is_an_error(superlink):
+    """Anything but an HTTPException, or an error of Flower's own, is answered with status 500."""
+    for kind in ("", "unknown"):
+        with pytest.raises(ValueError, match="Invalid message type"):
+            superlink.push(superlink.asked[0], kind=kind)
+    with pytest.raises(ValueError, match="Invalid object ID"):
+        superlink.push(superlink.asked[0], ObjectTree(object_id="root"))
+    with pytest.raises(KeyError):
+        superlink.push(superlink.asked[0], run_id=superlink.run + 1)
+
+
+def test_a_record_has_as_many_names_as_it_claims():
+    large = ConfigRecord({str(number): number for number in range(10_000)}).deflate()
+    assert len(large) > RECORD_BYTES and len(ConfigRecord.inflate(large)) == 10_000
+
+
+def test_a_stranger_is_read_to_the_end(tmp_path, monkeypatch):
+    parts = [bytes(2**16)] * 200
+    asked = ask(Served(tmp_path, monkeypatch).app, "/v1/fleet/push-object", parts)
+    assert asked.parts == len(parts) and 400 <= asked.status < 500
+
+
+def test_a_node_may_have_all_threads(tmp_path, monkeypatch):
+    served, together = Served(tmp_path, monkeypatch), threading.Barrier(20)
+
+    def get_run(request, state):
+        together.wait(PATIENCE)
+        return GetRunResponse()
+
+    monkeypatch.setattr(fleet_handlers, "get_run", get_run)
+    body, heads = GetRunRequest(node=served.node).SerializeToString(), served.signed()
+
+    async def all_at_once():
+        requests = [Asked(served.app, "/v1/fleet/get-run", body, heads) for _ in range(together.parties)]
+        return await asyncio.gather(*(one.answered() for one in requests))
+
+    assert {one.status for one in asyncio.run(all_at_once())} == {200}
+
+
+class Wire(asyncio.Transport):
+    """One end of a connection; what has been written to it."""
+
+    def __init__(self):
+        super().__init__({"socket": None})
+        self.written, self.closed = b"", False
+
+    def write(self, data):
+        self.written += data
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = pause_reading
+
+
+def test_heads_have_no_end(monkeypatch):
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+    ours = SimpleNamespace()
+    open_door(ours)
+
+    async def answer(**options):
+        config = uvicorn.Config(None, log_level="critical", **options)
+        config.load()
+        wire = Wire()
+        server = config.http_protocol_class(config, ServerState(), {})
+        server.connection_made(wire)
+        server.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n")
+        for number in range(100):
+            if not wire.closed:
+                server.data_received(b"more-%d: %s\r\n" % (number, b"m" * 2**14))
+        return wire.written
+
+    assert asyncio.run(answer()) == b"", "it goes on reading"
+    assert asyncio.run(answer(**ours.uvicorn.run.keywords)).startswith(b"HTTP/1.1 400")
 
 
 def test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again(superlink):
@@ -85,6 +192,15 @@ def public():
 def test_flower_has_no_public_client_of_the_control_api():
     names = [name.lower() for name, _ in public()]
     assert not [name for name in names if any(word in name for word in ("control", "submit", "start_run"))]
+
+
+def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
+    later = now() + timedelta(hours=1)
+    monkeypatch.setattr(sql_corestate, "now", lambda: later)
+    assert superlink.state.get_tasks(statuses=[Status.PENDING]) == []
+    status = superlink.state.get_run_status({superlink.run})[superlink.run]
+    assert (status.status, status.sub_status) == (Status.FINISHED, SubStatus.FAILED)
+    assert SubmittedRun(1, "finished:failed", status.details, "").died
 
 
 def test_a_message_does_not_tell_its_size():

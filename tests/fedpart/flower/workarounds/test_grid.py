@@ -18,7 +18,7 @@ from superlink import Link
 
 from fedpart import ClientError, Federation
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.objects import UNREADABLE
+from fedpart.flower.workarounds.objects import RECORD_BYTES, UNREADABLE
 
 SKIP = {"on_client_error": "skip", "round_timeout": 600.0}
 VICTIM = build({}).protocol.cohort(1)[2]
@@ -124,6 +124,29 @@ def test_a_reply_that_cannot_be_read_costs_one_client_one_round(kind):
 
 def sender(reply):
     return reply.content["config"]["client"]
+
+
+def test_keys_without_end_are_refused_by_their_size(monkeypatch):
+    """Nothing is made of them: who reads them raises."""
+    read = ConfigRecord.inflate
+
+    def inflate(content, children=None):
+        assert len(content) <= RECORD_BYTES
+        return read(content, children)
+
+    monkeypatch.setattr(ConfigRecord, "inflate", inflate)
+    keys = b'":{"sint64":1},"'.join(b"%d" % number for number in range(40_000))
+    many = b'{"%s":{"sint64":1}}' % keys
+
+    def change(made, reply):
+        reply.content["config"]["k"] = 1
+        forge(reply.content["config"], lambda body: many)
+
+    _, (report,) = run(1, link(change))
+    (skip,) = report.skipped
+    assert (skip["client"], skip["category"]) == (VICTIM, "malformed") and "beside its arrays" in skip[
+        "reason"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["message", "content", "arrays", "config", "metrics", "root"])

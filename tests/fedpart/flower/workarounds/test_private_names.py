@@ -12,6 +12,7 @@ from private_names import exists, private_names
 USED = """
 flwr.app.message.arraychunk: ArrayChunk
 flwr.app.message.message: make_message
+flwr.app.metadata: validate_message_type
 flwr.cli.build: build_fab_from_disk
 flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
     Status SubStatus
@@ -20,27 +21,26 @@ flwr.common.serde: array_to_proto fab_to_proto recorddict_to_proto user_config_f
 flwr.common.serde_utils: error_to_proto metadata_from_proto metadata_to_proto
 flwr.proto.control_pb2: ListNodesRequest ListRunsRequest RegisterNodeRequest StartRunRequest
     StreamLogsRequest UnregisterNodeRequest
-flwr.proto.fleet_pb2: PullMessagesRequest PullMessagesResponse PushMessagesRequest
-    PushMessagesResponse
+flwr.proto.fleet_pb2: PullMessagesRequest PullMessagesResponse PushMessagesRequest PushMessagesResponse
 flwr.proto.message_pb2: ConfirmMessageReceivedRequest Message ObjectTree PushObjectRequest
     PushObjectResponse
 flwr.proto.node_pb2: NodeInfo
 flwr.proto.runtime_pb2: AcquireTaskRequest AcquireTaskResponse PullAppMessagesRequest
-    PullAppMessagesResponse
+    PullAppMessagesResponse PushAppMessagesRequest
 flwr.proto.task_pb2: Task
 flwr.server.superlink.linkstate: LinkState SqlLinkState
 flwr.supercore.app_utils: start_parent_process_monitor
 flwr.supercore.auth.typing: AccountInfo
 flwr.supercore.cli.flower_superexec: flower_superexec
-flwr.supercore.constant: TaskType
+flwr.supercore.constant: FLEET_HTTP_PUBLIC_KEY_HEADER TASK_TOKEN_HEADER TaskType
 flwr.supercore.control: ControlHttpClient
 flwr.supercore.corestate: sql_corestate
 flwr.supercore.date: now
 flwr.supercore.error.base: FlowerError
 flwr.supercore.exit.exit_handler: trigger_exit_handlers
 flwr.supercore.fab: Fab
-flwr.supercore.inflatable.inflatable_object: get_object_body
-    get_object_head_values_from_object_content iterate_object_tree
+flwr.supercore.inflatable.inflatable_object: get_object_body get_object_head_values_from_object_content
+    get_object_id get_object_tree get_object_type_from_object_content iterate_object_tree
 flwr.supercore.inflatable.inflatable_protobuf_utils: make_pull_object_fn_protobuf
 flwr.supercore.inflatable.inflatable_utils: ObjectPullError ObjectUnavailableError
     inflate_object_from_contents pull_objects
@@ -52,15 +52,18 @@ flwr.supercore.run: Run
 flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
 flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
 flwr.supercore.superexec: run_superexec
-flwr.supercore.superexec.executor: ExecutionSpec LaunchResult SubprocessExecutor
-    subprocess_executor
+flwr.supercore.superexec.executor: ExecutionSpec LaunchResult SubprocessExecutor subprocess_executor
 flwr.supercore.superexec.plugin: AutoExecPlugin
 flwr.supercore.task_identity: TaskIdentity
 flwr.supercore.tls: validate_and_resolve_root_certificates
+flwr.supercore.utils: int64_to_uint64
+flwr.superlink: extensions
 flwr.superlink.auth_plugin: NoOpControlAuthnPlugin
 flwr.superlink.cli: flower_superlink
+flwr.superlink.dependencies.linkstate: get_linkstate
 flwr.superlink.grid: http_grid
 flwr.superlink.grid.http_grid: HttpGrid
+flwr.superlink.routers.fleet.node_auth: authenticate_node
 flwr.superlink.servicer.fleet: fleet_handlers
 flwr.superlink.servicer.runtime: runtime_handlers
 flwr.supernode: start_client_internal
@@ -73,6 +76,9 @@ flwr.supernode.servicer.runtime: runtime_handlers
 PATCHED = (  # that we call, replace, set or inherit, and that no import mentions
     "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
     "flwr.superlink.cli.flower_superlink.flower_superlink",
+    "flwr.superlink.cli.flower_superlink.uvicorn",
+    "flwr.superlink.extensions.get_middleware",
+    "flwr.superlink.servicer.fleet.fleet_handlers.check_abort",
     "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
     "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
     "flwr.supercore.object_store.sql_object_store.SqlObjectStore._mutation_session",

@@ -1,0 +1,250 @@
+"""The SuperLink's door: what a caller can make it do is bounded before it is done.
+
+The faults: Flower reads a request, whatever its size and for as long as it takes, before it knows who sends
+it. It works at as many requests of one node as it has threads, and lets a node ask, and be refused, for ever.
+
+Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
+much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
+wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
+beyond is answered with status 400 (too large, too slow) or 429 (too many). Callers that are no nodes are told
+apart by their address. The operator's calls need his token, which Flower asks for before it reads.
+
+The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
+and ``test_heads_have_no_end``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from logging import WARNING, getLogger
+from types import SimpleNamespace
+from typing import Any
+
+import uvicorn
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
+from flwr.superlink import extensions
+from flwr.superlink.dependencies.linkstate import get_linkstate
+from flwr.superlink.routers.fleet.node_auth import authenticate_node
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
+STRANGER_BYTES = 2**16  # of a request, from whom nobody knows, or a node's that carries nothing
+NODE_BYTES = {
+    "/v1/fleet/push-messages": 2**20,  # the names of a message's parts, or an error with its traceback
+    "/v1/fleet/push-object": FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**20,
+}
+SERVERAPP_BYTES = 2**26  # names of the parts of a round's messages
+AT_A_TIME = 4  # requests of a caller: two parts of a message, a heartbeat, and one to spare
+WAITING = 16
+BURST, PER_SECOND, REFUSED = 2000.0, 200.0, 100.0  # requests; what one that is refused costs besides
+PATIENCE, PACE = (
+    30.0,
+    2**14,
+)  # seconds for a request to come, and one more for so many bytes of what it may have
+CALLERS = 10_000  # that are remembered while they ask nothing
+TELL_SECONDS = 10.0  # between two lines about the same caller
+TOLD = (400, 429, 500)  # statuses
+log = getLogger("flwr").log
+
+
+@dataclass
+class Caller:
+    """A node, or an address, and what it has asked.
+
+    Attributes:
+        name: under which its key is registered, or its number; its address.
+        known: whether it is a node.
+        account: requests that it may make at once; less than none after many that were refused.
+    """
+
+    name: str
+    known: bool
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
+    here: int = 0  # requests, those that wait among them
+    account: float = BURST
+    seen: float = field(default_factory=lambda: time.monotonic())
+    told: float = -TELL_SECONDS
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A request of it is here, and is worked at when its turn comes.
+
+        Raises:
+            HTTPException: it has too many, now or in a while.
+        """
+        now = time.monotonic()
+        self.account, self.seen = min(BURST, self.account + PER_SECOND * (now - self.seen)), now
+        if self.account < 1 or self.here >= AT_A_TIME + WAITING:
+            raise HTTPException(429, "There are too many requests of this caller; ask again later.")
+        self.account -= 1
+        self.here += 1
+        try:
+            async with self.places:
+                yield
+        finally:
+            self.here -= 1
+
+    def refused(self, path: str, status: int, why: str) -> None:
+        """Take from its account, and say so, if nothing has been said of it for a while."""
+        self.account = max(self.account - REFUSED, -BURST)
+        if status in TOLD and self.seen - self.told >= TELL_SECONDS:
+            self.told = self.seen
+            log(WARNING, "%s is refused, with status %s at %s: %s", self.name, status, path, why)
+
+
+class Door:
+    """What every request comes through; ASGI middleware.
+
+    Args:
+        app: Flower's.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._callers: dict[int | tuple[str, bool], Caller] = {}  # nodes by number
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path.startswith(CONTROL):
+            await self._app(scope, receive, send)
+            return
+        request, answer = Request(scope), _Answer(send)
+        caller, limit = await self._caller(request), STRANGER_BYTES
+        if caller is None:
+            limit = SERVERAPP_BYTES
+        elif caller.known:
+            limit = NODE_BYTES.get(path, STRANGER_BYTES)
+        try:
+            async with nullcontext() if caller is None else caller.place():
+                body = await _read(request, receive, limit)
+                await self._app(scope, _again(body, receive), answer)
+        except HTTPException as error:
+            if answer.status:
+                raise
+            refusal = JSONResponse({"detail": error.detail}, error.status_code, {"Connection": "close"})
+            await refusal(scope, receive, answer)
+        if caller is not None and answer.status >= 400:
+            caller.refused(path, answer.status, answer.why())
+
+    async def _caller(self, request: Request) -> Caller | None:
+        """Who calls; None: a ServerApp."""
+        path, node = request.url.path, None
+        if path.startswith(RUNTIME) and await run_in_threadpool(_is_task, request):
+            return None
+        if path.startswith(FLEET):
+            node = await run_in_threadpool(_node, request)
+        address = request.client.host if request.client else ""
+        key: int | tuple[str, bool] = (address, path.startswith(FLEET)) if node is None else node
+        if key not in self._callers:
+            if len(self._callers) >= CALLERS:
+                self._callers = {key: one for key, one in self._callers.items() if one.here}
+            name = address if node is None else await run_in_threadpool(_name, request, node)
+            self._callers.setdefault(key, Caller(name, node is not None))
+        return self._callers[key]
+
+
+class _Answer:
+    """Passes an answer on, and remembers its status and the beginning of a refusal."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._body = send, b""
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif self.status >= 400:
+            self._body += message.get("body", b"")[:STRANGER_BYTES]
+        await self._send(message)
+
+    def why(self) -> str:
+        """What the refusal says."""
+        try:
+            return str(json.loads(self._body)["detail"])[:300]
+        except (ValueError, KeyError, TypeError):
+            return "no reason is known"
+
+
+async def _read(request: Request, receive: Receive, limit: int) -> bytes:
+    """A request's body.
+
+    Raises:
+        HTTPException: it is too large, or is not here in time.
+    """
+    too_large = HTTPException(400, f"A request of this caller may have {limit} bytes here.")
+    if int(request.headers.get("content-length", 0)) > limit:
+        raise too_large
+    parts, left = list[bytes](), limit
+    try:
+        async with asyncio.timeout(PATIENCE + limit / PACE):
+            while True:
+                message = await receive()
+                parts.append(message.get("body", b""))
+                left -= len(parts[-1])
+                if left < 0:
+                    raise too_large
+                if not message.get("more_body", False):  # all is here, or the caller is gone
+                    return b"".join(parts)
+    except TimeoutError:
+        raise HTTPException(400, "The request has taken too long to come.") from None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What hands a body on, and then tells when the caller has gone."""
+    rest = iter([body])
+
+    async def first() -> Message:
+        for content in rest:
+            return {"type": "http.request", "body": content, "more_body": False}
+        return await receive()
+
+    return first
+
+
+def _node(request: Request) -> int | None:
+    """Number of the node that has signed the heads; None: nobody has whose key is registered."""
+    try:
+        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+        node: int | None = get_linkstate(request).get_node_id_by_public_key(key)
+        if node is not None:
+            claim = SimpleNamespace(protobuf_request=SimpleNamespace(node_id=node))
+            proof: Any = SimpleNamespace(headers=request.headers, app=request.app, state=claim)
+            authenticate_node(proof)
+        return node
+    except (KeyError, ValueError, HTTPException):
+        return None
+
+
+def _name(request: Request, node: int) -> str:
+    found = get_linkstate(request).get_node_info(node_ids=[node])
+    return f"{found[0].name or 'the node'} (node {node})" if found else f"node {node}"
+
+
+def _is_task(request: Request) -> bool:
+    token = request.headers.get(TASK_TOKEN_HEADER, "")
+    return bool(token) and get_linkstate(request).get_task_by_token(token) is not None
+
+
+def open_door(flower: Any) -> None:
+    """Let every request to this process's SuperLink come through a :class:`Door`.
+
+    Args:
+        flower: the module of ``flower-superlink``, which starts the server; this one bounds heads, too.
+    """
+    hook: Any = extensions
+    before = hook.get_middleware
+    hook.get_middleware = lambda: (Middleware(Door), *before())
+    flower.uvicorn = SimpleNamespace(run=partial(uvicorn.run, http="h11"))

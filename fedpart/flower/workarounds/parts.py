@@ -1,0 +1,76 @@
+"""Which parts the objects in a SuperLink's store have.
+
+The fault: Flower takes what was first said of an object for the truth. A node that foresees a part of the
+server's next message, or of another node's answer, can announce it with parts that nobody has, and the
+message itself is refused. Here the server is believed, and in the end the object's own head, of which its
+name is a hash.
+
+The test, by the store's own refusal:
+``test_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
+"""
+
+from __future__ import annotations
+
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_head_values_from_object_content,
+    get_object_id,
+    iterate_object_tree,
+)
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.state.schema.objectstore_models import ObjectChild, StoredObject
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+
+def correct(store: SqlObjectStore, tree: ObjectTree, believed: bool = True) -> None:
+    """Give the objects of ``tree`` that somebody else has announced the children that they have in it.
+
+    Args:
+        store: of the SuperLink.
+        tree: as somebody announces it.
+        believed: also of objects that are here; their own heads have been asked, see :func:`check_children`.
+    """
+    with store._mutation_session() as session:
+        for node in reversed(list(iterate_object_tree(tree))):
+            found = select(StoredObject.is_available).where(StoredObject.object_id == node.object_id)
+            available = session.scalar(found)
+            if available is None or (available and not believed):
+                continue
+            children = {child.object_id for child in node.children}
+            of_node = ObjectChild.parent_id == node.object_id
+            had = set(session.scalars(select(ObjectChild.child_id).where(of_node)))
+            session.execute(delete(ObjectChild).where(of_node, ObjectChild.child_id.in_(had - children)))
+            _count(session, had - children, -1)
+            for child in children - had:
+                if child not in store:
+                    session.execute(insert(StoredObject).values(object_id=child, content=b""))
+                session.execute(insert(ObjectChild).values(parent_id=node.object_id, child_id=child))
+            _count(session, children - had, 1)
+
+
+def _count(session: Session, objects: set[str], by: int) -> None:
+    """Change how many parents the objects have."""
+    more = {"ref_count": StoredObject.ref_count + by}
+    session.execute(update(StoredObject).where(StoredObject.object_id.in_(objects)).values(more))
+
+
+def check_children(request: PushObjectRequest, store: SqlObjectStore, most: int) -> None:
+    """Let an object have the children that its own head says, whatever has been announced.
+
+    Raises:
+        ValueError: it has too many, or no head, or is not the object of that name.
+    """
+    id, content = request.object_id, request.object_content
+    try:
+        _, children, _ = get_object_head_values_from_object_content(content)
+    except ValueError as error:
+        raise ValueError("The object does not begin with a head.") from error
+    if len(children) > most:
+        raise ValueError(f"An object has more than {most} parts.")
+    with store.session() as session:
+        announced = set(session.scalars(select(ObjectChild.child_id).where(ObjectChild.parent_id == id)))
+    if announced != set(children) and id in store:
+        if get_object_id(content) != id:
+            raise ValueError("The object is not the one of that name.")
+        correct(store, ObjectTree(object_id=id, children=[ObjectTree(object_id=one) for one in children]))

@@ -1,0 +1,191 @@
+"""What a caller can make a SuperLink do, by its real app: bounded, and at the cost of nobody else."""
+
+import asyncio
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+from asgi import Asked, Served, ask
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    Message,
+    Metadata,
+    ObjectTree,
+    PullObjectRequest,
+    PushObjectRequest,
+)
+from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
+from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
+from flwr.superlink import extensions
+from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
+from flwr.superlink.servicer.fleet import fleet_handlers
+
+from fedpart.flower.workarounds import door
+from fedpart.flower.workarounds.door import AT_A_TIME, NODE_BYTES, STRANGER_BYTES, WAITING, open_door
+from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
+
+PATIENCE = 300
+GET, PUSH = "/v1/fleet/get-run", "/v1/fleet/push-object"
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """With the door, and the guard of pushes."""
+    for name in ("push_messages", "push_object", "check_abort", "get_run"):
+        monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+
+    class Flower:
+        pass
+
+    open_door(Flower)
+    guard_pushes(Pushes())
+    return Served(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Stands still, unless it is moved."""
+    moment = [0.0]
+    monkeypatch.setattr(door, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    return moment
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What the log has of refusals."""
+    lines = []
+    monkeypatch.setattr(door, "log", lambda level, text, *values: lines.append(text % values))
+    return lines
+
+
+def get_run(served, run=1):
+    return GetRunRequest(node=served.node, run_id=run).SerializeToString()
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized):
+    parts = [bytes(2**12)] * 100
+    heads = [("Content-Length", str(100 * 2**12))] if sized else []
+    asked = ask(served.app, PUSH, parts, heads)
+    assert asked.status == 400 and str(STRANGER_BYTES) in json.loads(asked.body)["detail"]
+    assert asked.parts == (0 if sized else STRANGER_BYTES // 2**12 + 1)
+
+
+def test_who_pretends_to_be_a_node_is_a_stranger(served):
+    (key, _), (at, when), (sign, signature) = served.signed()
+    for heads in ([(key, "no base64"), (at, when)], [(key, _), (at, "yesterday"), (sign, signature)]):
+        asked = ask(served.app, PUSH, [bytes(2**16)] * 3, heads)
+        assert asked.status == 400 and asked.parts == 2
+    small = ask(served.app, GET, get_run(served), [(key, _), (at, when), (sign, "AAAA")])
+    assert small.status == 401, "as Flower answers"
+
+
+@pytest.mark.parametrize("path", [*NODE_BYTES, GET])
+def test_a_node_may_send_what_a_message_needs(served, path):
+    limit = NODE_BYTES.get(path, STRANGER_BYTES)
+    parts = [bytes(2**14)] * (limit // 2**14 + 10)
+    asked = ask(served.app, path, parts, served.signed())
+    assert asked.status == 400 and asked.parts == limit // 2**14 + 1
+
+
+def test_a_serverapp_may_send_more_and_as_often_as_it_likes(served, monkeypatch):
+    monkeypatch.setattr(door, "PER_SECOND", 0.0)
+    run = served.state.create_run("a/b", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP)
+    (task,) = (one.primary_task_id for one in served.state.get_run_info(run_ids=[run]))
+    token = served.state.claim_task(task)
+    for heads, status in ([(TASK_TOKEN_HEADER, token)], 1003), ([(TASK_TOKEN_HEADER, "guessed")], None):
+        asked = ask(served.app, "/v1/runtime/push-object", [b"\xff" * 2**20] * 9, heads)
+        assert json.loads(asked.body).get("code") == status, "it has been read, and is nothing"
+        assert (asked.parts == 9) == (status is not None)
+
+
+def test_a_request_that_does_not_come_is_given_up(served, monkeypatch, said):
+    monkeypatch.setattr(door, "PATIENCE", 0.0)
+    monkeypatch.setattr(door, "PACE", 1e9)
+
+    class Slow(Asked):
+        async def _parts(self):
+            yield {"type": "http.request", "body": b"x", "more_body": True}
+            await asyncio.Event().wait()
+
+    asked = asyncio.run(Slow(served.app, GET, headers=served.signed()).answered())
+    assert asked.status == 400 and "too long" in json.loads(asked.body)["detail"]
+    assert f"node {served.id}" in said[0] and "too long" in said[0]
+
+
+def test_a_nodes_requests_take_turns_and_the_other_threads_are_there_for_others(served, monkeypatch):
+    go, inside, most = threading.Event(), [], []
+
+    def slow(request, state):
+        inside.append(request)
+        most.append(len(inside))
+        assert go.wait(PATIENCE)
+        inside.pop()
+        return GetRunResponse()
+
+    monkeypatch.setattr(fleet_handlers, "get_run", slow)
+    body, heads = get_run(served), served.signed()
+
+    async def flood():
+        asked = [Asked(served.app, GET, body, heads) for _ in range(AT_A_TIME + WAITING + 5)]
+        answers = [asyncio.ensure_future(one.answered()) for one in asked]
+        while sum(one.done() for one in answers) < 5 or len(inside) < AT_A_TIME:
+            await asyncio.sleep(0.01)
+        stranger = await Asked(served.app, GET, body).answered()
+        go.set()
+        await asyncio.gather(*answers)
+        return asked, stranger
+
+    asked, stranger = asyncio.run(flood())
+    assert sorted(one.status for one in asked) == [200] * (AT_A_TIME + WAITING) + [429] * 5
+    assert max(most) == AT_A_TIME and stranger.status == 401
+
+
+def test_refusals_are_dear_and_time_heals_them(served, clock, said, monkeypatch):
+    monkeypatch.setattr(fleet_handlers, "get_run", lambda request, state: GetRunResponse())
+    junk = PushObjectRequest(node=served.node, run_id=77, object_id="no").SerializeToString()
+    statuses = [ask(served.app, PUSH, junk, served.signed()).status for _ in range(30)]
+    assert statuses == [400] * 20 + [429] * 10
+    assert ask(served.app, GET, get_run(served), served.signed()).status == 429
+    assert ask(served.app, GET, get_run(served)).status == 401, "another caller"
+    named = [line for line in said if f"node {served.id}" in line]
+    assert len(named) == 1 and "does not begin with a head" in named[0]
+    clock[0] += 60  # seconds
+    assert ask(served.app, GET, get_run(served), served.signed()).status == 200
+    clock[0] += 0.001
+    assert ask(served.app, PUSH, junk, served.signed()).status == 400
+    assert len([line for line in said if f"node {served.id}" in line]) == 2
+
+
+def test_an_honest_nodes_pace_is_never_too_fast(served, clock, monkeypatch):
+    """A hundred messages of ten parts a minute, in bursts."""
+    monkeypatch.setattr(fleet_handlers, "get_run", lambda request, state: GetRunResponse())
+    body, heads = get_run(served), served.signed()
+
+    async def burst():
+        return [(await Asked(served.app, GET, body, heads).answered()).status for _ in range(100)]
+
+    for _ in range(3):
+        assert set(asyncio.run(burst())) == {200}
+        clock[0] += 1.0
+
+
+@pytest.mark.parametrize("run", [0, 77])
+def test_a_run_that_does_not_exist_is_no_fault_of_the_servers(served, run):
+    id, message = "a" * 64, Message(metadata=Metadata(run_id=run, message_id="a" * 64, src_node_id=served.id))
+    requests = {
+        "push-object": PushObjectRequest(node=served.node, run_id=run, object_id=id),
+        "pull-object": PullObjectRequest(node=served.node, run_id=run, object_id=id),
+        "push-messages": PushMessagesRequest(
+            node=served.node, messages_list=[message], message_object_trees=[ObjectTree(object_id=id)]
+        ),
+        "confirm-message-received": ConfirmMessageReceivedRequest(
+            node=served.node, run_id=run, message_object_id=id
+        ),
+    }
+    for name, request in requests.items():
+        asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())
+        assert asked.status == 400, name
