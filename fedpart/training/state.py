@@ -14,16 +14,13 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.hyperparameters.base import told
-from fedpart.hyperparameters.dropout import LearnedDropout
-from fedpart.layers.copying import copied
-from fedpart.layers.replacing import replace_layers
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.sharing import Composed
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser
+from fedpart.training.plain import plain
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -96,15 +93,7 @@ class ModelState:
         Args:
             changed: tensors in place of those of :meth:`tensors`, by name.
         """
-        module = copied(self.task.module)
-        _fill(module, {**self.tensors(), **(changed or {})})
-        if isinstance(module, Composed):
-            module = module.plain()
-        _fill(module, self.psi_tensors())
-        learned = replace_layers(
-            module, lambda name, layer: layer.plain() if isinstance(layer, LearnedDropout) else None
-        )
-        return learned.eval()
+        return plain(self.task.module, {**self.tensors(), **(changed or {})}, self.psi_tensors())
 
     def predict(
         self,
@@ -297,11 +286,3 @@ class ModelState:
 def rows_at_once(device: torch.device, samples: int) -> int:
     """Examples that are evaluated together: on a CPU so few that their activations stay in its cache."""
     return max(1, (256 if device.type == "cpu" else 8192) // samples)
-
-
-def _fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Copy values into the parameters of these names; the others are frozen, or filled by another call."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name in values:
-                parameter.copy_(values[name])
