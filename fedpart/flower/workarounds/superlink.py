@@ -4,7 +4,7 @@ The faults: Flower's SuperLink offers its three APIs on one port, and lets every
 run, which is code that ServerApp and clients execute. And it sends a message once, whether it arrives or
 not. Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the
 Runtime API (for the executor) have keys and secrets of Flower's own; what nodes push is checked besides,
-see :mod:`.fleet`, and how much everybody asks, see :mod:`.door`. A SuperLink that is started again sends the
+see :mod:`.fleet`, and how much everybody asks, see ``door.py``. A SuperLink that is started again sends the
 messages once more that were on their way when it ended.
 
 The tests: ``test_faults.py::test_everybody_may_submit_a_run``, and
