@@ -6,8 +6,8 @@ it. It works at as many requests of one node as it has threads, and lets a node 
 Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
 much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
 wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
-beyond is answered with status 400 (too large, too slow) or 429 (too many). Callers that are no nodes are told
-apart by their address. The operator's calls need his token, which Flower asks for before it reads.
+beyond is answered with status 400 (too large, too slow) or 429 (too many). Who asks as a node and is none is
+counted by the address. The operator's calls need his token, which Flower asks for before it reads.
 
 The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
 and ``test_heads_have_no_end``.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -34,7 +35,7 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
 from flwr.superlink import extensions
 from flwr.superlink.dependencies.linkstate import get_linkstate
-from flwr.superlink.routers.fleet.node_auth import authenticate_node
+from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -113,7 +114,7 @@ class Door:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._callers: dict[int | tuple[str, bool], Caller] = {}  # nodes by number
+        self._callers: dict[int | str, Caller] = {}  # nodes by number, others by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -122,11 +123,16 @@ class Door:
             await self._app(scope, receive, send)
             return
         request, answer = Request(scope), _Answer(send)
-        caller, limit = await self._caller(request), STRANGER_BYTES
-        if caller is None:
+        caller, limit = None, STRANGER_BYTES
+        if path.startswith(FLEET):
+            caller = await self._caller(request)
+            limit = NODE_BYTES.get(path, limit) if caller.known else limit
+        elif (
+            path.startswith(RUNTIME)
+            and _length(request) > limit
+            and await run_in_threadpool(_is_task, request)
+        ):
             limit = SERVERAPP_BYTES
-        elif caller.known:
-            limit = NODE_BYTES.get(path, STRANGER_BYTES)
         try:
             async with nullcontext() if caller is None else caller.place():
                 body = await _read(request, receive, limit)
@@ -139,19 +145,15 @@ class Door:
         if caller is not None and answer.status >= 400:
             caller.refused(path, answer.status, answer.why())
 
-    async def _caller(self, request: Request) -> Caller | None:
-        """Who calls; None: a ServerApp."""
-        path, node = request.url.path, None
-        if path.startswith(RUNTIME) and await run_in_threadpool(_is_task, request):
-            return None
-        if path.startswith(FLEET):
-            node = await run_in_threadpool(_node, request)
-        address = request.client.host if request.client else ""
-        key: int | tuple[str, bool] = (address, path.startswith(FLEET)) if node is None else node
+    async def _caller(self, request: Request) -> Caller:
+        """The node that asks, or the address."""
+        node = await run_in_threadpool(_node, request)
+        request.state.proven = node
+        key = node if node is not None else request.client.host if request.client else ""
         if key not in self._callers:
             if len(self._callers) >= CALLERS:
                 self._callers = {key: one for key, one in self._callers.items() if one.here}
-            name = address if node is None else await run_in_threadpool(_name, request, node)
+            name = str(key) if node is None else await run_in_threadpool(_name, request, node)
             self._callers.setdefault(key, Caller(name, node is not None))
         return self._callers[key]
 
@@ -185,7 +187,7 @@ async def _read(request: Request, receive: Receive, limit: int) -> bytes:
         HTTPException: it is too large, or is not here in time.
     """
     too_large = HTTPException(400, f"A request of this caller may have {limit} bytes here.")
-    if int(request.headers.get("content-length", 0)) > limit:
+    if limit < _length(request) < math.inf:
         raise too_large
     parts, left = list[bytes](), limit
     try:
@@ -200,6 +202,12 @@ async def _read(request: Request, receive: Receive, limit: int) -> bytes:
                     return b"".join(parts)
     except TimeoutError:
         raise HTTPException(400, "The request has taken too long to come.") from None
+
+
+def _length(request: Request) -> float:
+    """Bytes that the body says it has; infinity: it does not say."""
+    said = request.headers.get("content-length", "")
+    return int(said) if said.isdecimal() else math.inf
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -222,7 +230,7 @@ def _node(request: Request) -> int | None:
         if node is not None:
             claim = SimpleNamespace(protobuf_request=SimpleNamespace(node_id=node))
             proof: Any = SimpleNamespace(headers=request.headers, app=request.app, state=claim)
-            authenticate_node(proof)
+            node_auth.authenticate_node(proof)
         return node
     except (KeyError, ValueError, HTTPException):
         return None
@@ -238,6 +246,22 @@ def _is_task(request: Request) -> bool:
     return bool(token) and get_linkstate(request).get_task_by_token(token) is not None
 
 
+def trust_door(module: Any) -> None:
+    """Let a module of Flower's that authenticates nodes believe the door, where that knows the same node.
+
+    To verify a signature takes as long as all else that most requests do.
+    """
+    verify = module.authenticate_node
+
+    def verified(request: Request) -> None:
+        claim = request.state.protobuf_request
+        claimed = claim.node.node_id if hasattr(claim, "node") else getattr(claim, "node_id", None)
+        if claimed is None or claimed != getattr(request.state, "proven", None):
+            verify(request)
+
+    module.authenticate_node = verified
+
+
 def open_door(flower: Any) -> None:
     """Let every request to this process's SuperLink come through a :class:`Door`.
 
@@ -247,4 +271,5 @@ def open_door(flower: Any) -> None:
     hook: Any = extensions
     before = hook.get_middleware
     hook.get_middleware = lambda: (Middleware(Door), *before())
+    trust_door(node_auth)
     flower.uvicorn = SimpleNamespace(run=partial(uvicorn.run, http="h11"))

@@ -29,6 +29,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import extensions
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.grid import http_grid
+from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
@@ -141,6 +142,7 @@ class Wire(asyncio.Transport):
 
 def test_heads_have_no_end(monkeypatch):
     monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
     ours = SimpleNamespace()
     open_door(ours)
 

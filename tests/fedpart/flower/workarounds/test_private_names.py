@@ -63,7 +63,7 @@ flwr.superlink.cli: flower_superlink
 flwr.superlink.dependencies.linkstate: get_linkstate
 flwr.superlink.grid: http_grid
 flwr.superlink.grid.http_grid: HttpGrid
-flwr.superlink.routers.fleet.node_auth: authenticate_node
+flwr.superlink.routers.fleet: node_auth
 flwr.superlink.servicer.fleet: fleet_handlers
 flwr.superlink.servicer.runtime: runtime_handlers
 flwr.supernode: start_client_internal
@@ -78,6 +78,7 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.superlink.cli.flower_superlink.flower_superlink",
     "flwr.superlink.cli.flower_superlink.uvicorn",
     "flwr.superlink.extensions.get_middleware",
+    "flwr.superlink.routers.fleet.node_auth.authenticate_node",
     "flwr.superlink.servicer.fleet.fleet_handlers.check_abort",
     "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
     "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",

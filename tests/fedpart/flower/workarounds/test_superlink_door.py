@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from asgi import Asked, Served, ask
-from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Message,
@@ -16,10 +16,12 @@ from flwr.proto.message_pb2 import (
     PullObjectRequest,
     PushObjectRequest,
 )
+from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
 from flwr.superlink import extensions
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
+from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from fedpart.flower.workarounds import door
@@ -36,6 +38,7 @@ def served(tmp_path, monkeypatch):
     for name in ("push_messages", "push_object", "check_abort", "get_run"):
         monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
     monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
 
     class Flower:
         pass
@@ -91,8 +94,30 @@ def test_a_node_may_send_what_a_message_needs(served, path):
     assert asked.status == 400 and asked.parts == limit // 2**14 + 1
 
 
-def test_a_serverapp_may_send_more_and_as_often_as_it_likes(served, monkeypatch):
-    monkeypatch.setattr(door, "PER_SECOND", 0.0)
+def test_a_node_that_the_door_knows_is_still_no_other(served):
+    other = served.state.create_node("me", "me", b"another", 30)
+    for request, status in (
+        (GetRunRequest(node=Node(node_id=other), run_id=1), 401),
+        (DeactivateNodeRequest(node_id=other), 401),
+        (ActivateNodeRequest(public_key=b"another", heartbeat_interval=30), 401),
+        (DeactivateNodeRequest(node_id=served.id), 200),
+    ):
+        name = {GetRunRequest: "get-run", ActivateNodeRequest: "activate-node"}.get(
+            type(request), "deactivate-node"
+        )
+        asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())
+        assert asked.status == status, name
+
+
+def test_a_signature_is_verified_once(served, monkeypatch):
+    seen = []
+    verify = node_auth.verify_signature
+    monkeypatch.setattr(node_auth, "verify_signature", lambda *given: seen.append(given) or verify(*given))
+    monkeypatch.setattr(fleet_handlers, "get_run", lambda request, state: GetRunResponse())
+    assert ask(served.app, GET, get_run(served), served.signed()).status == 200 and len(seen) == 1
+
+
+def test_a_serverapp_may_send_more(served):
     run = served.state.create_run("a/b", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP)
     (task,) = (one.primary_task_id for one in served.state.get_run_info(run_ids=[run]))
     token = served.state.claim_task(task)
