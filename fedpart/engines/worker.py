@@ -21,7 +21,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
-from fedpart.updates.clipping import Bounds
+from fedpart.updates.clipping import Bounds, known
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Update
@@ -122,6 +122,7 @@ def work(
             total = sum_updates(map(term, block.clients))
             found.total = None if total is None else _moved(total, shared.row(block.row), bounds)
             del total  # or it would live on while the next block is summed
+            found.norms = {**known(found.norms)}
             answer = found
         except ClientError as error:
             error.add_note(traceback.format_exc())  # its cause does not travel

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.safeguards import RECENT
-from fedpart.updates.clipping import PSI, Bounds, Norms, scale
+from fedpart.updates.clipping import PSI, Bounds, Norms, known, scale
 from fedpart.updates.update import Update
 
 ALARM = 15.0  # times the usual norm, beyond which a chunk's psi gradients are told; honest ones reach 7
@@ -65,20 +65,20 @@ class UsualNorms:
             norms: by client; in the order of the sum.
             total: of the round; None: there is none.
         """
-        bounds = self.bounds()
+        bounds, read = self.bounds(), known(norms)
         for part, rounds in self._norms.items():
-            now = [found[part] for found in norms.values() if found.get(part)]
+            now = [found[part] for found in read.values() if found.get(part)]
             rounds += [now] if now else []
             while sum(map(len, rounds[1:])) >= self._recent:
                 del rounds[0]
             if bounds is not None and bounds[part] == 0 and total is not None:
                 scale(total, part, self._usual(part))
         if bounds is not None:
-            longer = {one for one, found in norms.items() if any(n > bounds[p] > 0 for p, n in found.items())}
+            longer = {one for one, found in read.items() if any(n > bounds[p] > 0 for p, n in found.items())}
             self.clipped = sorted(longer)
-        self.alarms = [] if self._protocol.method.held_out else list(self._alarms(norms))
+        self.alarms = [] if self._protocol.method.held_out else list(self._alarms(read))
 
-    def _alarms(self, norms: Mapping[int, Norms]) -> Iterable[dict[str, Any]]:
+    def _alarms(self, norms: Mapping[int, Mapping[int, float]]) -> Iterable[dict[str, Any]]:
         usual = self._usual(PSI)
         if not usual or len(_flat(self._norms[PSI])) < NEEDED:
             return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from fedpart.updates.update import Update
 
@@ -14,8 +15,8 @@ TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot
 
 Bounds = Sequence[float]
 """By part the largest L2 norm. Infinity: there is none. 0: nobody knows yet how long that part usually is."""
-Norms = dict[int, float]
-"""By part the L2 norm."""
+Norms = Mapping[int, float | Tensor]
+"""By part the L2 norm, which may still be on its way from a device."""
 
 
 def clip(update: Update, bounds: Bounds) -> Norms:
@@ -26,17 +27,24 @@ def clip(update: Update, bounds: Bounds) -> Norms:
         bounds: of its parts.
 
     Returns:
-        The norms that its parts had; cells without a bound are not looked at.
+        The norms that its parts had; cells without a bound are not looked at, and psi's is not waited for.
     """
-    norms = {}
+    norms = dict[int, float | Tensor]()
     for part, tensor in (update.deltas if update.psi is None else {PSI: update.psi, **update.deltas}).items():
         bound = bounds[part]
-        if bound == math.inf and part != PSI:
+        if bound == math.inf:
+            if part == PSI:
+                norms[part] = torch.linalg.vector_norm(tensor, dtype=torch.float64)
             continue
         norms[part] = norm = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
         if norm > max(bound, TINY):
             tensor.mul_((bound or 1.0) / norm)
     return norms
+
+
+def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
+    """The norms of clients, waited for."""
+    return {client: {part: float(norm) for part, norm in own.items()} for client, own in norms.items()}
 
 
 def scale(total: Update, part: int, factor: float) -> None:

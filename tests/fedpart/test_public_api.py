@@ -21,7 +21,7 @@ FOREIGN = (
 
 # What a room needs besides torch and numpy: as it is imported, and when it is used.
 AT_ONCE = {
-    "flower": {"flwr", "cryptography", "fastapi", "httpx", "psutil", "sqlalchemy"},
+    "flower": {"flwr", "cryptography", "fastapi", "httpx", "psutil", "sqlalchemy", "starlette", "uvicorn"},
     "kernels": {"numba", "llvmlite"},
 }
 LATER = {

@@ -6,7 +6,7 @@ message itself is refused. Here the server is believed, and in the end the objec
 name is a hash.
 
 The test, by the store's own refusal:
-``test_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
+``test_superlink_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def test_the_sum_of_each_partition_agrees_in_single_precision(share):
             )
         )
         step = federation.step
-        federation.step = lambda total, taken, kind=kind, step=step: (
+        federation.step = lambda total, *more, kind=kind, step=step: (
             totals.update({kind: total}),
-            step(total, taken),
+            step(total, *more),
         )
         LocalEngine(federation, [shard(n, i) for i, n in enumerate(SIZES)], execution=kind).run_round()
     loop, fused = totals["loop"], totals["fused"]

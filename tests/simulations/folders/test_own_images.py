@@ -17,7 +17,7 @@ from simulations.folders.run_directory import read_summary
 
 TEXT = (ROOT / "docs" / "guides" / "data.md").read_text()
 YAML = re.findall(r"```yaml\n# pictures\.yaml\n(.*?)```", TEXT, re.DOTALL)
-SMALL = ["rounds=2", "samples=2", "clients=4", "cohort=2", "model_options={width: 8, groups: 4}"]
+SMALL = ["rounds=2", "samples=2", "clients=4", "cohort=2", "model_options={width: 0.25}"]
 
 
 @pytest.fixture

@@ -36,8 +36,9 @@ def test_another_user_reads_no_token(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess_executor, "subprocess", subprocess)
     hide_from_commands()
     spec = ExecutionSpec(TaskType.SERVER_APP, "127.0.0.1:1", "a token", True, None, False, None, False, 1)
+    before = set(psutil.Process().children())
     SubprocessExecutor().launch(spec)
-    (process,) = psutil.Process().children()
+    (process,) = set(psutil.Process().children()) - before
     try:
         end = time.monotonic() + PATIENCE
         while not (tmp_path / "token").exists():
