@@ -77,6 +77,11 @@ def test_a_regression_tells_its_loss_and_its_error_and_scalars_keep_their_sign(t
     assert f"rmse {summary['test_rmse']:.4g}, mae {summary['test_mae']:.4g} on test data" in shown
 
 
+@pytest.fixture(autouse=True)
+def not_under_uv(monkeypatch):
+    monkeypatch.delenv("UV_RUN_RECURSION_DEPTH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Summaries of a few rounds of some methods."""
