@@ -26,7 +26,7 @@ from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Synchronous
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.clipping import Norms
+from fedpart.updates.clipping import MEASURED, Norms
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
 
@@ -128,10 +128,13 @@ class Federation(ModelState):
 
         With ``download`` their weights are rounded, the server's own are not.
         """
-        w, narrow, defended = self.w, self.protocol.download, self.defended
-        of_all = None if defended is None else partial(defended.sum, round=number)
+        w, narrow, of_all = self.w, self.protocol.download, None
+        bounds = clients = self.usual.bounds()
+        if self.defended is not None:
+            of_all = partial(self.defended.sum, round=number, bounds=bounds)
+            clients = None if bounds is None else [max(bound, MEASURED) for bound in bounds]
         w = w if narrow is None else w.to(narrow).to(w.dtype)
-        return Round(number, w, self.psi, self.residuals, self.usual.bounds(), of_all)
+        return Round(number, w, self.psi, self.residuals, clients, of_all)
 
     def step(
         self, total: Update | None, taken: Sequence[int] = (), norms: Mapping[int, Norms] | None = None

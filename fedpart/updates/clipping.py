@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from fedpart.updates.update import Update
 
 PSI = 0  # stands for psi among the parts; the others are the cells 1..
+MEASURED = sys.float_info.max  # a bound that no norm reaches: where it stands, norms are measured alone
 TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
 
 Bounds = Sequence[float]
@@ -36,10 +38,16 @@ def clip(update: Update, bounds: Bounds) -> Norms:
             if part == PSI:
                 norms[part] = torch.linalg.vector_norm(tensor, dtype=torch.float64)
             continue
-        norms[part] = norm = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
-        if norm > max(bound, TINY):
-            tensor.mul_((bound or 1.0) / norm)
+        norms[part] = shorten(tensor, bound)
     return norms
+
+
+def shorten(tensor: Tensor, bound: float) -> float:
+    """Scale down what is longer than its bound, in place, and say how long it was; see :func:`clip`."""
+    norm = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+    if norm > max(bound, TINY):
+        tensor.mul_((bound or 1.0) / norm)
+    return norm
 
 
 def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:

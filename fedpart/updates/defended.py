@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,9 +12,8 @@ from torch import Tensor
 
 from fedpart.defences import Defence
 from fedpart.randomness.streams import generator
+from fedpart.updates.clipping import PSI, Bounds, shorten
 from fedpart.updates.update import Update
-
-PSI = 0  # cells are numbered from 1
 
 
 class Defended:
@@ -26,7 +26,7 @@ class Defended:
         seed: of who is in a bucket with whom.
 
     Attributes:
-        memory: by cell, and of :data:`PSI`, ``[size]`` each.
+        memory: by cell, and of :data:`.PSI`, ``[size]`` each.
     """
 
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
@@ -42,12 +42,14 @@ class Defended:
         buckets = -(-clients // self._bucket)
         return clients if self._defence.bears(buckets) == 0 else buckets
 
-    def sum(self, updates: Sequence[Update], round: int) -> Update | None:
+    def sum(self, updates: Sequence[Update], round: int, bounds: Bounds | None = None) -> Update | None:
         """An update of weight 1 that stands for those of a cohort; all are in memory at the same time.
 
         Args:
             updates: of clients of equal weight, in the cohort's order.
             round: 1..
+            bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
+                where it bears nobody, in place. None: there are none.
 
         Returns:
             What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
@@ -68,20 +70,28 @@ class Defended:
         if self._bucket > 1:
             order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
             updates = [updates[place] for place in order]
-        for j in sorted({j for one in updates for j in one.deltas}):
-            found.deltas[j] = self._combined(j, [one.deltas[j] for one in updates if j in one.deltas])
-            found.weights[j] = 1.0
-        gradients = [one.psi for one in updates if one.psi is not None]
-        if gradients:
-            found.psi, found.psi_weight = self._combined(PSI, gradients), 1.0
+        parts = [one.deltas if one.psi is None else {PSI: one.psi, **one.deltas} for one in updates]
+        for part in sorted({part for tensors in parts for part in tensors}):
+            values = [tensors[part] for tensors in parts if part in tensors]
+            combined = self._combined(part, values, math.inf if bounds is None else bounds[part])
+            if part == PSI:
+                found.psi, found.psi_weight = combined, 1.0
+            else:
+                found.deltas[part], found.weights[part] = combined, 1.0
         return found
 
-    def _combined(self, cell: int, values: list[Tensor]) -> Tensor:
-        memory, n, buckets = self.memory.get(cell), len(values), self._buckets(len(values))
+    def _combined(self, part: int, values: list[Tensor], bound: float) -> Tensor:
+        memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))
+        if bound != math.inf and self.bears(n) == 0:
+            for value in values:
+                shorten(value, bound)
         if buckets < n:
             ends = [n * i // buckets for i in range(buckets + 1)]
             values = [_mean(values[start:end]) for start, end in pairwise(ends)]
-        return self._defence.combine(values, None if memory is None else memory.to(values[0].device))
+        combined = self._defence.combine(values, None if memory is None else memory.to(values[0].device))
+        if bound != math.inf:
+            shorten(combined, bound)
+        return combined
 
     def remember(self, total: Update) -> None:
         """Keep what the defence remembers of a round that steps with ``total``, which is not used up yet."""

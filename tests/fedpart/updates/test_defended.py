@@ -66,6 +66,27 @@ def test_few_clients_are_not_put_into_buckets():
     assert made("median", 2).sum(updates, 1).deltas[1].item() == 2.5
 
 
+def lengths(bound, rows, n, name="centred", **options):
+    updates = [Update({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows[:n]]
+    return made(name, **options).sum(updates, 1, (0.0, bound)).deltas[1]
+
+
+def test_a_bound_is_for_the_result_so_that_the_defence_sees_how_far_a_liar_is_away():
+    """Ten times as long and turned round: within 3 radii, were it shortened to 4 before."""
+    rows = [[1.0, 1.0], [1.0, -1.0], [2.0, 0.0], [-20.0, 0.0], [1.5, 1.0]]
+    honest = torch.tensor(rows)[[0, 1, 2, 4]]
+    reach = {"radius": 2.0, "reach": 3.0}
+    torch.testing.assert_close(lengths(4.0, rows, 5, **reach), honest.mean(dim=0))
+    torch.testing.assert_close(lengths(0.5, rows, 5, **reach).norm(), torch.tensor(0.5))
+    torch.testing.assert_close(lengths(0.0, rows, 5, **reach).norm(), torch.tensor(1.0), msg="not known yet")
+
+
+@pytest.mark.parametrize("name", DEFENCES.names())
+def test_where_nobody_can_be_borne_each_is_shortened_by_itself(name):
+    found = lengths(4.0, [[1e15, 0.0], [0.0, 1.0]], 2, name)
+    assert found[0] <= 4.0 and found[1] >= 0.2
+
+
 def run(rounds, federation=None, **changes):
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
     options = {"weighting": "uniform", "defence": "centred", "chunks": (0.5, 0.3, 0.2), **changes}
@@ -102,6 +123,18 @@ def test_an_infinite_radius_is_the_run_without_a_defence():
     options = {"defence_options": {"radius": float("inf")}}
     plain, defended = run(1, defence=None), run(1, **options)
     assert torch.equal(plain.w, defended.w)
+
+
+def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
+    """Once they are known; clients are measured, and named if they are longer."""
+    free, bound = run(2), run(2, clip={"multiple": 1e6})
+    plain = Federation(free.protocol)
+    plain.load_state_dict(bound.state_dict())
+    run(5, plain), run(5, bound)
+    assert torch.equal(plain.w, bound.w) and torch.equal(plain.psi, bound.psi)
+    assert bound.usual.bounds()[1] > 0 and bound.usual.clipped == []
+    tight = run(4, clip={"multiple": 0.1})
+    assert tight.usual.clipped == tight.protocol.cohort(4)
 
 
 def test_trim_is_short_for_the_defence_of_that_name():
