@@ -1,4 +1,5 @@
 # One image for every process of a federation; docker-compose.yml says which runs what.
+# By digest: --build-arg BASE=python@sha256:...
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
@@ -19,9 +20,15 @@ COPY fedpart fedpart
 COPY simulations simulations
 RUN pip install --no-cache-dir --no-deps .
 
+# The parts of the image that are Python's, for scanners (CycloneDX); Debian's are in its package database.
+FROM build AS parts
+RUN python3 -m venv /tool && /tool/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
+ && /tool/bin/cyclonedx-py environment --output-reproducible --output-file /sbom.cdx.json /venv/bin/python
+
 FROM ${BASE}
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp fedpart && install -d -o fedpart -g fedpart -m 700 /state /runs
 COPY --from=build /venv /venv
+COPY --from=parts /sbom.cdx.json /sbom.cdx.json
 ENV PATH=/venv/bin:$PATH HOME=/tmp FLWR_HOME=/tmp/flwr PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 \
     FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \
     MALLOC_ARENA_MAX=1
