@@ -25,7 +25,8 @@ class UsualNorms:
 
     A bound is ``multiple`` times that. A part whose usual norm is not known gets the bound 0: all of its
     updates are brought to the length 1, and their sum is then multiplied by the usual norm of all that have
-    come so far, or by 0 if that is one. So no round waits, and updates are summed as they come.
+    come so far, or by 0 if that is one. So no round waits, and updates are summed as they come. A defence has
+    them all at once, and bounds what it makes of them itself.
 
     Args:
         protocol: of the run.
@@ -65,13 +66,13 @@ class UsualNorms:
             norms: by client; in the order of the sum.
             total: of the round; None: there is none.
         """
-        bounds, read = self.bounds(), known(norms)
+        bounds, read, defended = self.bounds(), known(norms), self._protocol.settings.defended
         for part, rounds in self._norms.items():
             now = [found[part] for found in read.values() if found.get(part)]
             rounds += [now] if now else []
             while sum(map(len, rounds[1:])) >= self._recent:
                 del rounds[0]
-            if bounds is not None and bounds[part] == 0 and total is not None:
+            if bounds is not None and bounds[part] == 0 and total is not None and not defended:
                 scale(total, part, self._usual(part))
         if bounds is not None:
             longer = {one for one, found in read.items() if any(n > bounds[p] > 0 for p, n in found.items())}

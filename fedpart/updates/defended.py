@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedpart.defences import Defence
 from fedpart.randomness.streams import generator
-from fedpart.updates.clipping import PSI, Bounds, shorten
+from fedpart.updates.clipping import MEASURED, PSI, Bounds, shorten
 from fedpart.updates.update import Update
 
 
@@ -49,7 +49,8 @@ class Defended:
             updates: of clients of equal weight, in the cohort's order.
             round: 1..
             bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
-                where it bears nobody, in place. None: there are none.
+                where it bears nobody, in place. 0: the lower median of their norms, and nothing of a single
+                one. None: there are none.
 
         Returns:
             What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
@@ -82,6 +83,9 @@ class Defended:
 
     def _combined(self, part: int, values: list[Tensor], bound: float) -> Tensor:
         memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))
+        bound = bound or _usual(values)
+        if bound == 0:
+            return torch.zeros_like(values[0])
         if bound != math.inf and self.bears(n) == 0:
             for value in values:
                 shorten(value, bound)
@@ -109,6 +113,12 @@ class Defended:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of :meth:`state_dict`."""
         self.memory = dict(state.get("memory", {}))
+
+
+def _usual(values: Sequence[Tensor]) -> float:
+    """The lower median of their norms; of less than two that are not 0 nobody can say: 0."""
+    norms = sorted(norm for value in values if (norm := shorten(value, MEASURED)))
+    return norms[(len(norms) - 1) // 2] if len(norms) > 1 else 0.0
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:

@@ -78,7 +78,15 @@ def test_a_bound_is_for_the_result_so_that_the_defence_sees_how_far_a_liar_is_aw
     reach = {"radius": 2.0, "reach": 3.0}
     torch.testing.assert_close(lengths(4.0, rows, 5, **reach), honest.mean(dim=0))
     torch.testing.assert_close(lengths(0.5, rows, 5, **reach).norm(), torch.tensor(0.5))
-    torch.testing.assert_close(lengths(0.0, rows, 5, **reach).norm(), torch.tensor(1.0), msg="not known yet")
+
+
+def test_while_no_norm_is_known_the_result_is_no_longer_than_the_median_of_those_that_came():
+    rows = [[1.0, 1.0], [1.0, -1.0], [2.0, 0.0], [-20.0, 0.0], [1.5, 1.0]]
+    mean = torch.tensor(rows).mean(dim=0)
+    expected = mean / mean.norm() * torch.tensor([1.5, 1.0]).norm()
+    torch.testing.assert_close(lengths(0.0, rows, 5, radius=1e9), expected)
+    assert lengths(0.0, [[1e15, 0.0], [0.0, 1.0]], 2).norm() <= 1.0
+    assert lengths(0.0, [[1e15, 0.0], [0.0, 0.0]], 2).tolist() == [0.0, 0.0], "of one nobody can say"
 
 
 @pytest.mark.parametrize("name", DEFENCES.names())
