@@ -67,21 +67,3 @@ class SuperLink:
         """Rows of a table of the database."""
         with closing(sqlite3.connect(self.database)) as connection:
             return connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
-
-
-def names(count, start=0):
-    """So many names of objects."""
-    return [f"{number:064x}" for number in range(start + 1, start + count + 1)]
-
-
-def broad(parts):
-    """A tree of so many parts, side by side."""
-    return ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id=one) for one in names(parts - 1)])
-
-
-def deep(parts):
-    """A tree of so many parts, one within the other."""
-    tree = None
-    for name in ["a" * 64, *names(parts - 1)][::-1]:
-        tree = ObjectTree(object_id=name, children=[tree] if tree else [])
-    return tree

@@ -44,7 +44,7 @@ def clip(update: Update, bounds: Bounds) -> Norms:
 
 def shorten(tensor: Tensor, bound: float) -> float:
     """Scale down what is longer than its bound, in place, and say how long it was; see :func:`clip`."""
-    norm = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+    norm: float = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
     if norm > max(bound, TINY):
         tensor.mul_((bound or 1.0) / norm)
     return norm

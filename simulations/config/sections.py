@@ -14,7 +14,7 @@ from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.hyperparameters.affine import Family
 from fedpart.loggers import LOGGERS
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
-from simulations.attacks import ATTACKS
+from simulations.attacks import ATTACKS, Attack
 from simulations.config.keys import Section, entry, section_of
 from simulations.config.messages import check_options, named
 
@@ -93,10 +93,19 @@ class AttackSection(Section):
     )
     share: float = entry(0.1, "of the clients that attack, of psi of those who send its gradient", gt=0, lt=1)
     options: dict[str, Any] = entry({}, "keyword arguments of the attack, e.g. {scale: 10}")
+    once: int | None = entry(
+        None, "each attacks once, in its first round from this one on; null: in all of its rounds", ge=1
+    )
 
     @model_validator(mode="after")
     def _known(self) -> AttackSection:
-        check_options(ATTACKS.resolve(self.kind), self.options, f"the attack {self.kind!r}")
+        attack = ATTACKS.resolve(self.kind)
+        check_options(attack, self.options, f"the attack {self.kind!r}")
+        if self.once is not None and getattr(attack, "shard", None) is not Attack.shard:
+            raise ValueError(
+                f"The attack {self.kind!r} is on the clients' data, which they have in every round; leave "
+                f"attack.once out."
+            )
         return self
 
 

@@ -22,7 +22,8 @@ def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], 
     section = experiment.config.attack
     attack = ATTACKS.make(section.kind, section.options)
     hostile = hostile_clients(experiment.protocol, attack, section.share)
-    return partial(Attacked, attack=attack, hostile=hostile, classes=experiment.num_classes)
+    more = {"classes": experiment.num_classes, "once": section.once}
+    return partial(Attacked, attack=attack, hostile=hostile, **more)
 
 
 def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozenset[int]:
@@ -45,6 +46,7 @@ class Attacked(Loop):
         attack: what they do.
         hostile: client numbers.
         classes: of the data.
+        once: each does it once, in its first round from this one on; None: in all of its rounds.
     """
 
     def __init__(
@@ -54,13 +56,14 @@ class Attacked(Loop):
         attack: Attack,
         hostile: frozenset[int],
         classes: int,
+        once: int | None = None,
     ) -> None:
         wrong = [
             attack.shard(shard, classes) if client in hostile else shard
             for client, shard in enumerate(shards)
         ]
         super().__init__(protocol, wrong)
-        self.executor = self._clients = _Clients(protocol, attack, hostile)
+        self.executor = self._clients = _Clients(protocol, attack, hostile, once)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
@@ -71,9 +74,10 @@ class Attacked(Loop):
 class _Clients(Executor):
     """What the clients of a cohort send, all computed before the first of them is asked."""
 
-    def __init__(self, protocol: Protocol, attack: Attack, hostile: frozenset[int]) -> None:
+    def __init__(self, protocol: Protocol, attack: Attack, hostile: frozenset[int], once: int | None) -> None:
         super().__init__(protocol)
         self._attack, self._hostile = attack, hostile
+        self._once, self._spent = once, set[int]()
         self._sent: dict[int, Update | Exception] = {}
 
     def compute(self, round: Round, cohort: Sequence[int], shards: Sequence[Dataset]) -> None:
@@ -88,7 +92,15 @@ class _Clients(Executor):
         done = {client: update for client, update in self._sent.items() if isinstance(update, Update)}
         honest = [update for client, update in done.items() if client not in self._hostile]
         for client in done.keys() & self._hostile:
-            self._attack.upload(done[client], honest)
+            if self._once is None or self._turn(client, round.number, self._once):
+                self._attack.upload(done[client], honest)
+
+    def _turn(self, client: int, now: int, start: int) -> bool:
+        """Whether this is the client's first round from ``start`` on, also in a run that was resumed."""
+        if now < start or client in self._spent:
+            return False
+        self._spent.add(client)
+        return not any(client in self.protocol.cohort(round) for round in range(start, now))
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """See :meth:`.Executor.run`: what :meth:`compute` has left."""

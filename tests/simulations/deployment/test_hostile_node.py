@@ -3,11 +3,11 @@
 import threading
 
 import pytest
-from hostile_node import Hostile
 from places import ROOT
 
 from benchmarks.checks.crash_case import EXPERIMENT
 from benchmarks.checks.crash_deployed import kill_serverapp
+from benchmarks.checks.hostile_node import Hostile
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.up import Deployment, complete

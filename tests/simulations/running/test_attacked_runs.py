@@ -10,6 +10,7 @@ from simulations.attacks import ATTACKS
 from simulations.building.experiment import build
 from simulations.errors import ConfigError
 from simulations.flower.config import read_run_config, run_config_of
+from simulations.folders.run_directory import read_metrics
 from simulations.running.hostile import hostile_clients
 from simulations.running.run import run_experiment
 
@@ -45,6 +46,24 @@ def test_an_attack_that_changes_nothing_is_the_run_without_it(tmp_path):
     run(tmp_path / "attacked", attack={"kind": "scale", "share": 0.5, "options": {"scale": 1.0}})
     for mine, theirs in zip(weights(tmp_path / "plain"), weights(tmp_path / "attacked"), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_an_attack_that_comes_once_leaves_the_other_rounds_alone(tmp_path):
+    """All clients are in every cohort, so the liar takes part in the last round, too."""
+    attack = {"kind": "sign", "share": 0.1}
+    for name, changes in {
+        "first": {"attack": attack | {"once": 1}},
+        "second": {"attack": attack | {"once": 2}},
+        "beyond": {"attack": attack | {"once": 3}},
+        "plain": {},
+    }.items():
+        run(tmp_path / name, **changes)
+    psi = {name: [line["psi"] for line in read_metrics(tmp_path / name)] for name in ("second", "plain")}
+    assert psi["second"][0] == psi["plain"][0]
+    found = {name: weights(tmp_path / name)[0] for name in ("first", "second", "beyond", "plain")}
+    assert torch.equal(found["beyond"], found["plain"])
+    assert not torch.equal(found["second"], found["plain"])
+    assert not torch.equal(found["second"], found["first"])
 
 
 def test_liars_of_any_length_are_outvoted(tmp_path):
@@ -90,6 +109,7 @@ def test_wrong_labels_reach_training_alone(tmp_path):
         ({"upload": "int8"}, "not their codes; leave attack or upload out"),
         ({"attack": {"kind": "sing"}}, "did you mean 'sign'"),
         ({"attack": {"kind": "sign", "options": {"factor": 1}}}, "the attack 'sign' has no option 'factor'"),
+        ({"attack": {"kind": "labels", "once": 1}}, "on the clients' data, which they have in every round"),
         ({"attack": {"kind": "sign", "share": 1.0}}, "attack.share cannot be 1.0"),
     ],
 )

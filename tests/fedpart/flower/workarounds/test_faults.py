@@ -35,9 +35,10 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from one_message import OneMessage, clientapp
 from private_names import PUBLIC
-from superlink_state import SuperLink, broad
+from superlink_state import SuperLink
 from uvicorn.server import ServerState
 
+from benchmarks.checks.object_trees import broad
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.objects import RECORD_BYTES

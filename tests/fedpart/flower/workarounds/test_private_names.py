@@ -109,6 +109,7 @@ TABLES = {"message_ins", "message_res", "objects"}  # of a SuperLink's database
 MEASURED = {"flwr.supernode.cli", "flwr.supernode.runtime.run_clientapp"}  # how long their imports take
 WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
 MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"
+ABUSES = {ROOT / "benchmarks" / "checks" / name for name in ("hostile_node.py", "object_trees.py")}
 ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
 
 
@@ -127,7 +128,7 @@ def test_workarounds_use_these_and_nobody_else_any():
     ours = [names for file, names in used.items() if WORKAROUNDS in file.parents]
     assert set().union(*ours) == set(expected())
     others = {file: names for file, names in used.items() if names and WORKAROUNDS not in file.parents}
-    assert others == {MEASURES: MEASURED}
+    assert {file: names for file, names in others.items() if file not in ABUSES} == {MEASURES: MEASURED}
 
 
 def test_workarounds_reach_for_these_attributes_and_tables_which_are_still_there():

@@ -1,0 +1,42 @@
+"""Abuses a SuperLink with the key of a registered node, and says what it was answered.
+
+In docker-compose.yml's federation, with client 3 in the hostile part, beside a run of the others:
+
+    docker compose stop supernode-3 clientapp-3
+    docker run --rm --network fedpart_fleet -v fedpart_supernode-3-keys:/keys:ro -v $PWD:/work:ro -w /work \
+        -e PYTHONPATH=/work fedpart python benchmarks/checks/abuse.py superlink:8000 --keys /keys --minutes 20
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from benchmarks.checks.hostile_node import Hostile
+from benchmarks.script import parser, start, tell
+from simulations.deployment.keys import CA
+
+
+def main() -> int:
+    asked = parser(__doc__)
+    asked.add_argument("address", help="of the SuperLink, HOST:PORT")
+    asked.add_argument("--keys", type=Path, required=True, help="folder of the node's keys")
+    asked.add_argument("--minutes", type=float, default=20.0)
+    given = asked.parse_args()
+    hostile = Hostile(given.address, given.keys / CA, given.keys)
+    timer = threading.Timer(60 * given.minutes, hostile.over.set)
+    timer.start()
+    hostile.start()
+    hostile.join()
+    timer.cancel()
+    kinds = sorted({kind for kind, _ in hostile.answers})
+    for kind in kinds:
+        found = {str(status): n for (one, status), n in sorted(hostile.answers.items()) if one == kind}
+        tell(abuse=kind, answers=found)
+    faults = sum(n for (_, status), n in hostile.answers.items() if status >= 500)
+    tell(kinds=len(kinds), abuses=hostile.answers.total(), server_faults=faults)
+    return int(faults > 0)
+
+
+if __name__ == "__main__":
+    start(main, main)
