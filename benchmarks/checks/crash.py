@@ -1,7 +1,8 @@
 """What kill -9, a full disk and vanishing nodes do to a run: ``python benchmarks/checks/crash.py all``.
 
-Kills a local ``fedpart run``, or the ServerApp or the SuperLink of a deployed one, at random moments, lets
-the run go on, and compares its final weights with those of a run that nothing happened to, to the bit.
+Kills a local ``fedpart run``, or a process of a deployed one, at random moments, lets the run go on, and
+compares its final weights with those of a run that nothing happened to, to the bit. A client that loses its
+SuperNode has not answered, which ends that run here, and is resumed.
 ``nodes`` kills half of the SuperNodes in a round; ``disk`` lets a small tmpfs fill up during a checkpoint
 (this takes root). Exit status 1 if a run does not end as it should.
 """
@@ -18,7 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.checks.crash_case import Case, fedpart, go_on
-from benchmarks.checks.crash_deployed import kill_deployed, kill_serverapp, kill_superlink, nodes
+from benchmarks.checks.crash_deployed import (
+    kill_deployed,
+    kill_executor,
+    kill_serverapp,
+    kill_superlink,
+    kill_supernode,
+    kill_worker,
+    nodes,
+)
 from benchmarks.script import parser
 from simulations.folders.run_directory import CHECKPOINT, read_metrics
 
@@ -72,6 +81,9 @@ CASES: dict[str, Callable[[Path, int, random.Random], int]] = {
     "local": local,
     "serverapp": lambda *case: kill_deployed(*case, "ServerApp", kill_serverapp),
     "superlink": lambda *case: kill_deployed(*case, "SuperLink", kill_superlink),
+    "executor": lambda *case: kill_deployed(*case, "executor", kill_executor),
+    "worker": lambda *case: kill_deployed(*case, "worker", kill_worker),
+    "supernode": lambda *case: kill_deployed(*case, "SuperNode", kill_supernode, on_client_error="fail"),
     "nodes": nodes,
     "disk": disk,
 }

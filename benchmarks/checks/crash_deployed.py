@@ -46,10 +46,15 @@ class CheckedDeployment(Deployment):
 
 
 def kill_deployed(
-    folder: Path, kills: int, moments: random.Random, victim: str, kill_one: Callable[[Deployment], bool]
+    folder: Path,
+    kills: int,
+    moments: random.Random,
+    victim: str,
+    kill_one: Callable[[Deployment], bool],
+    **changes: Any,
 ) -> int:
-    """Kill a process of a deployed run, which goes on by itself or, without ServerApp, is resumed."""
-    case = Case(folder, 3)
+    """Kill a process of a deployed run, which goes on by itself or is resumed."""
+    case = Case(folder, 3, **changes)
     with CheckedDeployment(case.config, folder) as federation:
         start = time.monotonic()
         federation.run(folder / "timed")
@@ -106,17 +111,38 @@ def serverapps(federation: Deployment) -> set[int]:
 
 def kill_serverapp(federation: Deployment) -> bool:
     """Kill the process that Flower has started for the run, if there is one yet."""
-    apps = serverapps(federation)
-    for app in apps:
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(app, signal.SIGKILL)
-    return bool(apps)
+    return _kill_any(serverapps(federation))
 
 
 def kill_superlink(federation: Deployment) -> bool:
     """Kill the SuperLink, which is started again."""
     os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
     return True
+
+
+def kill_supernode(federation: Deployment) -> bool:
+    """Kill client 0's SuperNode, which is started again."""
+    os.kill(federation.processes.pid("supernode-0"), signal.SIGKILL)
+    return True
+
+
+def kill_executor(federation: Deployment) -> bool:
+    """Kill the process that forks client 0's workers, which is started again."""
+    return _kill_any(children(federation.processes.pid("clientapp-0")))
+
+
+def kill_worker(federation: Deployment) -> bool:
+    """Kill client 0's worker, if it has one yet."""
+    executors = children(federation.processes.pid("clientapp-0"))
+    return _kill_any(worker for executor in executors for worker in children(executor))
+
+
+def _kill_any(processes: Iterable[int]) -> bool:
+    found = list(processes)
+    for process in found:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(process, signal.SIGKILL)
+    return bool(found)
 
 
 def nodes(folder: Path, kills: int, moments: random.Random) -> int:
