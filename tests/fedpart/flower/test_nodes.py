@@ -6,6 +6,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 
 from fedpart.federated.wire import VERSION
+from fedpart.flower import nodes
 from fedpart.flower.nodes import Nodes, NodesError
 from tests.flower_experiment import app
 from tests.inprocess_grid import InProcessGrid
@@ -131,6 +132,16 @@ def test_late_joiners_without_any_of_the_run_are_of_another_federation():
     grid.leave(1)
     grid.leave(1)
     assert list(nodes.present(grid)) == [3, 4, 5], "the run has been seen"
+
+
+def test_who_waits_is_told_why_nobody_is_there(monkeypatch, caplog):
+    monkeypatch.setattr(nodes, "PROGRESS_SECONDS", 0.0)
+    grid = RegisteredGrid([])
+    for client in range(CLIENTS):
+        grid.register(client, f"client-{client}", of=6)
+    with caplog.at_level("INFO", "flwr"), pytest.raises(NodesError):
+        Nodes(CLIENTS, wait=0.1, lenient=True).wait_for(grid)
+    assert "Waiting for clients: 0 of 3 are there. Refused: A node was started for 6 clients" in caplog.text
 
 
 @pytest.mark.parametrize(
