@@ -1,5 +1,6 @@
 """Hostile uploads of clients with networks of several sizes, in every codec: refused, or as asked for."""
 
+import os
 import tracemalloc
 from collections import Counter
 from types import SimpleNamespace
@@ -23,7 +24,9 @@ from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
-COUNT = 750  # of each of eight ways to send: 6,000 in all
+COUNT = 750 * int(
+    os.environ.get("FUZZ", "1")
+)  # of each of eight ways to send: 6,000 in all, or FUZZ times it
 CLIENTS = 12
 WIDTHS = {1.0: 0.34, 0.5: 0.33, 0.25: 0.33}
 CODED = [(None, {}), *((name, {}) for name in sorted(CODECS)), ("topk", {"share": 0.3, "values": "int8"})]
