@@ -20,6 +20,7 @@ SIZES = {
     "accuracy": (100.0, "Test accuracy [%]"),
     "nll": (1.0, "Test loss [nats]"),
     "upload_bytes": (1e-6, "Sent by a client [MB]"),
+    "download_bytes": (1e-6, "Received by a client [MB]"),
 }
 
 

@@ -19,6 +19,7 @@ from simulations.report.others import searched, selected, trained
 from simulations.report.parts import Part, sorted_out
 from simulations.report.runs import about, runs_table, settings_text, versions
 from simulations.report.sections import (
+    caps_section,
     clock_section,
     curves_section,
     evaluation_section,
@@ -122,6 +123,7 @@ def _part(found: Found, data: Data | str) -> Part:
             curves_section(shown),
             clock_section(shown),
             sizes_section(shown),
+            caps_section(shown),
             evaluation_section(shown),
             lml_section(shown),
             psi_section(shown),

@@ -92,9 +92,12 @@ def evaluation_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
         for run in own:
             line = [one for one in run.metrics if one.get(key) is not None][-1]
             shown = "{:.1%}" if key == "client_accuracy" else "{:.3f} nats"
-            found = line.get(f"{key}_chunks") or []
-            chunks = ", ".join("none" if x is None else shown.format(x) for x in found)
-            lines.append(f"{method}, seed {run.config.seed}, round {line['round']}: by chunk {chunks}.")
+            told = "; ".join(
+                f"by {kind} " + ", ".join("none" if x is None else shown.format(x) for x in found)
+                for kind in ("chunk", "cap")
+                if (found := line.get(f"{key}_{kind}s"))
+            )
+            lines.append(f"{method}, seed {run.config.seed}, round {line['round']}: {told}.")
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{METRICS[key][1].capitalize()} on the clients over rounds"
     chart = Chart(title, {"": svg(clients_figure(asked, page=True))}, note)
@@ -119,6 +122,24 @@ def sizes_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
         for key in shown
     ]
     return PageSection("Sizes of the network", charts, text=text)
+
+
+def caps_section(runs: Mapping[str, Sequence[Run]]) -> PageSection | None:
+    """What clients of each cap sent and received, by run; None: no finished run has caps."""
+    lines = []
+    for own in runs.values():
+        for run in own:
+            told = "; ".join(
+                f"cap {row['cap']}: {row['clients']} clients, each sent "
+                f"{row['upload_bytes'] / row['clients'] / 1e6:,.1f} MB and received "
+                f"{row['download_bytes'] / row['clients'] / 1e6:,.1f} MB"
+                for row in run.summary.get("by_cap", ())
+            )
+            lines += [f"{run.name}: {told}."] if told else []
+    if not lines:
+        return None
+    text = "A client with the cap c computes the subnetworks 1 to c, and trains no later partition."
+    return PageSection("Caps of the devices", text=text, lines=lines)
 
 
 def _sizes(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[dict[str, Any]]]:

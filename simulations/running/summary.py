@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
@@ -57,8 +57,9 @@ def summarise(
         on because the method or the clients' evaluation scores by them; of the last such evaluation
         ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile``, ``_chunks`` and ``_caps``
         (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
-        there are any. ``by_architecture``, where there are several: of each what :func:`.by_architecture`
-        finds on test data, and its clients' ``upload_bytes`` and ``download_bytes`` as predicted;
+        there are any, and ``by_cap``: of each how many ``clients`` have it, and their ``upload_bytes`` and
+        ``download_bytes`` as predicted. ``by_architecture``, where there are several: of each what
+        :func:`.by_architecture` finds on test data, and its clients' ``upload_bytes`` and ``download_bytes`` as predicted;
         ``ensemble``: scores of them all together, for labels. ``parameters``: how many numbers are
         ``trained``, ``frozen`` (never sent) and ``psi``;
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
@@ -153,6 +154,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     found |= {"parameters": counts, **limits(federation, lines)}
     if config.caps is not None:
         found["caps"] = {str(cap): share for cap, share in config.caps.items()}
+        found["by_cap"] = [
+            {"cap": cap, **row} for cap, row in sorted(_bytes_by(protocol, lines, protocol.cap).items())
+        ]
     if config.architectures is not None:
         found |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
     if counts["frozen"]:
@@ -178,18 +182,25 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
 def _by_architecture(
     federation: Federation, test: Dataset | None, lines: Lines, samples: int | None
 ) -> dict[str, Any]:
-    protocol = federation.protocol
     rows = by_architecture(federation, test, samples)
-    for row in rows:
-        row |= {"upload_bytes": 0, "download_bytes": 0}
-    for client in (client for line in lines for client in line["cohort"]):
-        rows[protocol.architectures[client]]["download_bytes"] += protocol.state_bytes(client)
-    for round, client in _answers(lines):
-        sent = protocol.upload_bytes(client, protocol.plan(client, round))
-        rows[protocol.architectures[client]]["upload_bytes"] += sent
-    found: dict[str, Any] = {"by_architecture": rows}
+    of_bytes = _bytes_by(federation.protocol, lines, federation.protocol.architectures.__getitem__)
+    found: dict[str, Any] = {"by_architecture": [row | of_bytes[index] for index, row in enumerate(rows)]}
     if test is not None and federation.task.likelihood_name == "classification" and has_labels(test):
         found["ensemble"] = ensemble(federation, test, samples)
+    return found
+
+
+def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> dict[int, dict[str, int]]:
+    """How many ``clients`` there are of each kind, and what these have sent and received, as predicted."""
+    found: dict[int, dict[str, int]] = defaultdict(
+        lambda: {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
+    )
+    for client in range(protocol.settings.clients):
+        found[kind(client)]["clients"] += 1
+    for client in (client for line in lines for client in line["cohort"]):
+        found[kind(client)]["download_bytes"] += protocol.state_bytes(client)
+    for round, client in _answers(lines):
+        found[kind(client)]["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, round))
     return found
 
 

@@ -10,3 +10,8 @@ def test_a_users_file_has_at_most_25_lines():
     for name, block in FILES.items():
         assert len(block.text.splitlines()) <= 25, name
         compile(block.text, name, "exec")
+
+
+def test_a_federation_of_devices_of_different_sizes_takes_at_most_30_lines():
+    first = blocks(DOCS / "guides" / "devices.md")[0].text
+    assert "federate(" in first and "architectures=" in first and len(first.splitlines()) <= 30

@@ -7,7 +7,8 @@ Here a caller is known from the heads of its request: a node by its signature, a
 much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
 wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
 beyond is answered with status 400 (too large, too slow) or 429 (too many). Who asks as a node and is none is
-counted by the address. The operator's calls need his token, which Flower asks for before it reads.
+counted by the address. The operator's calls need his token, which Flower asks for before it reads; but for
+those that would give him one, where everybody is a stranger.
 
 The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
 and ``test_heads_have_no_end``.
@@ -35,6 +36,7 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
 from flwr.superlink import extensions
 from flwr.superlink.dependencies.linkstate import get_linkstate
+from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
 from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -119,7 +121,8 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
         path = scope.get("path", "")
-        if scope["type"] != "http" or path.startswith(CONTROL):
+        by_token = path.startswith(CONTROL) and ("POST", path) not in CONTROL_AUTH_ROUTE_KEYS
+        if scope["type"] != "http" or by_token:
             await self._app(scope, receive, send)
             return
         request, answer = Request(scope), _Answer(send)

@@ -1,5 +1,7 @@
 """Clients with networks of different sizes train one set of numbers, each uploading its part."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
@@ -12,6 +14,7 @@ from fedpart import (
     ClipSettings,
     ConcreteDropout,
     DeviceSettings,
+    Federation,
     LocalSettings,
     PrivacySettings,
     Protocol,
@@ -20,6 +23,7 @@ from fedpart import (
     federate,
 )
 from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 
 HALF = [{"share": 1.0, "model_options": {"width": 0.5}}]
@@ -189,6 +193,52 @@ def test_what_one_network_has_alone_stays_where_nobody_trains_it():
     quiet = run(1, cohort=1, seed=3).state
     (client,) = quiet.protocol.cohort(1)
     assert (client in large) == all(quiet.optimiser.state_dict()[number - 1] for number in alone)
+    start, cells = Federation(quiet.protocol).w, quiet.partition.cells
+    for number in alone:
+        own = slice(cells[number - 1], cells[number])
+        assert torch.equal(quiet.w[own], start[own]) == (client not in large)
+
+
+def test_what_one_client_alone_has_trained_is_what_it_has_made_of_it():
+    """The server's plain step of 1 takes its value; so for each cell that the cohort's only client has."""
+    data = shards(EXAMPLES)
+    begun = Federation(run(0, data=data, cohort=1, server=SGDSettings(1.0)).state.protocol)
+    (client,) = begun.protocol.cohort(1)
+    update = Executor(begun.protocol).run(
+        begun.start(1), client, data[client], begun.protocol.plan(client, 1)
+    )
+    sums = {j: delta.clone() for j, delta in update.deltas.items()}
+    stepped = run(1, data=data, cohort=1, server=SGDSettings(1.0)).state
+    cells = begun.partition.cells
+    assert sums
+    for j, delta in sums.items():
+        own = slice(cells[j - 1], cells[j])
+        torch.testing.assert_close(stepped.w[own], begun.w[own] + delta, rtol=0, atol=1e-6)
+    others = [j for j in range(1, len(cells)) if j not in sums]
+    assert all(
+        torch.equal(stepped.w[cells[j - 1] : cells[j]], begun.w[cells[j - 1] : cells[j]]) for j in others
+    )
+
+
+def deep(layers=2):
+    """One or two hidden layers."""
+    torch.manual_seed(0)
+    hidden = {"second": nn.Linear(10, 10), "tanh": nn.Tanh()} if layers == 2 else {}
+    named = {"flat": nn.Flatten(), "first": nn.Linear(SIZE**2, 10), "drop": ConcreteDropout(0.2), **hidden}
+    return nn.Sequential(OrderedDict(named | {"last": nn.Linear(10, CLASSES)}))
+
+
+def test_some_clients_lack_a_layer():
+    depths = [{"share": 0.5, "model_options": {"layers": layers}} for layers in (2, 1)]
+    known = {"the_task": Task(deep(), samples=2, sizes=deep), "architectures": depths}
+    found = run(3, **known)
+    assert_same(found, run(3, workers=2, **known))
+    whole, shallow = (found.state.of_architecture(index).module() for index in (0, 1))
+    assert not hasattr(shallow, "second")
+    assert not torch.equal(whole.second.weight, deep().second.weight)
+    assert torch.equal(whole.first.weight, shallow.first.weight)
+    numbers = sum(p.numel() for p in whole.parameters()) - sum(p.numel() for p in shallow.parameters())
+    assert numbers == 10 * 10 + 10
 
 
 def test_every_size_can_be_taken_out_and_scored():

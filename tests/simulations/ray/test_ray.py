@@ -317,6 +317,7 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
+SIZES = [{"share": share, "model_options": {"width": width}} for share, width in ((0.5, 1.0), (0.5, 0.5))]
 SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
 
 
@@ -326,8 +327,10 @@ SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered",
         SLOW,
         {"upload": "topk", "error_feedback": True},
         {"defence": "centred", "bucket": 2, "weighting": "uniform"},
+        {"architectures": SIZES, "upload": "int8", "download": "bf16", "caps": {2: 0.5, 3: 0.5}},
+        {"architectures": SIZES, "sharing": {"kind": "bank"}},
     ],
-    ids=["slow", "fed back", "defended"],
+    ids=["slow", "fed back", "defended", "sizes", "composed"],
 )
 def test_engine_runs_a_configuration(more):
     """One whose steps take clients that have started from several versions of the weights, and another."""

@@ -3,20 +3,26 @@
 import multiprocessing
 import signal
 
+import pytest
 from interruptions import DiesAfter, kill
 from tiny import same_run, tiny
 
 from simulations.folders.run_directory import RESIDUALS, saved_config
 from simulations.running.run import run_experiment
 
-CONFIG = tiny(upload="int4", error_feedback=True, download="bf16")
+PLAIN = {"upload": "int4", "error_feedback": True, "download": "bf16"}
+SIZES = [{"share": share, "model_options": {"width": width}} for share, width in ((0.5, 1.0), (0.5, 0.5))]
+CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "overselect": 1.5}
+ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": SIZES, "clip": "adaptive"}
 
 
-def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path):
+@pytest.mark.parametrize("changes", [PLAIN, ALL], ids=["int4", "sizes, topk and a clock"])
+def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, changes):
+    config = tiny(**changes)
     calm, out = tmp_path / "calm", tmp_path / "killed"
-    run_experiment(CONFIG, calm)
+    run_experiment(config, calm)
     killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(CONFIG, out), kwargs={"progress": DiesAfter(3, kill)}
+        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(3, kill)}
     )
     killed.start()
     killed.join()

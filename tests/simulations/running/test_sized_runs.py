@@ -9,7 +9,8 @@ from tiny import tiny
 
 from simulations.folders.run_directory import read_metrics
 from simulations.pictures.sizes_figure import by_size, sizes_figure
-from simulations.report.sections import sizes_section
+from simulations.report.page import write_report
+from simulations.report.sections import caps_section, sizes_section
 from simulations.results.curves import Run
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
@@ -54,6 +55,7 @@ def test_the_panel_and_the_page_show_them(run, tmp_path):
     assert [chart.title for chart in section.charts] == [
         "Test accuracy [%]",
         "Sent by a client [MB]",
+        "Received by a client [MB]",
     ]
     assert "width 1.0: 54,314 parameters; width 0.5: 13,818 parameters" in section.text
     assert set(by_size(runs["partitioned"])) == {"width 1.0", "width 0.5"}
@@ -62,3 +64,17 @@ def test_the_panel_and_the_page_show_them(run, tmp_path):
     assert [bar.get_height() for bar in bars] == pytest.approx([100 * row["accuracy"] for row in rows])
     write_run(tmp_path / "plain", small_config(), [0.5] * 12)
     assert sizes_section({"fedavg": [Run.load(tmp_path / "plain")]}) is None
+
+
+def test_what_clients_of_each_cap_sent_and_received_is_told(tmp_path):
+    config = tiny(caps={1: 0.5, 3: 0.5}, evaluation="clients", evaluate_every=1, cohort=6)
+    summary = run_experiment(config, tmp_path / "run")
+    small, large = summary["by_cap"]
+    assert [small["cap"], large["cap"], small["clients"], large["clients"]] == [1, 3, 3, 3]
+    assert small["upload_bytes"] + large["upload_bytes"] == summary["upload_bytes"]
+    assert small["download_bytes"] + large["download_bytes"] == summary["download_bytes"]
+    assert 0 < small["upload_bytes"] < large["upload_bytes"]
+    page = write_report(tmp_path / "run").read_text()
+    each = small["upload_bytes"] / 3 / 1e6
+    assert f"cap 1: 3 clients, each sent {each:.1f} MB and received" in page
+    assert caps_section({"partitioned": [Run.load(tmp_path / "run")]}) is not None and "by cap " in page

@@ -63,6 +63,7 @@ flwr.superlink.cli: flower_superlink
 flwr.superlink.dependencies.linkstate: get_linkstate
 flwr.superlink.grid: http_grid
 flwr.superlink.grid.http_grid: HttpGrid
+flwr.superlink.routers.control.middlewares: CONTROL_AUTH_ROUTE_KEYS
 flwr.superlink.routers.fleet: node_auth
 flwr.superlink.servicer.fleet: fleet_handlers
 flwr.superlink.servicer.runtime: runtime_handlers

@@ -21,6 +21,7 @@ from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
 from flwr.superlink import extensions
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
+from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
 from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 
@@ -68,13 +69,20 @@ def get_run(served, run=1):
     return GetRunRequest(node=served.node, run_id=run).SerializeToString()
 
 
+@pytest.mark.parametrize("path", [PUSH, *(path for _, path in sorted(CONTROL_AUTH_ROUTE_KEYS))])
 @pytest.mark.parametrize("sized", [False, True])
-def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized):
+def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized, path):
     parts = [bytes(2**12)] * 100
     heads = [("Content-Length", str(100 * 2**12))] if sized else []
-    asked = ask(served.app, PUSH, parts, heads)
+    asked = ask(served.app, path, parts, heads)
     assert asked.status == 400 and str(STRANGER_BYTES) in json.loads(asked.body)["detail"]
     assert asked.parts == (0 if sized else STRANGER_BYTES // 2**12 + 1)
+
+
+@pytest.mark.parametrize("path", ["start-run", "list-runs", "nothing"])
+def test_nothing_of_an_operators_call_is_read_without_his_token(served, path):
+    asked = ask(served.app, f"/v1/control/{path}", [bytes(2**12)] * 100)
+    assert asked.status == 401 and asked.parts == 0
 
 
 def test_who_pretends_to_be_a_node_is_a_stranger(served):
