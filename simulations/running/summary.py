@@ -59,7 +59,7 @@ def summarise(
         (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
         there are any, and ``by_cap``: of each how many ``clients`` have it, and their ``upload_bytes`` and
         ``download_bytes`` as predicted. ``by_architecture``, where there are several: of each what
-        :func:`.by_architecture` finds on test data, and its clients' ``upload_bytes`` and ``download_bytes`` as predicted;
+        :func:`.by_architecture` finds on test data, and its clients' bytes likewise;
         ``ensemble``: scores of them all together, for labels. ``parameters``: how many numbers are
         ``trained``, ``frozen`` (never sent) and ``psi``;
         ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.

@@ -8,6 +8,8 @@ from tiny import tiny
 
 from simulations.attacks import ATTACKS
 from simulations.building.experiment import build
+from simulations.config.load import load_config
+from simulations.config.shipped import shipped
 from simulations.errors import ConfigError
 from simulations.flower.config import read_run_config, run_config_of
 from simulations.folders.run_directory import read_metrics
@@ -123,3 +125,16 @@ def test_no_flower_app_attacks():
     with pytest.raises(ConfigError, match="leave attack out, clients here are real"):
         read_run_config(attacked)
     assert read_run_config(run_config_of(tiny())) == tiny()
+
+
+@pytest.mark.slow
+def test_signs_turned_round_by_a_fifth_cost_a_defended_run_little(tmp_path):
+    """The default experiment, whose updates of 8 in 40 clients are ten times as long and turned round."""
+    rounds = ["engine=local", "beside=null", "rounds=60", "cohort=20", "samples=1", "evaluate_every=60"]
+    lies = ["weighting=uniform", "attack.kind=sign", "attack.share=0.2"]
+    centred = ["defence=centred", "defence_options={reach: 3}", "clip=adaptive"]
+    found = {}
+    for name, more in {"undefended": [], "defended": centred}.items():
+        config = load_config(shipped()["quickstart"], [*rounds, *lies, *more])
+        found[name] = run_experiment(config, tmp_path / name)["test_accuracy"]
+    assert found["undefended"] < 0.2 and found["defended"] > 0.45, found
