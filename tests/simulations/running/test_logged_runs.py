@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import re
 import signal
 import sys
 from pathlib import Path
@@ -44,9 +45,25 @@ def shown_table(kind: str, folder: Path) -> dict[str, float]:
 
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
-    plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    assert b"server_psi.learning_rate" in plugin
     return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
+
+
+def pictures_and_configuration(kind: str, folder: Path) -> tuple[set[str], set[str]]:
+    """Names of the pictures and of the settings that a logger has kept."""
+    if kind == "mlflow":
+        client, run = mlflow_client(folder)
+        pictures = {Path(file.path).stem for file in client.list_artifacts(run)}
+        return pictures, set(client.get_run(run).data.params)
+    if kind == "wandb":
+        files = folder.glob("wandb/*/files/media/images/pictures/*.png")
+        updates = [one for record in wandb_records(folder) for one in record.run.config.update]
+        return {file.stem.rsplit("_", 2)[0] for file in files}, {one.key for one in updates}
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    return set(events.Tags()["images"]), set(re.findall(r"[\w.]+", plugin.decode("latin-1")))
 
 
 @pytest.mark.slow
@@ -67,12 +84,8 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     run_experiment(saved_config(out), out, resume=True)
     same_run(calm, out)
     assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
-    if kind == "tensorboard":
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        events = EventAccumulator(str(out / "tensorboard"))
-        events.Reload()
-        assert "transforms" in events.Tags()["images"]
+    pictures, hyperparameters = pictures_and_configuration(kind, out)
+    assert {"transforms", "psi"} <= pictures and "server_psi.learning_rate" in hyperparameters
     summary = read_summary(out)
     assert summary is not None
     table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
