@@ -10,6 +10,7 @@ from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
+from fedpart.engines.turns import DOWNLOAD_HEADER
 from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.federated.protocol import UPLOAD_HEADER
 from fedpart.randomness.streams import generator
@@ -198,7 +199,7 @@ def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> d
     for client in range(protocol.settings.clients):
         found[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
-        found[kind(client)]["download_bytes"] += protocol.state_bytes(client)
+        found[kind(client)]["download_bytes"] += protocol.state_bytes(client) + DOWNLOAD_HEADER
     for round, client in _answers(lines):
         found[kind(client)]["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, round))
     return found

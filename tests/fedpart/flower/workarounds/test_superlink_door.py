@@ -20,6 +20,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
 from flwr.superlink import extensions
+from flwr.superlink.dependencies.account import AccountAccessDependency
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
 from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
 from flwr.superlink.routers.fleet import node_auth
@@ -28,6 +29,7 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from fedpart.flower.workarounds import door
 from fedpart.flower.workarounds.door import AT_A_TIME, NODE_BYTES, STRANGER_BYTES, WAITING, open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
+from fedpart.flower.workarounds.superlink import OperatorOnly
 
 PATIENCE = 300
 GET, PUSH = "/v1/fleet/get-run", "/v1/fleet/push-object"
@@ -81,6 +83,7 @@ def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized, pa
 
 @pytest.mark.parametrize("path", ["start-run", "list-runs", "nothing"])
 def test_nothing_of_an_operators_call_is_read_without_his_token(served, path):
+    served.app.state.account_access_dep = AccountAccessDependency(OperatorOnly("token"))
     asked = ask(served.app, f"/v1/control/{path}", [bytes(2**12)] * 100)
     assert asked.status == 401 and asked.parts == 0
 
