@@ -141,6 +141,9 @@ def test_fedpart_runs_a_configuration_with_a_loader_beside_it_from_anywhere(pyth
     call(tmp_path / "here", command, "run", "../mine/my.yaml", "--out", "run")
     call(tmp_path / "there", command, "run", "--resume", "../here/run", "--set", "rounds=3")
     assert json.loads((tmp_path / "here" / "run" / "summary.json").read_text())["rounds"] == 3
+    shipped = ["run", "quickstart", "--set", "engine=local", "rounds=1", "beside=null", "--out", "named"]
+    call(tmp_path / "there", command, *shipped)
+    assert json.loads((tmp_path / "there" / "named" / "summary.json").read_text())["rounds"] == 1
     where = call(
         tmp_path, python, "-c", "import fedpart, simulations; print(fedpart.__file__, simulations.__file__)"
     )

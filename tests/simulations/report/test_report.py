@@ -20,7 +20,8 @@ from fedpart.task.jobs import Job
 from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
-from simulations.report.clients import Clients, client_charts
+from simulations.pictures.colours import THEMES
+from simulations.report.clients import Clients, _heat_figure, client_charts
 from simulations.report.costs import client_seconds, count_steps, estimated_seconds
 from simulations.report.folder import find
 from simulations.report.page import write_report
@@ -446,6 +447,26 @@ def test_clients_are_counted_and_sorted_by_chunk():
     own = [(-math.pi + b * math.pi / 2 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 2)
            for b in range(4)]  # fmt: skip
     assert clients.angles[:, 0].tolist() == [int(inside.sum()) for inside in own]
+
+
+def test_what_no_client_has_is_hatched_and_bare_of_colour():
+    """In both themes: the hatching lies below, and the picture leaves the cell out."""
+    counts = np.array([[3, 0], [0, 5]])
+    for theme in THEMES:
+        figure = _heat_figure(
+            theme, Clients(np.array([1, 2]), counts, None, 180.0), counts, "label", (0, 2), {}
+        )
+        axes = figure.axes[0]
+        (hatched,) = (patch for patch in axes.patches if patch.get_hatch())
+        shown = axes.images[0]
+        assert hatched.get_zorder() < shown.get_zorder() and hatched.get_bbox().extents.tolist() == [
+            -0.5,
+            0,
+            1.5,
+            2,
+        ]
+        assert shown.get_array().mask.tolist() == [[False, True], [True, False]]
+        assert not shown.cmap.get_bad()[3], "masked cells let the hatching through"
 
 
 @pytest.mark.parametrize("clients", [1, 2, 4])

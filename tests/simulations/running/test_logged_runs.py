@@ -177,6 +177,19 @@ def test_a_logger_that_fails_neither_ends_the_run_nor_changes_it(calm: Path, tmp
     same_run(calm, tmp_path)
 
 
+SEEN: list[int] = []
+
+
+def note(line: dict) -> None:
+    SEEN.append(line["round"])
+
+
+def test_a_function_of_ones_own_sees_every_line(tmp_path: Path) -> None:
+    SEEN.clear()
+    run_experiment(tiny(rounds=3, loggers=[f"{__name__}:note"]), tmp_path)
+    assert SEEN == [1, 2, 3]
+
+
 def test_processes_of_workers_are_forked_beside_loggers(calm: Path, tmp_path: Path) -> None:
     run_experiment(tiny(rounds=6, workers=2, loggers=["tensorboard", "wandb"]), tmp_path)
     assert (tmp_path / STATE).read_bytes() == (calm / STATE).read_bytes()
