@@ -47,6 +47,8 @@ def test_another_user_reads_no_token(tmp_path, monkeypatch):
         assert (tmp_path / "token").read_text() == "a token"
         seen = everything_that_another_reads(process.pid)
         assert TaskType.SERVER_APP.encode() in seen and b"a token" not in seen
+        own = "".join([*process.cmdline(), *process.environ().values()])
+        assert "a token" not in own, "nor do those whom it starts inherit it"
     finally:
         (tmp_path / "end").touch()
         process.wait(PATIENCE)
