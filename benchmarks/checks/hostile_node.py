@@ -293,9 +293,5 @@ class Hostile(threading.Thread):
         self._client.GetFab(GetFabRequest(node=self.node, run_id=self._run, hash_str="../" * 1000))
 
     def abuse_asking_at_once(self) -> None:
-        def ask() -> None:
-            with suppress(httpx.HTTPError):
-                self._client.PullMessages(PullMessagesRequest(node=self.node))
-
         with ThreadPoolExecutor(40) as pool:
-            pool.map(lambda _: ask(), range(40))
+            pool.map(lambda _: self._ask(), range(40))
