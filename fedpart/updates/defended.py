@@ -26,7 +26,7 @@ class Defended:
         seed: of who is in a bucket with whom.
 
     Attributes:
-        memory: by cell, and of :data:`.PSI`, ``[size]`` each.
+        memory: by cell, and of psi (0), ``[size]`` each.
     """
 
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
