@@ -11,7 +11,7 @@ from fedpart.federated.safeguards import RECENT
 from fedpart.updates.clipping import PSI, Bounds, Norms, known, scale
 from fedpart.updates.update import Update
 
-ALARM = 15.0  # times the usual norm, beyond which a chunk's psi gradients are told; honest ones reach 7
+ALARM = 30.0  # times the usual norm, beyond which a chunk's psi gradients are told; honest ones reach 27
 NEEDED = 5  # norms without which there is no alarm, for the first few say little of each other
 
 
