@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import TRANSFORMS, HyperModule
+from fedpart.hyperparameters.base import TRANSFORMS, Bound, HyperModule
 from fedpart.randomness.noise import normal
 
 
@@ -44,6 +44,10 @@ class InputNoise(HyperModule):
                 f"numbers of them, such as an embedding."
             )
         return x + (self.log_std.exp() * normal(x.shape, like=self.log_std)).to(x.dtype)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Standard deviations from 1e-9 to 1e9, of inputs in any unit."""
+        return {"log_std": (math.log(1e-9), math.log(1e9))}
 
     def physical(self) -> dict[str, float]:
         return {"std": self.log_std.detach().exp().item()}

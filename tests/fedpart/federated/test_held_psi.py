@@ -16,6 +16,7 @@ from fedpart.hyperparameters.images.colour import ColourJitter
 from fedpart.hyperparameters.images.cutout import Cutout
 from fedpart.hyperparameters.images.flip import RandomFlip
 from fedpart.hyperparameters.mask import ConcreteMask
+from fedpart.hyperparameters.noise import InputNoise
 from fedpart.hyperparameters.signals.time_mask import TimeMask
 from fedpart.hyperparameters.signals.time_shift import TimeShift
 from fedpart.hyperparameters.text.lora import LoraGate
@@ -33,6 +34,7 @@ KINDS = [
     (Cutout(), IMAGES),
     (RandomFlip(), IMAGES),
     (ConcreteMask(9), (4, 9)),
+    (InputNoise(), (4, 9)),
     (TimeMask(), SIGNALS),
     (TimeShift(), SIGNALS),
     (hyper.ConcreteDropout(), (4, 9)),
