@@ -16,6 +16,8 @@ from benchmarks.checks.hostile_node import Hostile
 from benchmarks.script import parser, start, tell
 from simulations.deployment.keys import CA
 
+PAUSE = 15.0  # seconds, in which what a node may ask has come back, however much it was refused
+
 
 def main() -> int:
     asked = parser(__doc__)
@@ -23,19 +25,27 @@ def main() -> int:
     asked.add_argument("--keys", type=Path, required=True, help="folder of the node's keys")
     asked.add_argument("--minutes", type=float, default=20.0)
     given = asked.parse_args()
-    hostile = Hostile(given.address, given.keys / CA, given.keys)
+    hostile = Hostile(given.address, given.keys / CA, given.keys, PAUSE)
     timer = threading.Timer(60 * given.minutes, hostile.over.set)
     timer.start()
     hostile.start()
     hostile.join()
     timer.cancel()
-    kinds = sorted({kind for kind, _ in hostile.answers})
-    for kind in kinds:
-        found = {str(status): n for (one, status), n in sorted(hostile.answers.items()) if one == kind}
-        tell(abuse=kind, answers=found)
+    found = {
+        kind: {str(s): n for (one, s), n in sorted(hostile.answers.items()) if one == kind}
+        for kind in Hostile.kinds()
+    }
+    for kind, answers in found.items():
+        tell(abuse=kind, answers=answers)
     faults = sum(n for (_, status), n in hostile.answers.items() if status >= 500)
-    tell(kinds=len(kinds), abuses=hostile.answers.total(), server_faults=faults)
-    return int(faults > 0)
+    tell(
+        kinds=len(found),
+        met_429_alone=sum(answers.keys() == {"429"} for answers in found.values()),
+        answers=hostile.answers.total(),
+        server_faults=faults,
+        failed=None if hostile.failed is None else repr(hostile.failed),
+    )
+    return int(faults > 0 or hostile.failed is not None or not all(found.values()))
 
 
 if __name__ == "__main__":

@@ -1,145 +1,35 @@
-"""A registered SuperNode that abuses its SuperLink in a loop."""
+"""What a hostile SuperNode does to its SuperLink."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import ssl
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import ConfigRecord
 from flwr.proto.error_pb2 import Error
 from flwr.proto.fab_pb2 import GetFabRequest
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
     RegisterNodeFleetRequest,
     UnregisterNodeFleetRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    Message,
-    Metadata,
-    ObjectTree,
-    PullObjectRequest,
-    PushObjectRequest,
-)
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.recorddict_pb2 import RecordDict
 from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import get_object_id
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from benchmarks.checks.object_trees import broad, deep
-from simulations.deployment.keys import NODE_KEY
-
-HEADS = {"content-type": "application/protobuf"}
+from benchmarks.checks.unruly_node import HEADS, Unruly
 
 
-class Hostile(threading.Thread):
-    """Abuses a SuperLink until it is told to stop.
-
-    Args:
-        address: of the SuperLink.
-        authority: certificate of its authority.
-        keys: folder of the node's.
-
-    Attributes:
-        answers: how often a status came, by the kind of abuse; 0: the connection was cut, or took too long.
-    """
-
-    def __init__(self, address: str, authority: Path, keys: Path) -> None:
-        super().__init__(daemon=True)
-        self.answers: Counter[tuple[str, int]] = Counter()
-        self.over, self._run, self._asked = threading.Event(), 0, Metadata()
-        self._address, self._authority = address, authority
-        self._open: list[socket.socket] = []
-        private: Any = load_ssh_private_key((keys / NODE_KEY).read_bytes(), None)
-        self._public = public_key_to_bytes(private.public_key())
-        self._signs = NodeAuthHttpInterceptor(private, private.public_key())
-        checks: list[Any] = [RuntimeVersionHttpInterceptor("SuperNode"), self._signs]
-        self._client = FleetHttpClient.from_server_address(address, False, authority.read_bytes(), checks)
-        self._anyone = httpx.Client(base_url=f"https://{address}", verify=str(authority), timeout=60)
-
-    def run(self) -> None:
-        """Until ``over``: each abuse in turn, and now and then a look for a message to answer."""
-        kinds = [getattr(self, name) for name in dir(type(self)) if name.startswith("abuse_")]
-        self.node = Node(node_id=self._activate())
-        for number, abuse in enumerate(itertools.cycle(kinds)):
-            if self.over.is_set():
-                break
-            if number % 5 == 0:
-                self._ask()  # which takes some seconds, if there is no message
-            self._note(abuse)
-        self._client.close()
-
-    def _activate(self) -> int:
-        asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=1800)
-        return self._client.ActivateNode(asked).node_id
-
-    def _ask(self) -> None:
-        """Look for a message to answer."""
-        with suppress(httpx.HTTPStatusError, httpx.TransportError):
-            found = self._client.PullMessages(PullMessagesRequest(node=self.node))
-            for message in found.messages_list:
-                self._asked = message.metadata
-                self._run = self._asked.run_id
-
-    def _note(self, abuse: Callable[[], None]) -> None:
-        name = abuse.__name__.removeprefix("abuse_")
-        try:
-            abuse()
-            self.answers[name, 200] += 1
-        except httpx.HTTPStatusError as error:
-            self.answers[name, error.response.status_code] += 1
-        except (httpx.TransportError, OSError):
-            self.answers[name, 0] += 1
-
-    def _push(
-        self,
-        tree: ObjectTree | None = None,
-        content: RecordDict | None = None,
-        error: Error | None = None,
-        **changes: Any,
-    ) -> None:
-        tree = tree or ObjectTree(object_id=f"{time.monotonic_ns():064x}")
-        about = {
-            "run_id": self._run,
-            "message_id": tree.object_id,
-            "src_node_id": self.node.node_id,
-            "dst_node_id": 1,
-            "reply_to_message_id": self._asked.message_id,
-            "message_type": self._asked.message_type,
-            "created_at": time.time(),
-            "ttl": 30.0,
-            **changes,
-        }
-        message = Message(metadata=Metadata(**about), content=content or RecordDict(), error=error)
-        request = PushMessagesRequest(
-            node=self.node, messages_list=[message], message_object_trees=[tree], clientapp_runtime_list=[1.0]
-        )
-        self._client.PushMessages(request)
-
-    def _push_object(self, content: bytes, **changes: Any) -> None:
-        about = {"run_id": self._run, "object_id": get_object_id(content), **changes}
-        self._client.PushObject(PushObjectRequest(node=self.node, object_content=content, **about))
+class Hostile(Unruly):
+    """Abuses a SuperLink until it is told to stop; see :class:`.Unruly`."""
 
     def abuse_children(self) -> None:
         self._push(broad(10_000))
@@ -166,8 +56,9 @@ class Hostile(threading.Thread):
         self._push(reply_to_message_id="")
 
     def abuse_answers_to_nothing(self) -> None:
-        for number in range(50):
-            self._push(reply_to_message_id=f"{number:064x}")
+        for number in range(5):
+            with self._noted("answers_to_nothing"):
+                self._push(reply_to_message_id=f"{number:064x}")
 
     def abuse_names(self) -> None:
         self._push(ObjectTree(object_id="no hash"))
@@ -204,14 +95,6 @@ class Hostile(threading.Thread):
                 if error.response.status_code != 400:
                     raise
 
-    def _post(self, path: str, content: bytes | Iterator[bytes], *, signed: bool = True) -> None:
-        """A request of any content, which carries the node's signature, or nobody's."""
-        request = self._anyone.build_request("POST", path, content=content, headers=HEADS)
-        context: Any = SimpleNamespace(request=request)
-        if signed:
-            self._signs.intercept(context, lambda _: httpx.Response(200))
-        self._anyone.send(request).raise_for_status()
-
     def abuse_as_a_stranger(self) -> None:
         self._post("/v1/fleet/push-object", bytes(2**24), signed=False)
 
@@ -225,7 +108,7 @@ class Hostile(threading.Thread):
         self._post("/v1/fleet/push-messages", b"")
 
     def abuse_unknown_path(self) -> None:
-        self._post("/v1/fleet/../control/nothing", b"")
+        self._post("/v1/fleet/..%2fcontrol/start-run", b"")
 
     def abuse_operators_calls(self) -> None:
         self._post("/v1/control/start-run", os.urandom(2**16))
@@ -252,7 +135,8 @@ class Hostile(threading.Thread):
         for _ in range(8):
             raw = socket.create_connection((host, int(port)), timeout=10)
             self._open.append(context.wrap_socket(raw, server_hostname=host))
-            self._open[-1].sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\ncontent-length: 60000\r\n\r\n.")
+            heads = b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n."
+            self._open[-1].sendall(heads)
 
     def abuse_pushing_again(self) -> None:
         tree = ObjectTree(object_id=f"{time.monotonic_ns():064x}")
@@ -275,9 +159,10 @@ class Hostile(threading.Thread):
 
     def abuse_heartbeat(self) -> None:
         for interval in (1e300, -1.0, float("nan")):
-            self._client.SendNodeHeartbeat(
-                SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=interval)
-            )
+            with self._noted("heartbeat"):
+                self._client.SendNodeHeartbeat(
+                    SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=interval)
+                )
 
     def abuse_another_nodes_heartbeat(self) -> None:
         other = Node(node_id=self.node.node_id - 1)
@@ -293,5 +178,9 @@ class Hostile(threading.Thread):
         self._client.GetFab(GetFabRequest(node=self.node, run_id=self._run, hash_str="../" * 1000))
 
     def abuse_asking_at_once(self) -> None:
+        def ask(_: int) -> None:
+            with self._noted("asking_at_once"):
+                self._ask()
+
         with ThreadPoolExecutor(40) as pool:
-            pool.map(lambda _: self._ask(), range(40))
+            list(pool.map(ask, range(40)))

@@ -131,7 +131,7 @@ class Federation(ModelState):
         w, narrow, of_all = self.w, self.protocol.download, None
         bounds = clients = self.usual.bounds()
         if self.defended is not None:
-            of_all = partial(self.defended.sum, round=number, bounds=bounds)
+            of_all = partial(self.defended.sum, round=number, bounds=bounds, before=self.usual.few())
             clients = None if bounds is None else [max(bound, MEASURED) for bound in bounds]
         w = w if narrow is None else w.to(narrow).to(w.dtype)
         return Round(number, w, self.psi, self.residuals, clients, of_all)

@@ -59,6 +59,10 @@ class UsualNorms:
         times = self._clip.multiple
         return [math.inf if part in free else times * self._usual(part) for part in self._norms]
 
+    def few(self) -> dict[int, list[float]]:
+        """By part the norms that have come while the usual one is not known: none, or one."""
+        return {part: _flat(rounds) for part, rounds in self._norms.items() if not self._usual(part)}
+
     def take(self, norms: Mapping[int, Norms], total: Update | None) -> None:
         """Note the norms of a round's clients, and give what had no bound in their sum its length, in place.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -42,15 +42,22 @@ class Defended:
         buckets = -(-clients // self._bucket)
         return clients if self._defence.bears(buckets) == 0 else buckets
 
-    def sum(self, updates: Sequence[Update], round: int, bounds: Bounds | None = None) -> Update | None:
+    def sum(
+        self,
+        updates: Sequence[Update],
+        round: int,
+        bounds: Bounds | None = None,
+        before: Mapping[int, Sequence[float]] | None = None,
+    ) -> Update | None:
         """An update of weight 1 that stands for those of a cohort; all are in memory at the same time.
 
         Args:
             updates: of clients of equal weight, in the cohort's order.
             round: 1..
             bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
-                where it bears nobody, in place. 0: the lower median of their norms, and nothing of a single
-                one. None: there are none.
+                where it bears nobody, in place. 0: the lower median of their norms and of those before,
+                and nothing of a single one. None: there are none.
+            before: norms that a part had in earlier rounds, while its bound is 0.
 
         Returns:
             What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
@@ -74,16 +81,17 @@ class Defended:
         parts = [one.deltas if one.psi is None else {PSI: one.psi, **one.deltas} for one in updates]
         for part in sorted({part for tensors in parts for part in tensors}):
             values = [tensors[part] for tensors in parts if part in tensors]
-            combined = self._combined(part, values, math.inf if bounds is None else bounds[part])
+            bound = math.inf if bounds is None else bounds[part]
+            combined = self._combined(part, values, bound, (before or {}).get(part, ()))
             if part == PSI:
                 found.psi, found.psi_weight = combined, 1.0
             else:
                 found.deltas[part], found.weights[part] = combined, 1.0
         return found
 
-    def _combined(self, part: int, values: list[Tensor], bound: float) -> Tensor:
+    def _combined(self, part: int, values: list[Tensor], bound: float, before: Sequence[float]) -> Tensor:
         memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))
-        bound = bound or _usual(values)
+        bound = bound or _usual(values, before)
         if bound == 0:
             return torch.zeros_like(values[0])
         if bound != math.inf and self.bears(n) == 0:
@@ -115,9 +123,9 @@ class Defended:
         self.memory = dict(state.get("memory", {}))
 
 
-def _usual(values: Sequence[Tensor]) -> float:
-    """The lower median of their norms; of less than two that are not 0 nobody can say: 0."""
-    norms = sorted(norm for value in values if (norm := shorten(value, MEASURED)))
+def _usual(values: Sequence[Tensor], before: Sequence[float]) -> float:
+    """The lower median of their norms and of those before; 0 of less than two that are not 0."""
+    norms = sorted([*before, *(norm for value in values if (norm := shorten(value, MEASURED)))])
     return norms[(len(norms) - 1) // 2] if len(norms) > 1 else 0.0
 
 

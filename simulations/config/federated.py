@@ -162,6 +162,11 @@ class ExperimentConfig(_Keys, section_of(DefenceSettings), section_of(PaceSettin
             raise ValueError(
                 "an attack changes the numbers that are uploaded, not their codes; leave attack or upload out"
             )
+        if self.attack is not None and self.attack.once is not None and (self.devices or self.privacy):
+            raise ValueError(
+                "attack.once goes by the cohorts that are drawn from the seed, and with devices or privacy "
+                "others take part; leave once out"
+            )
 
     @property
     def processes(self) -> int | None:

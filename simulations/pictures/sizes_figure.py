@@ -58,5 +58,7 @@ def sizes_figure(runs: Mapping[str, Sequence[Run]], key: str, *, page: bool = Fa
 
 def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
     """Over runs; of bytes, those of a client."""
-    values = [row[key] / (row["clients"] if key.endswith("bytes") else 1) for row in rows if key in row]
+    values = [
+        row[key] / (max(1, row["clients"]) if key.endswith("bytes") else 1) for row in rows if key in row
+    ]
     return mean(values) if values else 0.0

@@ -192,11 +192,12 @@ def _by_architecture(
 
 
 def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> dict[int, dict[str, int]]:
-    """How many ``clients`` there are of each kind, and what these have sent and received, as predicted."""
+    """How many ``clients`` of each kind there are, also late ones, and their bytes as predicted."""
     found: dict[int, dict[str, int]] = defaultdict(
         lambda: {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
     )
-    for client in range(protocol.settings.clients):
+    late = {client for line in lines for client in line["cohort"]} - set(range(protocol.settings.clients))
+    for client in (*range(protocol.settings.clients), *late):
         found[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
         found[kind(client)]["download_bytes"] += protocol.state_bytes(client) + DOWNLOAD_HEADER

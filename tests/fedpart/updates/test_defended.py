@@ -86,7 +86,11 @@ def test_while_no_norm_is_known_the_result_is_no_longer_than_the_median_of_those
     expected = mean / mean.norm() * torch.tensor([1.5, 1.0]).norm()
     torch.testing.assert_close(lengths(0.0, rows, 5, radius=1e9), expected)
     assert lengths(0.0, [[1e15, 0.0], [0.0, 1.0]], 2).norm() <= 1.0
-    assert lengths(0.0, [[1e15, 0.0], [0.0, 0.0]], 2).tolist() == [0.0, 0.0], "of one nobody can say"
+    alone = [[1e15, 0.0], [0.0, 0.0]]
+    assert lengths(0.0, alone, 2).tolist() == [0.0, 0.0], "of one nobody can say"
+    updates = [Update({1: torch.tensor(alone[0])}).weigh(1.0, 1.0)]
+    found = made("centred").sum(updates, 2, (0.0, 0.0), {1: [0.5]}).deltas[1]
+    torch.testing.assert_close(found, torch.tensor([0.5, 0.0]), msg="but of two, one of them a round ago")
 
 
 @pytest.mark.parametrize("name", DEFENCES.names())

@@ -51,6 +51,7 @@ def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, mon
     assert run.status == "finished:completed", text
     assert reached[0] == 0 and reached[1] >= 1
     assert text.count("goes on from its checkpoint") == 2
+    assert hostile.failed is None, hostile.failed
     statuses = {status for _, status in hostile.answers}
     assert {400, 429} <= statuses and not [one for one in hostile.answers if one[1] >= 500], hostile.answers
     log = (tmp_path / "logs" / "superlink.log").read_text()

@@ -68,6 +68,21 @@ def test_an_attack_that_comes_once_leaves_the_other_rounds_alone(tmp_path):
     assert not torch.equal(found["second"], found["first"])
 
 
+def test_each_attacks_once_and_not_again_after_a_resumption(tmp_path):
+    changes = {
+        "attack": {"kind": "sign", "share": 0.3, "once": 2},
+        "cohort": 5,
+        "rounds": 6,
+        "checkpoint_every": 1,
+    }
+    run(tmp_path / "calm", **changes)
+    run(tmp_path / "resumed", **{**changes, "rounds": 4})
+    run_experiment(tiny(**{**EVEN, **changes}), tmp_path / "resumed", resume=True)
+    run(tmp_path / "always", **{**changes, "attack": changes["attack"] | {"once": None}})
+    found = {name: weights(tmp_path / name)[0] for name in ("calm", "resumed", "always")}
+    assert torch.equal(found["calm"], found["resumed"]) and not torch.equal(found["calm"], found["always"])
+
+
 def test_liars_of_any_length_are_outvoted(tmp_path):
     """Where the defence leaves a client out, it is all the same how long its lie is."""
     krum = {"defence": "krum", "defence_options": {"share": 0.1}}
@@ -112,6 +127,7 @@ def test_wrong_labels_reach_training_alone(tmp_path):
         ({"attack": {"kind": "sing"}}, "did you mean 'sign'"),
         ({"attack": {"kind": "sign", "options": {"factor": 1}}}, "the attack 'sign' has no option 'factor'"),
         ({"attack": {"kind": "labels", "once": 1}}, "on the clients' data, which they have in every round"),
+        ({"attack": {"kind": "sign", "once": 1}, "devices": {"speed": 10.0}}, "leave once out"),
         ({"attack": {"kind": "sign", "share": 1.0}}, "attack.share cannot be 1.0"),
     ],
 )

@@ -110,7 +110,9 @@ TABLES = {"message_ins", "message_res", "objects"}  # of a SuperLink's database
 MEASURED = {"flwr.supernode.cli", "flwr.supernode.runtime.run_clientapp"}  # how long their imports take
 WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
 MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"
-ABUSES = {ROOT / "benchmarks" / "checks" / name for name in ("hostile_node.py", "object_trees.py")}
+ABUSES = {
+    ROOT / "benchmarks" / "checks" / name for name in ("hostile_node.py", "object_trees.py", "unruly_node.py")
+}
 ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
 
 
