@@ -1,15 +1,19 @@
 """A SuperNode's state with a message, and the task of the ClientApp that is to answer it."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import Status
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.superexec.executor import ExecutionSpec
+from flwr.supernode import start_client_internal
 
 from fedpart.flower.workarounds.outside import RUN_ID, claim_identity, identify
 
@@ -69,3 +73,19 @@ def clientapp(task):
     return ExecutionSpec(
         TaskType.CLIENT_APP, "127.0.0.1:1", f"token-{task}", True, None, False, None, False, task
     )
+
+
+def receive_until_the_run_ends(node):
+    """Flower's SuperNode receives a message whose parts it is refused, since the run has ended."""
+
+    def refuse(*_):
+        raise RunNotRunningException
+
+    message = Message(RecordDict(), 1, "train")
+    identify(message, "f" * 64)
+    received = message, ObjectTree(object_id="f" * 64)
+    node.state.get_run = lambda run: SimpleNamespace(fab_hash="hash", primary_task_type=TaskType.SERVER_APP)
+    return start_client_internal._pull_and_store_message(
+        state=node.state, object_store=node.state.object_store, node_config={}, receive=lambda: received,
+        get_run=refuse, get_fab=refuse, pull_object=refuse, confirm_message_received=refuse, trusted_entities=None,
+    )  # fmt: skip

@@ -2,14 +2,17 @@
 
 The faults: Flower's SuperNode looks for messages every three seconds and for replies every half second, and
 lets its executor ask for work again and again. It waits forever for the reply of a ClientApp that has failed
-without one, or within one, and takes the end of an earlier ClientApp for that of the message at hand. Its
-arguments are those of ``flower-supernode``.
+without one, or within one, and takes the end of an earlier ClientApp for that of the message at hand. A
+message whose run ends while its parts come is left behind with its task; it is answered as if its ClientApp
+had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
+for one more message. Its arguments are those of ``flower-supernode``.
 
 The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
 ``test_an_executor_is_told_at_once_that_there_is_no_work`` and
 ``test_a_clientapp_that_fails_without_a_reply_is_waited_for``,
-``test_a_reply_is_handed_on_before_its_parts`` and
-``test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message`` there.
+``test_a_reply_is_handed_on_before_its_parts``,
+``test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message`` and
+``test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind`` there.
 """
 
 from __future__ import annotations
@@ -90,6 +93,29 @@ class State(InMemoryNodeState):
                     entry.is_retrieved = True
         super()._on_task_tokens_expired(tasks)
 
+    def known(self) -> tuple[set[int], set[str]]:
+        """Its tasks and messages."""
+        with self.lock_msg_store:
+            return set(self.task_store), set(self.msg_store)
+
+    def forget_since(self, before: tuple[set[int], set[str]]) -> None:
+        """Take back a message that has come only in part, and end its task."""
+        (had, held), (tasks, here) = before, self.known()
+        for id in here - held:
+            entry = self.msg_store.get(id)
+            if entry is not None and not entry.message.metadata.reply_to_message_id:
+                self.delete_messages(message_ids=[id])
+                self.object_store.delete(id)
+        for task in tasks - had:
+            self.finish_task(task, SubStatus.FAILED, "Its message has not come.")
+
+    def replied(self) -> int | None:
+        """The run of a reply that can be sent; None: there is none."""
+        with self.lock_msg_store:
+            new = [entry.message for entry in self.msg_store.values() if not entry.is_retrieved]
+            replies = self._split(message for message in new if message.metadata.reply_to_message_id)[0]
+            return int(replies[0].metadata.run_id) if replies else None
+
     def _split(self, messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
         """Messages that can be handed on, and replies of which parts are missing."""
         whole, parts = list[Message](), list[Message]()
@@ -137,10 +163,14 @@ def look_more_often() -> None:
         nonlocal last, asked
         asked = time.monotonic()
         with state.receiving:
+            before = state.known()
             found: int | None = pull(state=state, **given)
-        if found is not None:
-            last = time.monotonic()
-            state.work.set()
+            if found is None:
+                state.forget_since(before)
+        if found is None:
+            return state.replied()  # sent next, as after a message
+        last = time.monotonic()
+        state.work.set()
         return found
 
     def sleep(seconds: float) -> None:

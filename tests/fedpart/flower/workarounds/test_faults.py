@@ -33,7 +33,7 @@ from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
-from one_message import OneMessage, clientapp
+from one_message import OneMessage, clientapp, receive_until_the_run_ends
 from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
@@ -263,6 +263,12 @@ def test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message():
     node.new_task()
     node.forget(node.task)
     assert len(node.replies()) == 1
+
+
+def test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind():
+    node = OneMessage(InMemoryNodeState)
+    assert receive_until_the_run_ends(node) is None
+    assert len(node.pending()) == 1 and "f" * 64 in node.state.msg_store
 
 
 def test_a_token_is_on_the_command_line(monkeypatch):

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 from flwr.common.constant import ErrorCode, SubStatus
-from one_message import REQUEST, OneMessage
+from flwr.supernode import start_client_internal
+from one_message import REQUEST, OneMessage, receive_until_the_run_ends
 
 from fedpart.flower.workarounds import supernode
 from fedpart.flower.workarounds.outside import RUN_ID
-from fedpart.flower.workarounds.supernode import State, acquire_task
+from fedpart.flower.workarounds.supernode import State, acquire_task, look_more_often
 from fedpart.flower.workarounds.waiting import SHARE, SHORTEST, pause
 
 
@@ -98,6 +99,43 @@ def test_an_executor_that_asks_gets_the_task_that_comes(monkeypatch):
     node.state.work.set()
     executor.join(60.0)
     assert found[0].task.task_id == task
+
+
+@pytest.fixture
+def looking(monkeypatch):
+    """Flower's module, after whose look for messages ours comes."""
+    for name in ("_pull_and_store_message", "time"):
+        monkeypatch.setattr(start_client_internal, name, getattr(start_client_internal, name))
+    look_more_often()
+    return start_client_internal
+
+
+def test_a_message_whose_run_ends_while_it_comes_leaves_nothing_behind(looking):
+    node = OneMessage(State)
+    before = node.state.known()[1]
+    assert receive_until_the_run_ends(node) is None
+    assert not node.pending() and node.state.known()[1] == before and not node.replies()
+    assert "f" * 64 not in node.state.object_store
+
+
+def test_a_reply_is_sent_though_no_message_comes(looking, monkeypatch):
+    """As if Flower had sent another in its place before, and waited for a message since."""
+    node = OneMessage(State)
+    node.fetched()
+    given = {"receive": lambda: None, "object_store": node.state.object_store, "node_config": {}}
+    given |= dict.fromkeys(
+        ("get_run", "get_fab", "pull_object", "confirm_message_received", "trusted_entities")
+    )
+
+    def pulled():
+        return looking._pull_and_store_message(state=node.state, **given)
+
+    assert pulled() is None
+    reply = node.reply()
+    assert pulled() is None, "it has not come yet"
+    node.put(reply)
+    assert pulled() == RUN_ID
+    assert node.replies() == [reply] and pulled() is None
 
 
 def test_a_pause_is_a_share_of_what_has_passed_within_bounds():
