@@ -87,5 +87,6 @@ def receive_until_the_run_ends(node):
     node.state.get_run = lambda run: SimpleNamespace(fab_hash="hash", primary_task_type=TaskType.SERVER_APP)
     return start_client_internal._pull_and_store_message(
         state=node.state, object_store=node.state.object_store, node_config={}, receive=lambda: received,
-        get_run=refuse, get_fab=refuse, pull_object=refuse, confirm_message_received=refuse, trusted_entities=None,
+        get_run=refuse, get_fab=refuse, pull_object=refuse, confirm_message_received=refuse,
+        trusted_entities=None,
     )  # fmt: skip
