@@ -7,6 +7,7 @@ SHARES = (0.3, 0.3, 0.4)
 ARCHITECTURES = [
     {"share": share, "model_options": {"width": width}} for share, width in zip(SHARES, WIDTHS, strict=True)
 ]
+TWO = [{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)]
 EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
 CHUNKS = (0.5, 0.3, 0.2)
 

@@ -3,8 +3,9 @@
 In docker-compose.yml's federation, with client 3 in the hostile part, beside a run of the others:
 
     docker compose stop supernode-3 clientapp-3
-    docker run --rm --network fedpart_fleet -v fedpart_supernode-3-keys:/keys:ro -v $PWD:/work:ro -w /work \
-        -e PYTHONPATH=/work fedpart python benchmarks/checks/abuse.py superlink:8000 --keys /keys --minutes 20
+    docker run --rm --network fedpart_fleet -v fedpart_supernode-3-keys:/keys:ro \
+        -v $PWD:/checkout:ro -w /checkout -e PYTHONPATH=/checkout fedpart \
+        python benchmarks/checks/abuse.py superlink:8000 --keys /keys --minutes 20
 """
 
 from __future__ import annotations

@@ -105,7 +105,11 @@ def _struck(
 
 def serverapps(federation: Deployment) -> set[int]:
     """The processes that Flower has started for runs."""
-    executors = children(federation.processes.pid("serverapp"))
+    return _apps(federation, "serverapp")
+
+
+def _apps(federation: Deployment, name: str) -> set[int]:
+    executors = children(federation.processes.pid(name))
     return {app for executor in executors for app in children(executor)}
 
 
@@ -133,8 +137,7 @@ def kill_executor(federation: Deployment) -> bool:
 
 def kill_worker(federation: Deployment) -> bool:
     """Kill client 0's worker, if it has one yet."""
-    executors = children(federation.processes.pid("clientapp-0"))
-    return _kill_any(worker for executor in executors for worker in children(executor))
+    return _kill_any(_apps(federation, "clientapp-0"))
 
 
 def _kill_any(processes: Iterable[int]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.safeguards import RECENT
-from fedpart.updates.clipping import PSI, Bounds, Norms, known, scale
+from fedpart.updates.clipping import PSI, Bounds, Norms, known, scale, usual
 from fedpart.updates.update import Update
 
 ALARM = 30.0  # times the usual norm, beyond which a chunk's psi gradients are told; honest ones reach 27
@@ -93,8 +93,7 @@ class UsualNorms:
                 yield {"chunk": chunk, "times": times}
 
     def _usual(self, part: int) -> float:
-        found = sorted(_flat(self._norms[part]))
-        return found[(len(found) - 1) // 2] if len(found) > 1 else 0.0
+        return usual(_flat(self._norms[part]))
 
     def state_dict(self) -> dict[int, list[list[float]]]:
         """By part the norms, round by round; empty: none has come."""

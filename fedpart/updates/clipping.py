@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -44,10 +44,24 @@ def clip(update: Update, bounds: Bounds) -> Norms:
 
 def shorten(tensor: Tensor, bound: float) -> float:
     """Scale down what is longer than its bound, in place, and say how long it was; see :func:`clip`."""
-    norm: float = torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+    norm = length(tensor)
     if norm > max(bound, TINY):
         tensor.mul_((bound or 1.0) / norm)
     return norm
+
+
+def length(tensor: Tensor) -> float:
+    """The L2 norm."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+
+
+def usual(norms: Iterable[float]) -> float:
+    """The lower median of norms, which fewer than half of them move no further than the others lie.
+
+    0 of fewer than two: of a single one nobody can say whether it is usual.
+    """
+    found = sorted(norms)
+    return found[(len(found) - 1) // 2] if len(found) > 1 else 0.0
 
 
 def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:

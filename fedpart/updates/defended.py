@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedpart.defences import Defence
 from fedpart.randomness.streams import generator
-from fedpart.updates.clipping import MEASURED, PSI, Bounds, shorten
+from fedpart.updates.clipping import PSI, Bounds, length, shorten, usual
 from fedpart.updates.update import Update
 
 
@@ -91,7 +91,7 @@ class Defended:
 
     def _combined(self, part: int, values: list[Tensor], bound: float, before: Sequence[float]) -> Tensor:
         memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))
-        bound = bound or _usual(values, before)
+        bound = bound or usual([*before, *(norm for value in values if (norm := length(value)))])
         if bound == 0:
             return torch.zeros_like(values[0])
         if bound != math.inf and self.bears(n) == 0:
@@ -121,12 +121,6 @@ class Defended:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of :meth:`state_dict`."""
         self.memory = dict(state.get("memory", {}))
-
-
-def _usual(values: Sequence[Tensor], before: Sequence[float]) -> float:
-    """The lower median of their norms and of those before; 0 of less than two that are not 0."""
-    norms = sorted([*before, *(norm for value in values if (norm := shorten(value, MEASURED)))])
-    return norms[(len(norms) - 1) // 2] if len(norms) > 1 else 0.0
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:

@@ -22,8 +22,8 @@ def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], 
     section = experiment.config.attack
     attack = ATTACKS.make(section.kind, section.options)
     hostile = hostile_clients(experiment.protocol, attack, section.share)
-    more = {"classes": experiment.num_classes, "once": section.once}
-    return partial(Attacked, attack=attack, hostile=hostile, **more)
+    options = {"classes": experiment.num_classes, "once": section.once}
+    return partial(Attacked, attack=attack, hostile=hostile, **options)
 
 
 def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozenset[int]:
@@ -56,7 +56,7 @@ class Attacked(Loop):
         attack: Attack,
         hostile: frozenset[int],
         classes: int,
-        once: int | None = None,
+        once: int | None,
     ) -> None:
         wrong = [
             attack.shard(shard, classes) if client in hostile else shard
@@ -77,7 +77,7 @@ class _Clients(Executor):
     def __init__(self, protocol: Protocol, attack: Attack, hostile: frozenset[int], once: int | None) -> None:
         super().__init__(protocol)
         self._attack, self._hostile = attack, hostile
-        self._once, self._spent = once, set[int]()
+        self._once = once
         self._sent: dict[int, Update | Exception] = {}
 
     def compute(self, round: Round, cohort: Sequence[int], shards: Sequence[Dataset]) -> None:
@@ -97,10 +97,7 @@ class _Clients(Executor):
 
     def _turn(self, client: int, now: int, start: int) -> bool:
         """Whether this is the client's first round from ``start`` on, also in a run that was resumed."""
-        if now < start or client in self._spent:
-            return False
-        self._spent.add(client)
-        return not any(client in self.protocol.cohort(round) for round in range(start, now))
+        return now >= start and not any(client in self.protocol.cohort(round) for round in range(start, now))
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """See :meth:`.Executor.run`: what :meth:`compute` has left."""

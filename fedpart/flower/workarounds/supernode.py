@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,7 @@ from flwr.proto.task_pb2 import Task
 from flwr.supercore.constant import TaskType
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.object_store import NoObjectInStoreError, ObjectStore
+from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 from flwr.supernode.nodestate import nodestate_factory
@@ -38,6 +39,7 @@ from flwr.supernode.servicer.runtime import runtime_handlers
 
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
+Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
 HOLD_SECONDS = 1.0  # that one question of the executor for work may take
 
@@ -93,22 +95,6 @@ class State(InMemoryNodeState):
                     entry.is_retrieved = True
         super()._on_task_tokens_expired(tasks)
 
-    def known(self) -> tuple[set[int], set[str]]:
-        """Its tasks and messages."""
-        with self.lock_msg_store:
-            return set(self.task_store), set(self.msg_store)
-
-    def forget_since(self, before: tuple[set[int], set[str]]) -> None:
-        """Take back a message that has come only in part, and end its task."""
-        (had, held), (tasks, here) = before, self.known()
-        for id in here - held:
-            entry = self.msg_store.get(id)
-            if entry is not None and not entry.message.metadata.reply_to_message_id:
-                self.delete_messages(message_ids=[id])
-                self.object_store.delete(id)
-        for task in tasks - had:
-            self.finish_task(task, SubStatus.FAILED, "Its message has not come.")
-
     def replied(self) -> int | None:
         """The run of a reply that can be sent; None: there is none."""
         with self.lock_msg_store:
@@ -159,14 +145,15 @@ def look_more_often() -> None:
     flower: Any = start_client_internal
     pull, last, asked = flower._pull_and_store_message, time.monotonic(), 0.0
 
-    def pulled(*, state: State, **given: Any) -> int | None:
+    def pulled(
+        *, state: State, pull_object: Call, confirm_message_received: Call, **given: Any
+    ) -> int | None:
         nonlocal last, asked
         asked = time.monotonic()
+        parts = {"pull_object": _or_fail(pull_object)}
+        parts["confirm_message_received"] = _or_fail(confirm_message_received)
         with state.receiving:
-            before = state.known()
-            found: int | None = pull(state=state, **given)
-            if found is None:
-                state.forget_since(before)
+            found: int | None = pull(state=state, **parts, **given)
         if found is None:
             return state.replied()  # sent next, as after a message
         last = time.monotonic()
@@ -182,6 +169,18 @@ def look_more_often() -> None:
 
     flower._pull_and_store_message = pulled
     flower.time = SimpleNamespace(sleep=sleep)
+
+
+def _or_fail(call: Call) -> Call:
+    """The run's end fails as anything else does, and then Flower takes the message and its task back."""
+
+    def called(*given: Any) -> Any:
+        try:
+            return call(*given)
+        except RunNotRunningException as ended:
+            raise RuntimeError("The run has ended.") from ended
+
+    return called
 
 
 def main() -> None:

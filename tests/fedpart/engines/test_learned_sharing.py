@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import CLASSES, SIZE, shard, shards
+from sizes import TWO
 from torch import nn
 from torch.nn import functional as F
 
@@ -11,7 +12,6 @@ from fedpart.engines.sharing import learned_clusters, learned_coupling, searched
 from fedpart.sharing.bank import Bank
 
 EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
-SIZES = [{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)]
 START = {"kind": "bank", "clusters": [["*"]], "coupled": True}
 
 
@@ -26,7 +26,7 @@ def net(width=1.0):
 def state():
     task = Task(net(), samples=1, precision="fp64", sizes=net)
     common = {"chunks": (0.6, 0.4), "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
-    return federate(task, shards(EXAMPLES), rounds=2, architectures=SIZES, sharing=START, **common).state
+    return federate(task, shards(EXAMPLES), rounds=2, architectures=TWO, sharing=START, **common).state
 
 
 def asked(state, first, rounds=5):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import fedpart as command
+from sizes import TWO
 from tiny import tiny, tiny_training
 
 import fedpart
@@ -32,7 +33,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             rounds=1,
             method="fedavg",
             model="digits_cnn",
-            architectures=[{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)],
+            architectures=TWO,
             sharing={"kind": "basis"},
         ),
         tiny_training(keep_best=True),

@@ -13,6 +13,7 @@ from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from places import ROOT
 from safetensors.torch import load_file
+from sizes import TWO
 from typer.testing import CliRunner
 
 import simulations.running.server_app
@@ -34,7 +35,7 @@ from simulations.running.run import run_experiment
 CONFIG = {**EXPERIMENT, "rounds": 3, "evaluate_every": 1}
 SIZED = {  # a large and a small device, whose messages lose most of what they say, and say it later
     **CONFIG,
-    "architectures": [{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)],
+    "architectures": TWO,
     "upload": "topk",
     "upload_options": {"share": 0.1, "values": "int8"},
     "error_feedback": True,

@@ -11,6 +11,7 @@ from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import message_to_proto
+from sizes import TWO
 
 from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine
@@ -317,7 +318,6 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
-SIZES = [{"share": share, "model_options": {"width": width}} for share, width in ((0.5, 1.0), (0.5, 0.5))]
 SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
 
 
@@ -327,8 +327,8 @@ SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered",
         SLOW,
         {"upload": "topk", "error_feedback": True},
         {"defence": "centred", "bucket": 2, "weighting": "uniform"},
-        {"architectures": SIZES, "upload": "int8", "download": "bf16", "caps": {2: 0.5, 3: 0.5}},
-        {"architectures": SIZES, "sharing": {"kind": "bank"}},
+        {"architectures": TWO, "upload": "int8", "download": "bf16", "caps": {2: 0.5, 3: 0.5}},
+        {"architectures": TWO, "sharing": {"kind": "bank"}},
     ],
     ids=["slow", "fed back", "defended", "sizes", "composed"],
 )

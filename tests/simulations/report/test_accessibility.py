@@ -4,20 +4,20 @@ import shutil
 
 import pytest
 from fake_runs import small_config, write_run
+from sizes import TWO
 from tiny import tiny
 
 from simulations.report.page import write_report
 from simulations.running.run import run_experiment
 
 CHROMIUM = shutil.which("chromium")
-SIZES = [{"share": share, "model_options": {"width": width}} for share, width in ((0.5, 1.0), (0.5, 0.5))]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Of a run with psi, pictures, clients' scores and sizes; of a comparison; of runs that hardly began."""
     folder = tmp_path_factory.mktemp("pages")
-    run_experiment(tiny(architectures=SIZES, evaluation="clients", evaluate_every=1), folder / "run")
+    run_experiment(tiny(architectures=TWO, evaluation="clients", evaluate_every=1), folder / "run")
     for method, accuracy in (("fedavg", 0.4), ("partitioned", 0.6)):
         config = small_config(method=method)
         write_run(folder / "compared" / method / "seed0", config, [accuracy] * 12)

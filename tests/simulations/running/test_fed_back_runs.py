@@ -5,15 +5,15 @@ import signal
 
 import pytest
 from interruptions import DiesAfter, kill
+from sizes import TWO
 from tiny import same_run, tiny
 
 from simulations.folders.run_directory import RESIDUALS, saved_config
 from simulations.running.run import run_experiment
 
 PLAIN = {"upload": "int4", "error_feedback": True, "download": "bf16"}
-SIZES = [{"share": share, "model_options": {"width": width}} for share, width in ((0.5, 1.0), (0.5, 0.5))]
 CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "overselect": 1.5}
-ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": SIZES, "clip": "adaptive"}
+ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": TWO, "clip": "adaptive"}
 
 
 @pytest.mark.parametrize("changes", [PLAIN, ALL], ids=["int4", "sizes, topk and a clock"])

@@ -31,6 +31,15 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def events_of(folder: Path):
+    """What TensorBoard reads in a run's folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return events
+
+
 def shown_table(kind: str, folder: Path) -> dict[str, float]:
     """Numbers of the final table."""
     if kind == "mlflow":
@@ -41,10 +50,7 @@ def shown_table(kind: str, folder: Path) -> dict[str, float]:
         return {
             one.key: float(json.loads(one.value_json)) for one in updates if one.key.startswith("summary/")
         }
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "tensorboard"))
-    events.Reload()
+    events = events_of(folder)
     return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
 
 
@@ -58,10 +64,7 @@ def pictures_and_configuration(kind: str, folder: Path) -> tuple[set[str], set[s
         files = folder.glob("wandb/*/files/media/images/pictures/*.png")
         updates = [one for record in wandb_records(folder) for one in record.run.config.update]
         return {file.stem.rsplit("_", 2)[0] for file in files}, {one.key for one in updates}
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "tensorboard"))
-    events.Reload()
+    events = events_of(folder)
     plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     return set(events.Tags()["images"]), set(re.findall(r"[\w.]+", plugin.decode("latin-1")))
 

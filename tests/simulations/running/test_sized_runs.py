@@ -5,6 +5,7 @@ import io
 import pytest
 from fake_runs import small_config, write_run
 from rich.console import Console
+from sizes import TWO
 from tiny import tiny
 
 from simulations.folders.run_directory import read_metrics
@@ -15,16 +16,11 @@ from simulations.results.curves import Run
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
 
-SIZES = [
-    {"share": 0.5, "model_options": {"width": 1.0}},
-    {"share": 0.5, "model_options": {"width": 0.5}},
-]
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("sizes") / "run"
-    config = tiny(architectures=SIZES, evaluation="clients", evaluate_every=1, model="digits_cnn")
+    config = tiny(architectures=TWO, evaluation="clients", evaluate_every=1, model="digits_cnn")
     return run_experiment(config, out), out
 
 

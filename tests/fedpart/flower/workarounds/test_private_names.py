@@ -48,7 +48,7 @@ flwr.supercore.interceptors: RuntimeTokenHttpInterceptor RuntimeVersionHttpInter
 flwr.supercore.object_store: NoObjectInStoreError ObjectStore
 flwr.supercore.object_store.sql_object_store: SqlObjectStore
 flwr.supercore.primitives.asymmetric: public_key_to_bytes
-flwr.supercore.run: Run
+flwr.supercore.run: Run RunNotRunningException
 flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
 flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
 flwr.supercore.superexec: run_superexec
