@@ -26,7 +26,7 @@ from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Synchronous
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.clipping import MEASURED, Norms
+from fedpart.updates.clipping import MEASURED, Bounds, Norms
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
 
@@ -123,13 +123,17 @@ class Federation(ModelState):
             return self.privacy.cohort(round, available)
         return self.protocol.cohort(round, available, size=size, without=without, turn=turn)
 
+    def bounds(self) -> Bounds | None:
+        """To which the server clips the next round's updates, where that follows the clients; None: not."""
+        return self.usual.bounds() if self.privacy is None else self.privacy.bounds()
+
     def start(self, number: int) -> Round:
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
 
         With ``download`` their weights are rounded, the server's own are not.
         """
         w, narrow, of_all = self.w, self.protocol.download, None
-        bounds = clients = self.usual.bounds()
+        bounds = clients = self.bounds()
         if self.defended is not None:
             of_all = partial(self.defended.sum, round=number, bounds=bounds, before=self.usual.few())
             clients = None if bounds is None else [max(bound, MEASURED) for bound in bounds]
@@ -155,7 +159,7 @@ class Federation(ModelState):
                 f"Round {self.round + 1}: the psi gradients of {said}.", RuntimeWarning, stacklevel=2
             )
         if self.privacy is not None:
-            total = self.privacy.release(total, self.round + 1)
+            total = self.privacy.release(total, self.round + 1, norms)
             self._stepped = True
         else:
             self._stepped = total is not None and total.clients >= self.protocol.settings.min_replies
@@ -191,10 +195,12 @@ class Federation(ModelState):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; with what pace, usual norms, residuals and defence remember."""
+        """See :meth:`.ModelState.state_dict`; with what pace, norms, residuals and defence remember."""
         found = super().state_dict()
         if norms := self.usual.state_dict():
             found["norms"] = norms
+        if self.privacy is not None and (bounds := self.privacy.state_dict()):
+            found["private_norms"] = bounds
         if pace := self.pace.state_dict():
             found["pace"] = pace
         if self.residuals is not None:
@@ -207,6 +213,8 @@ class Federation(ModelState):
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(state)
         self.usual.load_state_dict(state.get("norms", {}))
+        if self.privacy is not None and "private_norms" in state:
+            self.privacy.load_state_dict(state["private_norms"])
         if "pace" in state:
             self.pace.load_state_dict(state["pace"])
         if self.defended is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -14,8 +14,11 @@ from torch import Tensor
 from fedpart.federated.accountant import epsilon, renyi
 from fedpart.federated.protocol import Protocol
 from fedpart.randomness.streams import generator
-from fedpart.updates.clipping import PSI
+from fedpart.updates.clipping import PSI, Bounds, Norms, known
 from fedpart.updates.update import Update
+
+COUNTED = 0.05  # of what a round spends, 1 / z^2, what counting clients takes where norms follow a quantile
+RATE = 0.2  # of norms that follow a quantile, a round (Andrew et al. 2021)
 
 
 class Privacy:
@@ -28,6 +31,12 @@ class Privacy:
     parts together are one Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected
     number of contributors, which no client's answer changes, and released whether somebody contributed or
     not.
+
+    With ``clip.quantile`` S_g follows that quantile of the clients' norms (Andrew et al. 2021): a client
+    adds 1/2 to a count of every part that is no longer than S_g, else -1/2. Counts get noise of deviation
+    ``sigma_b = z sqrt(G / 4 a)``, and sums ``z sqrt(G / (1 - a)) S_g``, with a of :data:`COUNTED`: all of it
+    is one mechanism of multiplier z again. After the round ``S_g *= exp(-rate (b_g - quantile))``, where b_g
+    is the count over ``q N_g``, plus 1/2.
 
     Args:
         protocol: of the run, with ``privacy``; its method's plans depend on a client's :class:`.Kind`
@@ -53,10 +62,21 @@ class Privacy:
                 contributors[part] = contributors.get(part, 0) + count
         if PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
-        multiplier = self._settings.noise_multiplier * math.sqrt(most)
-        self.deviations = {part: multiplier * protocol.bounds[part] for part in sorted(contributors)}
+        self._norms, self._quantile = [*settings.clip.bounds(protocol.partition)], settings.clip.quantile
+        counted = 0.0 if self._quantile is None else COUNTED
+        self._multiplier = self._settings.noise_multiplier * math.sqrt(most / (1 - counted))
+        self.count_deviation = self._settings.noise_multiplier * math.sqrt(most / (4 * COUNTED))
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
+
+    @property
+    def deviations(self) -> dict[int, float]:
+        """Of the noise of each part's sum in the next round."""
+        return {part: self._multiplier * self._norms[part] for part in self.weights}
+
+    def bounds(self) -> Bounds | None:
+        """To which the server clips the next round's updates; None: to the protocol's, which are fixed."""
+        return None if self._quantile is None else [*self._norms]
 
     def cohort(self, round: int, available: Iterable[int] | None = None) -> list[int]:
         """Clients of round ``round`` (1..), ascending: each with probability q, so their number varies."""
@@ -64,8 +84,12 @@ class Privacy:
         drawn = self._uniform(pool[-1] + 1 if pool else 0, "cohort", round)
         return [client for client in pool if drawn[client] < self.rate]
 
-    def release(self, total: Update | None, round: int) -> Update:
-        """The round's sum with noise and fixed weights, in place; None: nobody has contributed."""
+    def release(self, total: Update | None, round: int, norms: Mapping[int, Norms] | None = None) -> Update:
+        """The round's sum with noise and fixed weights, in place; None: nobody has contributed.
+
+        Args:
+            norms: that the updates had before they were clipped, by client; the next round's norms follow.
+        """
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
             if part == PSI:
@@ -79,7 +103,26 @@ class Privacy:
                 held = total.deltas.get(part)
                 total.deltas[part] = noise if held is None else held.add_(noise.to(held.device))
                 total.weights[part] = self.weights[part]
+        if self._quantile is not None:
+            self._follow(known(norms or {}), self._quantile, round)
         return total
+
+    def _follow(self, norms: Mapping[int, Mapping[int, float]], quantile: float, round: int) -> None:
+        """Bring each norm nearer to the quantile of the clients', whom only noisy counts tell of."""
+        for part, weight in self.weights.items():
+            lengths = [own[part] for own in norms.values() if part in own]
+            count = sum(0.5 if length <= self._norms[part] else -0.5 for length in lengths)
+            count += self._noise(1, f"count {part}", round, self.count_deviation).item()
+            share = min(max(count / weight + 0.5, 0.0), 1.0)
+            self._norms[part] *= math.exp(-RATE * (share - quantile))
+
+    def state_dict(self) -> list[float]:
+        """The norms, where they follow the clients; else nothing."""
+        return [] if self._quantile is None else [*self._norms]
+
+    def load_state_dict(self, state: list[float]) -> None:
+        """Inverse of :meth:`state_dict`."""
+        self._norms = [*state]
 
     def epsilon(self, rounds: int) -> float:
         """Epsilon at the settings' delta after ``rounds`` rounds."""

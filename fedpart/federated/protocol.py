@@ -84,7 +84,8 @@ class Protocol:
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         unbounded = (math.inf,) * len(self.partition.cells)
-        self.bounds = unbounded if settings.clip is None else settings.clip.bounds(self.partition)
+        norms = settings.clip
+        self.bounds = unbounded if norms is None or norms.adaptive else norms.bounds(self.partition)
         self.codec: Codec | None = None
         if settings.upload is not None:
             self.codec = CODECS.make(settings.upload, settings.upload_options)

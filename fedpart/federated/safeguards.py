@@ -23,10 +23,12 @@ RECENT = 20  # norms of which the usual one is the median: that of psi grows a h
 class ClipSettings(Settings):
     """Largest L2 norms of what a client uploads; what is longer is scaled down.
 
-    They are numbers, ``weights`` and ``psi``, or follow from what clients upload, with ``multiple``.
+    They are numbers, ``weights`` and ``psi``, or follow from what clients upload, with ``multiple``, or with
+    ``quantile`` where that has to be private.
 
     Raises:
-        ValueError: a norm that is not a positive number; or neither ``weights`` nor ``multiple``, or both.
+        ValueError: a norm that is not a positive number; or neither ``weights`` nor ``multiple``, or both; or
+            ``multiple`` and ``quantile``.
     """
 
     short: ClassVar[Mapping[str, Mapping[str, Any]]] = {"adaptive": {"multiple": MULTIPLE}}
@@ -47,6 +49,13 @@ class ClipSettings(Settings):
         "with multiple: the median is of the fewest last rounds that have so many norms together",
         ge=1,
     )
+    quantile: float | None = setting(
+        None,
+        "with privacy: weights and psi are the norms of the first round, and then each follows this quantile "
+        "of the clients' norms, under noise; null: they stay",
+        gt=0,
+        lt=1,
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.weights, (int, float, NoneType)):
@@ -61,12 +70,16 @@ class ClipSettings(Settings):
             raise ValueError(
                 "Norms to clip to are numbers or follow the clients; leave out multiple, or weights and psi."
             )
+        if self.multiple is not None and self.quantile is not None:
+            raise ValueError(
+                "Norms follow a multiple of the usual or, with privacy, a quantile; leave one of them out."
+            )
         super().__post_init__()
 
     @property
     def adaptive(self) -> bool:
         """Whether the norms follow from what clients upload; then the server alone clips."""
-        return self.multiple is not None
+        return self.multiple is not None or self.quantile is not None
 
     def of_clients(self) -> dict[str, Any] | None:
         """What clients must know of them: the norms that are numbers; None: there are none."""

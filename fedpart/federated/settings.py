@@ -176,9 +176,11 @@ class FederationSettings(DefenceSettings):
             self.check_defence(self.upload, self.upload_options)
         if self.privacy is not None:
             self._check_average("Privacy", "has to bound the weight of a client")
-            if self.clip is None or self.clip.adaptive:
-                needs = "Privacy needs norms to clip to, and none that follow the clients"
-                raise ValueError(f"{needs}; set clip.weights, and clip.psi for psi.")
+            if self.clip is None or self.clip.multiple is not None:
+                needs = "Privacy needs norms to clip to, and none that follow the clients without noise"
+                raise ValueError(
+                    f"{needs}; set clip.weights, and clip.psi for psi, and clip.quantile to have them follow."
+                )
             if self.error_feedback:
                 raise ValueError(
                     "Privacy is spent round by round, but error_feedback carries what a client has computed "
@@ -193,7 +195,11 @@ class FederationSettings(DefenceSettings):
                     f"Privacy steps in every round, whoever has answered, but min_replies is "
                     f"{self.min_replies}; leave it at 1."
                 )
-
+        elif self.clip is not None and self.clip.quantile is not None:
+            raise ValueError(
+                "clip.quantile counts clients under the noise of privacy, and there is none; set privacy as "
+                "well, or clip: adaptive."
+            )
         safeguards = (
             name for name in ("privacy", "trim", "defence", "error_feedback") if getattr(self, name)
         )

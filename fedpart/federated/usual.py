@@ -40,7 +40,7 @@ class UsualNorms:
 
     def __init__(self, protocol: Protocol) -> None:
         clip = protocol.settings.clip
-        self._clip = clip if clip is not None and clip.adaptive else None
+        self._clip = clip if clip is not None and clip.multiple is not None else None
         self._recent = RECENT if clip is None else clip.recent
         self._protocol = protocol
         parts = range(len(protocol.bounds)) if self._clip is not None else [PSI]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,19 +15,21 @@ def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str,
     """Of a federated run with these lines of metrics, what there is of
 
     ``clip``: the settings; where they are adaptive, also ``bounds``, the last ones of ``psi`` and ``cells``
-    (null: none, or not known yet), and ``clipped``: in how many rounds each client's update was longer than
-    its bound. ``psi_alarms``: by chunk, in how many rounds its psi gradients were of another size than usual.
-    ``psi_held``: hyperparameters that have ended at the bound of what they can mean.
+    (null: none, or not known yet), and with a ``multiple`` ``clipped``: in how many rounds each client's
+    update was longer than its bound. ``psi_alarms``: by chunk, in how many rounds its psi gradients were of
+    another size than usual. ``psi_held``: hyperparameters that have ended at the bound of what they can mean.
     """
     found: dict[str, Any] = {}
     clip = federation.protocol.settings.clip
     if clip is not None:
         found["clip"] = asdict(clip)
-        if (bounds := federation.usual.bounds()) is not None:
-            psi, *cells = (bound or None for bound in bounds)
+        if (bounds := federation.bounds()) is not None:
+            psi, *cells = (bound if 0 < bound < math.inf else None for bound in bounds)
+            found["clip"]["bounds"] = {"psi": psi, "cells": cells}
+        if clip.multiple is not None:
             clipped = Counter(str(client) for line in lines for client in line.get("clipped", ()))
             by_client = dict(sorted(clipped.items(), key=lambda one: int(one[0])))
-            found["clip"] |= {"bounds": {"psi": psi, "cells": cells}, "clipped": by_client}
+            found["clip"]["clipped"] = by_client
     alarms = Counter(str(alarm["chunk"]) for line in lines for alarm in line.get("psi_alarms", ()))
     if alarms:
         found["psi_alarms"] = dict(sorted(alarms.items()))

@@ -42,7 +42,7 @@ class Progress:
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
         if isinstance(config, ExperimentConfig):
             what = f"{config.clients} clients, {config.cohort} per round, {config.engine} engine"
-            if config.clip is not None and config.clip.adaptive:
+            if config.clip is not None and config.clip.multiple is not None:
                 what += f", updates clipped to {config.clip.multiple:g} times what is usual"
         else:
             what = f"{total:,} iterations"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, build
+from flower_experiment import CLIENTS, app, build, local
 from inprocess_grid import InProcessGrid
 from problems import augmentation, chain_net, settings, shards, smooth_net
 
@@ -91,9 +91,10 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
     assert not torch.equal(secret[0].deltas[1], secret[1].deltas[1])
 
 
-def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
+@pytest.mark.parametrize("quantile", [None, 0.5])
+def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantile):
     """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
-    some = protocol(z=1.5)
+    some = protocol(z=1.5, clip=ClipSettings(NORMS, PSI, quantile=quantile))
     mechanism, sizes = Privacy(some), some.partition.sizes
     for client in range(some.settings.clients):
         jobs = some.plan(client, 1)
@@ -102,18 +103,86 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most():
             torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
             examples=10**6,
         )
-        term = some.accept(client, loud, jobs, CohortSum())
-        without = mechanism.release(None, 1)
-        with_it = mechanism.release(term, 1)
-        moved = [
-            (with_it.deltas[j] - without.deltas[j]).norm().item() / mechanism.deviations[j] for j in (1, 2, 3)
-        ]
-        moved.append((with_it.psi - without.psi).norm().item() / mechanism.deviations[0])
+        found, deviations = CohortSum(), mechanism.deviations
+        term = some.accept(client, loud, jobs, found, mechanism.bounds())
+        with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
+        moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
+        moved.append((with_it.psi - without.psi).norm().item() / deviations[0])
+        if quantile is not None:  # a client adds a half to the counts of its parts, or takes it off
+            moved += [0.5 / mechanism.count_deviation] * len(found.norms[client])
+            mechanism = Privacy(some)
         distance = math.sqrt(sum(one**2 for one in moved))
         most = len(jobs) == 3
         assert distance <= 1 / 1.5 * (1 + 1e-4)
         assert (distance > 0.99 / 1.5) == most  # it is reached by chunks 1 and 2; chunk 3 has two parts
         assert with_it.weights == without.weights and with_it.psi_weight == without.psi_weight
+
+
+def norms_of(mechanism, lengths):
+    """Norms of a cohort of which each client has sent every part, as long as is said."""
+    return {client: dict.fromkeys(mechanism.weights, length) for client, length in enumerate(lengths)}
+
+
+@pytest.mark.parametrize("quantile", [0.3, 0.5, 0.9])
+def test_norms_find_the_quantile_of_the_clients_from_far_away(quantile):
+    clients = 2000
+    start = ClipSettings((30.0, 1.0, 0.01), 1.0, quantile=quantile)
+    mechanism = Privacy(protocol(clients=clients, cohort=clients, z=0.5, clip=start))
+    lengths = np.random.default_rng(0).lognormal(0.0, 0.5, clients)
+    for round in range(1, 201):
+        norms = norms_of(mechanism, lengths)
+        for client, own in norms.items():  # only those of a part send it
+            norms[client] = {part: n for part, n in own.items() if client < mechanism.weights[part]}
+        mechanism.release(None, round, norms)
+    for part, bound in enumerate(mechanism.bounds()):
+        below = (lengths[: int(mechanism.weights[part])] <= bound).mean()
+        assert below == pytest.approx(quantile, abs=0.03)
+
+
+def test_a_norm_moves_by_the_noisy_share_below_it_alone():
+    """S exp(-0.2 (b - q)) of Andrew et al. (2021), with the noise taken from many rounds of one count."""
+    start = ClipSettings(NORMS, PSI, quantile=0.5)
+    some = protocol(clients=4000, cohort=4000, z=0.01, clip=start)
+    shares = []
+    for round in range(1, 301):
+        mechanism = Privacy(some)
+        mechanism.release(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
+        moved = [new / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
+        shares.append([-math.log(one) / 0.2 + 0.5 for one in moved])
+    below = np.array(shares) - 0.5
+    counts = below * np.array([mechanism.weights[j] for j in (1, 2, 3)])
+    assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # 2,200 halves less 1,800
+    deviation = 0.01 * math.sqrt(3 / (4 * 0.05))
+    assert mechanism.count_deviation == pytest.approx(deviation)
+    assert counts.std() == pytest.approx(deviation, rel=4 / math.sqrt(2 * 900))
+
+
+def test_norms_that_follow_are_the_servers_and_go_on_after_a_crash(tmp_path):
+    """Clients send what they have, however long; engines and a resumed run have the same bits."""
+    config = {
+        "weighting": "uniform",
+        "clip": ClipSettings(1e-3, 1e-3, quantile=0.5),
+        "privacy": PrivacySettings(0.5, randomness="seed"),
+    }
+    expected, reports = local(4, **config)
+    assert expected.privacy.bounds() != [1e-3] * 4
+    flower = Federation(build(config).protocol)
+    FedPart(flower).run(InProcessGrid(app, CLIENTS, config), 4)
+    half, _ = local(2, **config)
+    half.save(tmp_path / "run.pt")
+    resumed = Federation(build(config).protocol)
+    resumed.load(tmp_path / "run.pt")
+    with LocalEngine(resumed, build(config).shards, 2) as engine:
+        engine.run(4)
+    for one in (flower, resumed):
+        assert torch.equal(one.w, expected.w) and torch.equal(one.psi, expected.psi)
+        assert one.privacy.bounds() == expected.privacy.bounds()
+    fixed, same = local(4, **config | {"clip": ClipSettings(1e-3, 1e-3)})
+    assert same[-1].epsilon == reports[-1].epsilon and not torch.equal(fixed.w, expected.w)
+    with pytest.raises(ValueError, match="clip was"):
+        Federation(build(config | {"clip": ClipSettings(1e-3, 1e-3, quantile=0.4)}).protocol).load(
+            tmp_path / "run.pt"
+        )
 
 
 def test_averages_are_over_the_expected_contributors():
@@ -172,6 +241,8 @@ def test_rounds_without_clients_over_flower():
         ({"weighting": "examples"}, "Privacy has to bound the weight of a client; set weighting: uniform"),
         ({"non_contributors": "zero"}, "leave non_contributors at ignore"),
         ({"clip": None}, "Privacy needs norms to clip to"),
+        ({"clip": ClipSettings(multiple=4.0)}, "and clip.quantile to have them follow"),
+        ({"clip": ClipSettings(1.0, quantile=0.5), "privacy": None}, "counts clients under the noise"),
         ({"trim": 0.1}, "which a defence does not take; leave trim out"),
         ({"min_replies": 2}, "min_replies is 2; leave it at 1"),
     ],

@@ -202,6 +202,8 @@ def test_an_alarm_is_a_warning_and_in_the_report():
         ({"psi": 1.0, "multiple": 2.0}, "are numbers or follow the clients; leave out multiple"),
         ({"multiple": -1.0}, "multiple is above 0"),
         ({"multiple": 2.0, "recent": 0}, "recent is at least 1"),
+        ({"multiple": 2.0, "quantile": 0.5}, "a multiple of the usual or, with privacy, a quantile"),
+        ({"weights": 1.0, "quantile": 1.0}, "quantile is above 0 and below 1"),
         ({}, "Norms to clip to are positive numbers"),
         ("adaptively", "clip"),
     ],
@@ -211,11 +213,6 @@ def test_bounds_that_make_no_sense(clip, says):
         settings(8, clip=clip)
     with pytest.raises(ConfigError, match="clip"):
         tiny(clip=clip)
-
-
-def test_privacy_refuses_bounds_that_follow_the_clients():
-    with pytest.raises(ValueError, match=r"none that follow the clients; set clip.weights"):
-        settings(8, weighting="uniform", clip="adaptive", privacy={"noise_multiplier": 1.0})
 
 
 def test_a_word_stands_for_the_settings():
