@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpart.hyperparameters.base import RARE, Bound
 from fedpart.likelihoods.base import AVERAGES, LIKELIHOODS, Likelihood, average_samples, positive
 
 
@@ -41,6 +42,14 @@ class Categorical(Likelihood):
             self.smoothing_logit = nn.Parameter(
                 torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))
             )
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Temperatures from a thousandth to a thousand, noise of labels from one in a million to 99%."""
+        found: dict[str, tuple[Bound, Bound]] = {
+            "log_temperature": (-math.log(1e3), math.log(1e3)),
+            "smoothing_logit": (RARE, math.log(99.0)),
+        }
+        return {name: found[name] for name in self.hyperparameters}
 
     def over_samples(self, outputs: Tensor) -> Tensor:
         if self.log_temperature is not None:

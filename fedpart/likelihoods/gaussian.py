@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from fedpart.hyperparameters.base import Bound
 from fedpart.likelihoods.base import LIKELIHOODS, Likelihood, flag, positive, shaped
 
 
@@ -32,6 +33,10 @@ class Gaussian(Likelihood):
         self.log_variance = (
             nn.Parameter(torch.tensor(math.log(variance))) if flag("learned", learned) else None
         )
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Standard deviations from 1e-9 to 1e9, of targets in any unit."""
+        return {name: (2 * math.log(1e-9), 2 * math.log(1e9)) for name in self.hyperparameters}
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)

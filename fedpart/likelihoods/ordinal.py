@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpart.hyperparameters.base import Bound
 from fedpart.likelihoods.base import LIKELIHOODS, Fault, Likelihood, whole
 from fedpart.likelihoods.gaussian import regression_errors
 
@@ -36,6 +37,11 @@ class Ordinal(Likelihood):
         self.raw_gaps = (
             nn.Parameter(torch.full((classes - 2,), math.log(math.expm1(1.0)))) if classes > 2 else None
         )
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Cut points within a million, and from a millionth to a million apart."""
+        within = {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}
+        return {name: within[name] for name in self.hyperparameters}
 
     def cut_points(self) -> Tensor:
         """c, ``[K - 1]``, ascending."""

@@ -38,9 +38,11 @@ def _flat(bound: Bound, like: Tensor) -> Tensor:
 
 def _bounds(task: Task) -> Iterator[tuple[Bound, Bound]]:
     """Of each tensor of psi, in its order."""
-    roots = {"module": task.module, "transforms": nn.ModuleDict(task.transforms)}
+    with task.likelihood_at(None) as likelihood:
+        ends = nn.ModuleDict({"likelihood": likelihood})
+    roots = {"module": task.module, "transforms": nn.ModuleDict(task.transforms), "ends": ends}
     for entry in task.psi_space.entries:
         part, _, inside = entry.name.partition(".")
         path, _, name = inside.rpartition(".")
-        owner = roots[part].get_submodule(path) if part in roots else None
+        owner = roots[part].get_submodule(path)
         yield owner.bounds().get(name, _NONE) if isinstance(owner, HyperModule) else _NONE

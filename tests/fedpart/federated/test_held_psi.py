@@ -20,6 +20,7 @@ from fedpart.hyperparameters.noise import InputNoise
 from fedpart.hyperparameters.signals.time_mask import TimeMask
 from fedpart.hyperparameters.signals.time_shift import TimeShift
 from fedpart.hyperparameters.text.lora import LoraGate
+from fedpart.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.updates.update import Update
 
@@ -60,6 +61,31 @@ def test_bounds_hold_what_a_kind_starts_from_and_it_computes_there(kind, shape):
             assert all(math.isfinite(one) for one in kind.physical().values())
         with torch.no_grad():
             value.copy_(start)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "targets"),
+    [
+        (Classification(temperature=1.5, label_smoothing=0.1), torch.tensor([0, 1, 2, 2])),
+        (Gaussian(learned=True), torch.rand(4, 3)),
+        (Ordinal(4), torch.tensor([0, 1, 2, 3])),
+    ],
+    ids=["classification", "gaussian", "ordinal"],
+)
+def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likelihood, targets):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(9, 1 if isinstance(likelihood, Ordinal) else 3))
+    task = Task(net, likelihood=likelihood)
+    outputs = net(torch.rand(4, 9)).detach()
+    federation = Federation(Protocol(task, settings(4, server_psi=SGDSettings(1.0))))
+    start = federation.psi.clone()
+    for sign in (1.0, -1.0):
+        federation.psi.copy_(start)
+        total = Update(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
+        with pytest.warns(RuntimeWarning, match="held at the bound"):
+            federation.step(total)
+        assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
+        assert all(math.isfinite(one) for one in task.physical(federation.psi).values())
+        assert len(federation.held()) == len(task.psi_names)
 
 
 def test_bounds_in_what_a_person_reads():
