@@ -19,6 +19,7 @@ from fedpart.updates.update import Update
 
 COUNTED = 0.05  # of what a round spends, 1 / z^2, what counting clients takes where norms follow a quantile
 RATE = 0.2  # of norms that follow a quantile, a round (Andrew et al. 2021)
+REACH = 1e6  # to which multiple of its first value, and part of it, such a norm goes
 
 
 class Privacy:
@@ -32,11 +33,12 @@ class Privacy:
     number of contributors, which no client's answer changes, and released whether somebody contributed or
     not.
 
-    With ``clip.quantile`` S_g follows that quantile of the clients' norms (Andrew et al. 2021): a client
-    adds 1/2 to a count of every part that is no longer than S_g, else -1/2. Counts get noise of deviation
-    ``sigma_b = z sqrt(G / 4 a)``, and sums ``z sqrt(G / (1 - a)) S_g``, with a of :data:`COUNTED`: all of it
-    is one mechanism of multiplier z again. After the round ``S_g *= exp(-rate (b_g - quantile))``, where b_g
-    is the count over ``q N_g``, plus 1/2.
+    With ``clip.quantile`` S_g follows that quantile u of the clients' norms (Andrew et al. 2021): a client
+    adds 1 - u to a count of every part that is no longer than S_g, else -u. Counts get noise of deviation
+    ``sigma_b = z m sqrt(G / a)``, m the larger of u and 1 - u, and sums ``z sqrt(G / (1 - a)) S_g``, with a
+    of :data:`COUNTED`: all of it is one mechanism of multiplier z again. After the round S_g is multiplied by
+    ``exp(-rate c_g)``, where c_g is the count over ``q N_g``, within -m and m, so that those who do not
+    answer move nothing; and it stays within :data:`REACH` times its first value and a part in as many.
 
     Args:
         protocol: of the run, with ``privacy``; its method's plans depend on a client's :class:`.Kind`
@@ -65,7 +67,10 @@ class Privacy:
         self._norms, self._quantile = [*settings.clip.bounds(protocol.partition)], settings.clip.quantile
         counted = 0.0 if self._quantile is None else COUNTED
         self._multiplier = self._settings.noise_multiplier * math.sqrt(most / (1 - counted))
-        self.count_deviation = self._settings.noise_multiplier * math.sqrt(most / (4 * COUNTED))
+        self._first, self._most = [*self._norms], 0.5
+        if self._quantile is not None:
+            self._most = max(self._quantile, 1 - self._quantile)
+        self.count_deviation = self._settings.noise_multiplier * self._most * math.sqrt(most / COUNTED)
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
 
@@ -111,10 +116,11 @@ class Privacy:
         """Bring each norm nearer to the quantile of the clients', whom only noisy counts tell of."""
         for part, weight in self.weights.items():
             lengths = [own[part] for own in norms.values() if part in own]
-            count = sum(0.5 if length <= self._norms[part] else -0.5 for length in lengths)
+            count = sum(length <= self._norms[part] for length in lengths) - quantile * len(lengths)
             count += self._noise(1, f"count {part}", round, self.count_deviation).item()
-            share = min(max(count / weight + 0.5, 0.0), 1.0)
-            self._norms[part] *= math.exp(-RATE * (share - quantile))
+            step = min(max(count / weight, -self._most), self._most)
+            norm, first = self._norms[part] * math.exp(-RATE * step), self._first[part]
+            self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
     def state_dict(self) -> list[float]:
         """The norms, where they follow the clients; else nothing."""

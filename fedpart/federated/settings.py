@@ -232,7 +232,10 @@ class FederationSettings(DefenceSettings):
 
     def of_server(self) -> dict[str, Any]:
         """See :meth:`.PaceSettings.pace`; with what else the server alone decides by."""
-        return self.pace() | ({"clip": asdict(self.clip)} if self.clip and self.clip.adaptive else {})
+        if self.clip is None or not self.clip.adaptive:
+            return self.pace()
+        unheard = ["quantile"] if self.clip.quantile is None else []  # of, in earlier runs
+        return {**self.pace(), "clip": {k: v for k, v in asdict(self.clip).items() if k not in unheard}}
 
     def check_caps(self, chunks: int) -> None:
         """Refuse caps where a client has no smaller subnetwork.

@@ -45,11 +45,8 @@ class Categorical(Likelihood):
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:
         """Temperatures from a thousandth to a thousand, noise of labels from one in a million to 99%."""
-        found: dict[str, tuple[Bound, Bound]] = {
-            "log_temperature": (-math.log(1e3), math.log(1e3)),
-            "smoothing_logit": (RARE, math.log(99.0)),
-        }
-        return {name: found[name] for name in self.hyperparameters}
+        hot = math.log(1e3)
+        return {"log_temperature": (-hot, hot), "smoothing_logit": (RARE, math.log(99.0))}
 
     def over_samples(self, outputs: Tensor) -> Tensor:
         if self.log_temperature is not None:

@@ -36,7 +36,7 @@ class Gaussian(Likelihood):
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:
         """Standard deviations from 1e-9 to 1e9, of targets in any unit."""
-        return {name: (2 * math.log(1e-9), 2 * math.log(1e9)) for name in self.hyperparameters}
+        return {"log_variance": (2 * math.log(1e-9), 2 * math.log(1e9))}
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)

@@ -39,9 +39,8 @@ class Ordinal(Likelihood):
         )
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Cut points within a million, and from a millionth to a million apart."""
-        within = {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}
-        return {name: within[name] for name in self.hyperparameters}
+        """The first cut point within a million, the others from a millionth to a million apart."""
+        return {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}
 
     def cut_points(self) -> Tensor:
         """c, ``[K - 1]``, ascending."""

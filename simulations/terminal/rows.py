@@ -63,7 +63,8 @@ def limit_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("clip", f"{clip['multiple']:g} times the usual norm{most and ': longer were' + most[1:]}")
         )
     if clip.get("quantile") is not None:
-        psi, w = clip["bounds"]["psi"], ", ".join(f"{norm:.3g}" for norm in clip["bounds"]["cells"])
+        psi, cells = clip["bounds"]["psi"], clip["bounds"]["cells"]
+        w = ", ".join("none" if norm is None else f"{norm:.3g}" for norm in cells)
         ends = w if psi is None else f"{w}, psi {psi:.3g}"
         found.append(("clip", f"follows the {clip['quantile']:g} quantile of norms, ends at {ends}"))
     for chunk, rounds in (summary.get("psi_alarms") or {}).items():

@@ -91,7 +91,7 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
     assert not torch.equal(secret[0].deltas[1], secret[1].deltas[1])
 
 
-@pytest.mark.parametrize("quantile", [None, 0.5])
+@pytest.mark.parametrize("quantile", [None, 0.5, 0.8])
 def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantile):
     """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
     some = protocol(z=1.5, clip=ClipSettings(NORMS, PSI, quantile=quantile))
@@ -108,8 +108,8 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
         with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
         moved.append((with_it.psi - without.psi).norm().item() / deviations[0])
-        if quantile is not None:  # a client adds a half to the counts of its parts, or takes it off
-            moved += [0.5 / mechanism.count_deviation] * len(found.norms[client])
+        if quantile is not None:  # what a client that is too long takes off the counts of its parts
+            moved += [quantile / mechanism.count_deviation] * len(found.norms[client])
             mechanism = Privacy(some)
         distance = math.sqrt(sum(one**2 for one in moved))
         most = len(jobs) == 3
@@ -139,8 +139,29 @@ def test_norms_find_the_quantile_of_the_clients_from_far_away(quantile):
         assert below == pytest.approx(quantile, abs=0.03)
 
 
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+def test_clients_that_are_away_and_noise_push_norms_to_no_side(quantile):
+    start = ClipSettings(1.0, 1.0, quantile=quantile)
+    mechanism = Privacy(protocol(clients=1000, cohort=100, z=1.0, clip=start))
+    random, ends = np.random.default_rng(0), []
+    for round in range(1, 801):
+        norms = norms_of(mechanism, random.lognormal(0.0, 0.5, random.binomial(50, 0.5)))
+        mechanism.release(None, round, norms)
+        ends.append([math.log(bound) for bound in mechanism.bounds()])
+    wanted = 0.5 * {0.1: -1.2816, 0.5: 0.0, 0.9: 1.2816}[quantile]  # of the normal distribution
+    assert np.mean(ends[200:], 0) == pytest.approx([wanted] * 4, abs=0.2)
+
+
+def test_norms_that_nobody_reaches_end_at_a_bound():
+    mechanism = Privacy(protocol(clients=4, cohort=4, z=1e-6, clip=ClipSettings(1.0, 0.5, quantile=0.5)))
+    for round in range(1, 401):
+        mechanism.release(None, round, norms_of(mechanism, [0.0] * 2))
+    assert mechanism.bounds() == pytest.approx([0.5e-6, 1e-6, 1e-6, 1e-6])
+
+
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     """S exp(-0.2 (b - q)) of Andrew et al. (2021), with the noise taken from many rounds of one count."""
+    # b - q is the count over the expected contributors
     start = ClipSettings(NORMS, PSI, quantile=0.5)
     some = protocol(clients=4000, cohort=4000, z=0.01, clip=start)
     shares = []
@@ -148,8 +169,8 @@ def test_a_norm_moves_by_the_noisy_share_below_it_alone():
         mechanism = Privacy(some)
         mechanism.release(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
         moved = [new / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
-        shares.append([-math.log(one) / 0.2 + 0.5 for one in moved])
-    below = np.array(shares) - 0.5
+        shares.append([-math.log(one) / 0.2 for one in moved])
+    below = np.array(shares)
     counts = below * np.array([mechanism.weights[j] for j in (1, 2, 3)])
     assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # 2,200 halves less 1,800
     deviation = 0.01 * math.sqrt(3 / (4 * 0.05))
