@@ -64,13 +64,14 @@ class Privacy:
                 contributors[part] = contributors.get(part, 0) + count
         if PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
-        self._norms, self._quantile = [*settings.clip.bounds(protocol.partition)], settings.clip.quantile
-        counted = 0.0 if self._quantile is None else COUNTED
-        self._multiplier = self._settings.noise_multiplier * math.sqrt(most / (1 - counted))
-        self._first, self._most = [*self._norms], 0.5
-        if self._quantile is not None:
-            self._most = max(self._quantile, 1 - self._quantile)
-        self.count_deviation = self._settings.noise_multiplier * self._most * math.sqrt(most / COUNTED)
+        self._first, self._quantile = settings.clip.bounds(protocol.partition), settings.clip.quantile
+        self._norms = [*self._first]
+        noise, counted = self._settings.noise_multiplier * math.sqrt(most), COUNTED
+        if self._quantile is None:
+            self.count_deviation = counted = 0.0
+        else:
+            self.count_deviation = noise * _largest(self._quantile) / math.sqrt(counted)
+        self._multiplier = noise / math.sqrt(1 - counted)
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
 
@@ -118,7 +119,7 @@ class Privacy:
             lengths = [own[part] for own in norms.values() if part in own]
             count = sum(length <= self._norms[part] for length in lengths) - quantile * len(lengths)
             count += self._noise(1, f"count {part}", round, self.count_deviation).item()
-            step = min(max(count / weight, -self._most), self._most)
+            step = min(max(count / weight, -_largest(quantile)), _largest(quantile))
             norm, first = self._norms[part] * math.exp(-RATE * step), self._first[part]
             self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
@@ -148,3 +149,8 @@ class Privacy:
             return generator(self._protocol.settings.seed, f"privacy {purpose}", round).random(size)
         words = np.frombuffer(os.urandom(8 * size), np.uint64)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _largest(quantile: float) -> float:
+    """What a client adds to a count, or takes off it, at most."""
+    return max(quantile, 1 - quantile)

@@ -83,9 +83,9 @@ class Protocol:
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
-        unbounded = (math.inf,) * len(self.partition.cells)
-        norms = settings.clip
-        self.bounds = unbounded if norms is None or norms.adaptive else norms.bounds(self.partition)
+        self.bounds: Bounds = (math.inf,) * len(self.partition.cells)
+        if settings.clip is not None and not settings.clip.adaptive:
+            self.bounds = settings.clip.bounds(self.partition)
         self.codec: Codec | None = None
         if settings.upload is not None:
             self.codec = CODECS.make(settings.upload, settings.upload_options)

@@ -95,7 +95,7 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
 def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantile):
     """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
     some = protocol(z=1.5, clip=ClipSettings(NORMS, PSI, quantile=quantile))
-    mechanism, sizes = Privacy(some), some.partition.sizes
+    sizes = some.partition.sizes
     for client in range(some.settings.clients):
         jobs = some.plan(client, 1)
         loud = Update(
@@ -103,14 +103,14 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
             torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
             examples=10**6,
         )
-        found, deviations = CohortSum(), mechanism.deviations
+        mechanism, found = Privacy(some), CohortSum()
+        deviations = mechanism.deviations
         term = some.accept(client, loud, jobs, found, mechanism.bounds())
         with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
         moved.append((with_it.psi - without.psi).norm().item() / deviations[0])
         if quantile is not None:  # what a client that is too long takes off the counts of its parts
             moved += [quantile / mechanism.count_deviation] * len(found.norms[client])
-            mechanism = Privacy(some)
         distance = math.sqrt(sum(one**2 for one in moved))
         most = len(jobs) == 3
         assert distance <= 1 / 1.5 * (1 + 1e-4)
@@ -129,10 +129,11 @@ def test_norms_find_the_quantile_of_the_clients_from_far_away(quantile):
     start = ClipSettings((30.0, 1.0, 0.01), 1.0, quantile=quantile)
     mechanism = Privacy(protocol(clients=clients, cohort=clients, z=0.5, clip=start))
     lengths = np.random.default_rng(0).lognormal(0.0, 0.5, clients)
+    norms = {  # only those of a part send it
+        client: {part: length for part, count in mechanism.weights.items() if client < count}
+        for client, length in enumerate(lengths)
+    }
     for round in range(1, 201):
-        norms = norms_of(mechanism, lengths)
-        for client, own in norms.items():  # only those of a part send it
-            norms[client] = {part: n for part, n in own.items() if client < mechanism.weights[part]}
         mechanism.release(None, round, norms)
     for part, bound in enumerate(mechanism.bounds()):
         below = (lengths[: int(mechanism.weights[part])] <= bound).mean()
@@ -160,19 +161,17 @@ def test_norms_that_nobody_reaches_end_at_a_bound():
 
 
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
-    """S exp(-0.2 (b - q)) of Andrew et al. (2021), with the noise taken from many rounds of one count."""
-    # b - q is the count over the expected contributors
+    """S exp(-0.2 (b - q)) of Andrew et al. (2021), where b - q is the noisy count over the contributors."""
     start = ClipSettings(NORMS, PSI, quantile=0.5)
     some = protocol(clients=4000, cohort=4000, z=0.01, clip=start)
-    shares = []
+    counts = []
     for round in range(1, 301):
         mechanism = Privacy(some)
         mechanism.release(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
         moved = [new / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
-        shares.append([-math.log(one) / 0.2 for one in moved])
-    below = np.array(shares)
-    counts = below * np.array([mechanism.weights[j] for j in (1, 2, 3)])
-    assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # 2,200 halves less 1,800
+        counts.append([-math.log(one) / 0.2 * mechanism.weights[j] for j, one in enumerate(moved, start=1)])
+    counts = np.array(counts)
+    assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # halves of 2,200 less 1,800
     deviation = 0.01 * math.sqrt(3 / (4 * 0.05))
     assert mechanism.count_deviation == pytest.approx(deviation)
     assert counts.std() == pytest.approx(deviation, rel=4 / math.sqrt(2 * 900))
