@@ -41,6 +41,8 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         work: what may fail.
         out: the folder of results; None: one in ``runs/``.
     """
+    from torch import OutOfMemoryError
+
     from fedpart import ClientError, TrainingError
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
@@ -52,6 +54,13 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         fail(str(error), FAILED)
     except ConfigError as error:
         fail(str(error), BAD_INPUT)
+    except OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        fail(
+            f"The device has too little memory ({reason}); make batches, samples or evaluation_samples "
+            f"smaller, or set device: cpu. What is finished is kept, and --resume goes on.",
+            FAILED,
+        )
     except OSError as error:
         if isinstance(error, FileExistsError) and error.errno is None:
             fail(str(error), BAD_INPUT)  # a sentence of ours

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -15,7 +18,7 @@ from simulations.building.data import load_data
 from simulations.building.task import build_task, torch_threads
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.errors import one_sentence
-from simulations.folders.run_directory import CONFIG, saved_config
+from simulations.folders.run_directory import CONFIG, holds_run, saved_config
 from simulations.terminal.progress import Progress
 
 REPEATS = 5
@@ -46,17 +49,43 @@ def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress |
         return config
     for file in sorted(Path(folder).glob(f"**/{CONFIG}")):
         earlier = saved_config(file.parent)
-        return _with(config, earlier.precision, earlier.channels_last)
+        return _with(config, earlier)
+    return _with(config, _fastest(config, progress))
+
+
+def choose_together(
+    configs: Mapping[Path, AnyConfig], progress: Progress | None = None
+) -> dict[Path, AnyConfig]:
+    """The configurations of a table's runs, by folder, with one choice in place of every ``precision: auto``.
+
+    A folder that holds a run keeps that run's; the first of these decides for those that hold none.
+
+    Raises:
+        ConfigError: as :func:`choose_precision`.
+    """
+    auto = {folder: config for folder, config in configs.items() if config.precision == "auto"}
+    there = {folder: saved_config(folder) for folder in auto if holds_run(folder)}
+    new = [config for folder, config in auto.items() if folder not in there]
+    choice = next(iter(there.values()), None) or (_fastest(new[0], progress) if new else None)
+    found = dict(configs)
+    for folder, config in auto.items():
+        known = there.get(folder, choice)
+        assert known is not None
+        found[folder] = _with(config, known)
+    return found
+
+
+def _fastest(config: Config, progress: Progress | None) -> Choice:
     with one_sentence():
         measured = measure(config)
     if progress is not None:
         progress.note(f"A step takes, in {'; '.join(map(str, measured))}. The first is used.")
-    return _with(config, measured[0].precision, measured[0].channels_last)
+    return measured[0]
 
 
 def measure(config: Config) -> list[Choice]:
     """Seconds of a training step of ``config`` in every way that it allows, the best first."""
-    formats = [False] if getattr(config, "execution", "loop") == "vectorised" else [False, True]
+    formats = [False, True] if _may_be_channels_last(config) else [False]
     splits = load_data(config)
     rows = config.local.batch_size if isinstance(config, ExperimentConfig) else config.batch_size
     if isinstance(config, ExperimentConfig):
@@ -66,7 +95,7 @@ def measure(config: Config) -> list[Choice]:
     found = []
     with torch_threads(config.threads):
         for precision, channels_last in itertools.product(("fp32", "bf16"), formats):
-            way = _with(config, precision, channels_last)
+            way = _with(config, Choice(precision, channels_last, 0.0))
             task = way.build_method().prepare(build_task(way, splits.num_classes, shape))
             found.append(Choice(precision, channels_last, _seconds(task, batch, config.device)))
     exact = found[: len(formats)]  # fp32, which others have to beat clearly
@@ -82,10 +111,17 @@ def _seconds(task: Task, batch: Batch, device: str) -> float:
         noise = Noise(NoiseKey(0, "fast path", (repeat,)), device, task.dtype)
         start = time.perf_counter()
         gradients(task, lambda task, _, *rest: task.loss(*rest), Job(1, 1), point, psi, batch, noise)
+        if psi.device.type != "cpu":
+            torch.accelerator.synchronize(psi.device)  # it computes while this thread goes on
         times.append(time.perf_counter() - start)
     return min(times[1:])
 
 
-def _with(config: AnyConfig, precision: str, channels_last: bool) -> AnyConfig:
-    changed = {"precision": precision, "channels_last": channels_last}
+def _may_be_channels_last(config: Config) -> bool:
+    return getattr(config, "execution", "loop") != "vectorised"
+
+
+def _with(config: AnyConfig, choice: Choice | Config) -> AnyConfig:
+    channels_last = choice.channels_last and _may_be_channels_last(config)
+    changed = {"precision": choice.precision, "channels_last": channels_last}
     return type(config).from_dict(config.resolved() | changed)

@@ -14,10 +14,11 @@ from simulations.config.tables import TableFile, read_table
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.run_directory import read_summary
+from simulations.folders.run_directory import holds_run, read_summary
 from simulations.results.columns import estimates_at, text_of
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
 from simulations.results.words import DASH, counted
+from simulations.running.precision import choose_together
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.tally import SweepIncomplete
 
@@ -119,14 +120,13 @@ def run_table(
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
+    keys = [(label, seed) for seed in table.seeds for label in table.rows]
+    folders = {(label, seed): out / names[label] / f"seed{seed}" for label, seed in keys}
+    configs = {folders[key]: table.configured(*key, file, out, scale, overrides) for key in keys}
+    to_choose = {folder: config for folder, config in configs.items() if not read_only or holds_run(folder)}
+    configs |= choose_together(to_choose, runner.progress)
     cells = {
-        (label, seed): Cell(
-            f"{label}, seed {seed}",
-            table.configured(label, seed, file, out, scale, overrides),
-            out / names[label] / f"seed{seed}",
-        )
-        for seed in table.seeds
-        for label in table.rows
+        key: Cell(f"{key[0]}, seed {key[1]}", configs[folder], folder) for key, folder in folders.items()
     }
     wanted = {key: cell for key, cell in cells.items() if not read_only and (not labels or key[0] in labels)}
     known = KnownData()

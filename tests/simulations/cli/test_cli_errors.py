@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import fedpart, refused
 from places import ROOT
 from tiny import tiny_file
@@ -27,6 +28,16 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", "/proc/nope/x")
     refused(compared, "cannot be kept in /proc/nope/x", "No such file or directory")
     refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
+
+
+def test_a_device_without_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+
+    monkeypatch.setattr("simulations.cli.commands.run_experiment", full)
+    config = ROOT / "simulations" / "configs" / "quickstart.yaml"
+    result = fedpart("run", config, "--out", "folder")
+    refused(result, "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
 
 
 def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """precision: auto becomes what is measured, once for all runs that belong together."""
 
+import io
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from command_line import fedpart
+from fake_runs import write_run
+from rich.console import Console
 from tiny import tiny, tiny_file, tiny_training
 
 from simulations.building.task import build_task
@@ -14,7 +17,9 @@ from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.running import precision
 from simulations.running.precision import choose_precision, measure
 from simulations.running.run import run_experiment
+from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.table import run_table
 
 ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
 
@@ -103,6 +108,38 @@ def test_a_comparison_chooses_once(seconds, tmp_path):
         yaml.safe_load(file.read_text())["precision"] for file in Path(tmp_path).glob("*/*/config.yaml")
     }
     assert precisions == {"bf16"} and len(list(tmp_path.glob("*/*/config.yaml"))) == 4
+
+
+def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
+    """A row that is computed otherwise keeps what it can; a started folder keeps what it has."""
+    base = {"clients": 20, "cohort": 5, "rounds": 1, "evaluate_every": 1, "precision": "auto"}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    rows = {
+        "plain": {},
+        "exact": {"set": {"precision": "fp32"}},
+        "vect": {"set": {"execution": "vectorised"}},
+    }
+    table = {"title": "Three", "config": "base.yaml", "seeds": [0], "rows": rows}
+    file, out = tmp_path / "table.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(table | {"columns": {"test [%]": "test_accuracy"}}))
+    found = {}
+
+    def run(config, folder, **_):
+        found[folder.parent.name] = (config.precision, config.channels_last)
+        write_run(folder, config, [0.5])
+
+    def made(*labels, **options):
+        runner = CellRunner(run=run, console=Console(file=io.StringIO()))
+        return run_table(file, [], out, runner, labels=labels, **options)
+
+    with pytest.raises(ConfigError, match="No run"):  # and nothing is measured
+        made(read_only=True)
+    seconds(4.0, 3.0, 5.0, 1.0)
+    made("exact", "plain")
+    seconds(1.0, 3.0, 5.0, 2.0)  # another day
+    made()
+    assert found == {"exact": ("fp32", False), "plain": ("bf16", True), "vect": ("bf16", False)}
+    assert made(read_only=True).summaries.keys() == rows.keys()
 
 
 def test_where_flower_starts_the_clients_it_is_refused():
