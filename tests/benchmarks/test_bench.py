@@ -15,7 +15,7 @@ from command_line import fedpart, refused
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
-from benchmarks.costs import mixed_widths
+from benchmarks.costs import mixed_widths, on_device
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, ours
 from benchmarks.rounds.deployed import stock
@@ -288,6 +288,23 @@ def test_what_mixed_widths_cost_beside_single_ones(monkeypatch, capsys):
     assert rows == [{"clients": name, "seconds": seconds} for name, seconds in took.items()]
     assert (total["of_mean"], total["quartiles"]) == (1.5, [1.5, 1.5])
     assert (versions["workload"], versions["rounds"]) == ("W5", 3)
+
+
+def test_a_device_is_compared_in_every_execution_and_what_it_cannot_compute_is_told(monkeypatch, capsys):
+    small = replace(MIXED, widths=(1.0,), width_shares=(1.0,), clients=8, cohort=4, examples=6, batch_size=6)
+    monkeypatch.setattr(on_device, "SMALL", small)
+    monkeypatch.setitem(WORKLOADS, "W1", small)
+    monkeypatch.setitem(WORKLOADS, "W2", replace(small, batch_size=3))
+    monkeypatch.setattr(sys, "argv", ["on_device", "--device", "cpu", "--workload", "W1,W2", "--rounds", "1"])
+    on_device.main()
+    rows = list(map(json.loads, capsys.readouterr().out.splitlines()))[:-1]
+    far = {row["execution"]: row["distance_w"] for row in rows if "distance_w" in row}
+    assert far.pop("loop") == 0.0
+    assert far.keys() == {"fused", "vectorised"} and max(far.values()) < 1e-3
+    timed = [(row["workload"], row["execution"]) for row in rows if row.get("seconds", 0) > 0]
+    refused = [(row["workload"], row["execution"]) for row in rows if "take one" in row.get("refused", "")]
+    assert refused == 2 * [("W2", "fused")]
+    assert len(timed) == 10 and set(timed).isdisjoint(refused)
 
 
 def test_peak_memory_counts_children():
