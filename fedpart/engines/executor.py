@@ -81,7 +81,7 @@ class Executor:
         """What ``jobs`` have led to, checked, clipped and weighted; whatever goes wrong is a ClientError."""
         try:
             update = self.run(round, client, shards[client], jobs)
-            return self.protocol.accept(client, update, jobs, found, round.bounds)
+            return self.protocol.accept(client, update, jobs, found, round)
         except Refusal as error:
             raise ClientError.refused(client, round.number, error) from error
         except ClientError:

@@ -21,6 +21,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
+from fedpart.updates.checks import LARGEST
 from fedpart.updates.clipping import Bounds, known
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
@@ -40,7 +41,7 @@ class Block:
         round: 1..; epoch: how often w and psi have been published; another number means other values.
         residuals: of these clients, with error feedback.
         row: of the shared memory, for the sum.
-        bounds: see :class:`.Round`.
+        bounds, limit: see :class:`.Round`.
     """
 
     index: int
@@ -50,6 +51,7 @@ class Block:
     residuals: Residuals | None = None
     row: int = 0
     bounds: Bounds | None = None
+    limit: float = LARGEST
 
 
 class Shared:
@@ -114,7 +116,8 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = Round(block.round, w, psi, block.residuals, block.bounds), block.epoch
+            round = Round(block.round, w, psi, block.residuals, block.bounds, limit=block.limit)
+            epoch = block.epoch
         elif round.residuals is not None and block.residuals is not None:
             round.residuals.versions.update(block.residuals.versions)
         found = CohortSum()

@@ -102,7 +102,15 @@ class WorkerPool:
         for index, part in enumerate(parts):
             residuals = None if round.residuals is None else round.residuals.of(part)
             waiting.append(
-                Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
+                Block(
+                    index,
+                    list(part),
+                    round.number,
+                    self._epoch,
+                    residuals,
+                    bounds=round.bounds,
+                    limit=round.limit,
+                )
             )
         try:
             return self._sum(waiting, of_all)

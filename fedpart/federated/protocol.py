@@ -17,6 +17,7 @@ from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.federated.clients.caps import CapAssignment, check_plans
 from fedpart.federated.clients.kinds import ArchitectureAssignment, check_architectures, kinds_of
 from fedpart.federated.residuals import Residuals
+from fedpart.federated.round import Round
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.sizes import networks
 from fedpart.methods.base import Method, build_method
@@ -27,7 +28,7 @@ from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
-from fedpart.updates.checks import validate
+from fedpart.updates.checks import LARGEST, validate
 from fedpart.updates.clipping import Bounds, clip
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
@@ -215,14 +216,14 @@ class Protocol:
         chunk = self.chunk(client)
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
-    def check(self, client: int, update: Update, jobs: Sequence[Job]) -> None:
-        """Refuse an update of ``client`` that does not answer ``jobs``.
+    def check(self, client: int, update: Update, jobs: Sequence[Job], limit: float = LARGEST) -> None:
+        """Refuse an update of ``client`` that does not answer ``jobs``; ``limit``: see :class:`.Round`.
 
         Raises:
             Refusal: see :func:`.validate`.
         """
         weights, psi = self.upload_sizes(client, jobs)
-        validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples)
+        validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples, limit)
 
     def outgoing(
         self,
@@ -274,15 +275,15 @@ class Protocol:
             return {}
 
     def accept(
-        self, client: int, update: Update, jobs: Sequence[Job], found: CohortSum, bounds: Bounds | None = None
+        self, client: int, update: Update, jobs: Sequence[Job], found: CohortSum, round: Round
     ) -> Update:
         """The update of ``client``, checked, as a term of the cohort's sum; see :meth:`term`.
 
         Raises:
             Refusal: see :meth:`check`.
         """
-        self.check(client, update, jobs)
-        return self.term(client, update, found, bounds)
+        self.check(client, update, jobs, round.limit)
+        return self.term(client, update, found, round.bounds)
 
     def term(self, client: int, update: Update, found: CohortSum, bounds: Bounds | None = None) -> Update:
         """A client's checked update as a term of the cohort's sum: clipped and weighted, in place.

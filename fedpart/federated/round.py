@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpart.federated.residuals import Residuals
+from fedpart.updates.checks import LARGEST
 from fedpart.updates.clipping import Bounds
 from fedpart.updates.cohort import OfAll
 
@@ -22,6 +23,7 @@ class Round:
         residuals: of the clients, with ``error_feedback``.
         bounds: to which the server clips, where they follow the clients; None: those of the protocol.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
+        limit: the largest change of a weight that is taken.
     """
 
     number: int
@@ -30,3 +32,4 @@ class Round:
     residuals: Residuals | None = None
     bounds: Bounds | None = None
     of_all: OfAll | None = None
+    limit: float = LARGEST

@@ -30,6 +30,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
+from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
@@ -158,12 +159,14 @@ def decode_update(
     protocol: Protocol,
     client: int,
     jobs: Sequence[Job],
+    limit: float = LARGEST,
 ) -> Update:
     """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
 
     Args:
         scalars: of the reply, see :func:`update_scalars`.
         client: its number.
+        limit: see :class:`.Round`.
 
     Raises:
         Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
@@ -193,7 +196,7 @@ def decode_update(
         visited=visited,
         seconds=float(seconds),
     )
-    protocol.check(client, update, jobs)
+    protocol.check(client, update, jobs, limit)
     return update
 
 

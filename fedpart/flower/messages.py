@@ -21,6 +21,7 @@ from fedpart.federated.wire import (
 )
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
+from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.update import Update
 
@@ -86,8 +87,11 @@ def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> Met
     return cast(MetricRecord, content["metrics"])
 
 
-def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> Update:
+def read_reply(protocol: Protocol, round: int, client: int, reply: Message, limit: float = LARGEST) -> Update:
     """The update in the reply to :func:`instruction`, checked; the message stays as it is.
+
+    Args:
+        limit: see :class:`.Round`.
 
     Raises:
         Refusal: the reply does not fit what was asked for.
@@ -102,7 +106,7 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message) -> U
         if array.stype != "numpy.ndarray":  # the only form that is read
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
     arrays = {name: read_npy(name, array.data, forms[name]) for name, array in received.items()}
-    return decode_update(arrays, metrics, protocol, client, jobs)
+    return decode_update(arrays, metrics, protocol, client, jobs, limit)
 
 
 def cause(error: Error) -> str:

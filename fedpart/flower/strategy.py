@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from logging import INFO, WARNING, getLogger
 from typing import Any, TypeVar
 
@@ -269,7 +270,7 @@ class FedPart(Strategy):
 
     def _term(self, round: Round, client: int, answer: Message | None, found: CohortSum) -> Update:
         """The client's term of the sum, or a ClientError that names the client and the cause."""
-        update = self._read(read_reply, round.number, client, answer)
+        update = self._read(partial(read_reply, limit=round.limit), round.number, client, answer)
         return self.federation.protocol.term(client, update, found, round.bounds)
 
     def _score(self, client: int, answer: Message | None) -> HeldOutScore:
@@ -285,9 +286,7 @@ class FedPart(Strategy):
     ) -> Found:
         """What ``read`` makes of the answer, or a ClientError that names the client and the cause."""
         if answer is None:
-            error = ClientError(f"Client {client} did not answer in round {round} before the timeout.")
-            error.category = "no_answer"
-            raise error
+            raise ClientError.silent(client, round)
         if answer.has_error():
             why = cause(answer.error)
             if answer.error.code == UNREADABLE:

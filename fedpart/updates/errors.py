@@ -51,6 +51,13 @@ class ClientError(RuntimeError):
         error.category = refusal.category
         return error
 
+    @classmethod
+    def silent(cls, client: int, round: int) -> ClientError:
+        """The error of ``client`` that was asked in ``round`` and has not answered."""
+        error = cls(f"Client {client} did not answer in round {round} before the timeout.")
+        error.category = "no_answer"
+        return error
+
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:
     """A client that is left out of a round, as reports list it: ``client``, ``category`` and ``reason``."""

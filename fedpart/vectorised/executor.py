@@ -107,7 +107,7 @@ class VectorisedRunner:
             if isinstance(update, Update):
                 update.seconds = 0.0  # of some that are computed alone; the round's count
                 try:
-                    accepted = self.protocol.accept(client, update, jobs, found, round.bounds)
+                    accepted = self.protocol.accept(client, update, jobs, found, round)
                     found.upload_bytes += self.protocol.upload_bytes(client, jobs)
                     return accepted
                 except Refusal as error:

@@ -153,7 +153,7 @@ class Reference:
         for client in self.protocol.cohort(number, size=free, without=busy, turn=turn) if free else []:
             jobs = self.protocol.plan(client, number)
             update = self.executor.run(round, client, self.data[client], jobs)
-            update = self.protocol.accept(client, update, jobs, CohortSum())
+            update = self.protocol.accept(client, update, jobs, CohortSum(), round)
             self.under_way.append((self.now + self.times.seconds(round, client), client, number, update))
         return turn + bool(free)
 

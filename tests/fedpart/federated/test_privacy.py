@@ -13,6 +13,7 @@ from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, f
 from fedpart.engines import LocalEngine
 from fedpart.federated.accountant import ORDERS, epsilon, renyi
 from fedpart.federated.privacy import Privacy
+from fedpart.federated.round import Round
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
@@ -105,7 +106,8 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
         )
         mechanism, found = Privacy(some), CohortSum()
         deviations = mechanism.deviations
-        term = some.accept(client, loud, jobs, found, mechanism.bounds())
+        round = Round(1, torch.zeros(1), torch.zeros(1), bounds=mechanism.bounds())
+        term = some.accept(client, loud, jobs, found, round)
         with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
         moved.append((with_it.psi - without.psi).norm().item() / deviations[0])

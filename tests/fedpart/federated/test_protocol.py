@@ -9,6 +9,7 @@ from problems import augmentation, chain_net, norm_net, settings, smooth_net
 from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
+from fedpart.federated.round import Round
 from fedpart.likelihoods import Gaussian, TokenClassification
 from fedpart.task.jobs import Job
 from fedpart.training.agreement import difference
@@ -59,7 +60,8 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     learned = p.psi_mask.bool()
     assert learned.any() and not learned.all()
     size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
-    taken = p.accept(0, Update({1: torch.zeros(size)}, psi.clone(), examples=2), p.plan(0, 1), CohortSum())
+    sent, round = Update({1: torch.zeros(size)}, psi.clone(), examples=2), Round(1, torch.zeros(size), psi)
+    taken = p.accept(0, sent, p.plan(0, 1), CohortSum(), round)
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
 

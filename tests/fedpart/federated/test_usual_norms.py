@@ -16,6 +16,7 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.federated.usual import ALARM, NEEDED, UsualNorms
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.checks import LARGEST, REACH, largest_change
 from fedpart.updates.clipping import PSI, clip
 from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
@@ -94,8 +95,8 @@ def test_clients_need_not_know_of_bounds_that_follow_them():
     assert prints["None"] == prints["adaptive"] != prints["{'weights': 1}"]
 
 
-def loud(client, factor, rounds=(1,)):
-    """Multiplies what a client sends in some rounds, up to the largest values that are taken."""
+def loud(client, factor, rounds=(1,), most=1e15):
+    """Multiplies what a client sends in some rounds, changes of weights up to ``most``, gradients to 1e15."""
 
     def change(reply):
         config = reply.content["config"]
@@ -103,7 +104,8 @@ def loud(client, factor, rounds=(1,)):
             arrays = reply.content["arrays"]
             for name in arrays:
                 sent = arrays[name].numpy()
-                arrays[name] = Array(np.clip(sent * np.float32(factor), -1e15, 1e15).astype(sent.dtype))
+                end = most if name == "w" else 1e15
+                arrays[name] = Array(np.clip(sent * np.float32(factor), -end, end).astype(sent.dtype))
         return reply
 
     return change
@@ -120,8 +122,8 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     victim = of_chunks((2, 3), round)[0]
     config = {"clip": "adaptive", "on_client_error": "skip"}
     honest, _ = deployed(ROUNDS, config)
-    attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,)))
-    assert not any(report.skipped for report in reports), "1e15 is legal"
+    attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,), REACH))
+    assert not any(report.skipped for report in reports), "it is legal"
     unclipped, _ = deployed(ROUNDS, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
     state = attacked.optimiser.state_dict() + attacked.optimiser_psi.state_dict()
     usual = honest.optimiser.state_dict() + honest.optimiser_psi.state_dict()
@@ -129,6 +131,39 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
         assert mine["exp_avg_sq"].sum() < 20 * theirs["exp_avg_sq"].sum(), "Adam remembers no giant"
     ruined = unclipped.optimiser.state_dict()
     assert any(one["exp_avg_sq"].sum() > 1e15 for one in ruined)
+
+
+@pytest.mark.parametrize("pace", [{}, {"pace": "buffered"}], ids=["rounds", "buffered"])
+def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, monkeypatch):
+    """On every engine, to the bit; where they do not, whatever can be summed is taken."""
+    run, victim = Executor.run, of_chunks((1, 2, 3), 1)[0]
+
+    def beyond(executor, round, client, shard, jobs):
+        update = run(executor, round, client, shard, jobs)
+        if client == victim and round.number == 1:
+            for tensor in update.deltas.values():
+                tensor.fill_(1.001 * REACH)
+        return update
+
+    monkeypatch.setattr(Executor, "run", beyond)
+    config = {"clip": "adaptive", "on_client_error": "skip", **pace}
+    expected = local(ROUNDS, **config)
+    assert [one["client"] for report in expected[1] for one in report.skipped] == [victim]
+    assert sum(report.refused.get("too_large", 0) for report in expected[1]) == 1
+    experiment, reports = build(config), []
+    federation = Federation(experiment.protocol)
+    with LocalEngine(federation, experiment.shards, 2) as engine:
+        engine.run(ROUNDS, reports.append)
+    assert_equal_runs((federation, reports), expected)
+    if not pace:
+        assert_equal_runs(deployed(ROUNDS, config), expected)
+    assert not any(report.skipped for report in local(ROUNDS, **{**config, "clip": None})[1])
+
+
+def test_the_largest_change_follows_the_largest_weight():
+    assert largest_change(torch.tensor([0.5, -0.25])) == REACH
+    assert largest_change(torch.tensor([0.5, -3.0])) == 3 * REACH
+    assert largest_change(torch.tensor([2e13])) == LARGEST
 
 
 def test_the_only_client_of_a_part_is_not_believed_at_once():
@@ -245,7 +280,7 @@ def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatc
         update = run(executor, round, client, shard, jobs)
         if round.number == struck and client == executor.protocol.cohort(struck)[0]:
             for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
-                tensor.copy_(-1e15 * tensor.sign())
+                tensor.copy_(-REACH * tensor.sign())
         return update
 
     def accuracy(clip, attacked):

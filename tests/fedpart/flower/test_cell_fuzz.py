@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from fedpart import Protocol, Task
 from fedpart.codecs import CODECS
 from fedpart.federated.arrays import npy_bytes
+from fedpart.federated.round import Round
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.checks import LARGEST
@@ -197,9 +198,11 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
                     server.check_answer(client, taken)
                 seen[kind] += 1
             psi, jobs = server.honest[client].psi, server.protocol.plan(client, 1)
+            start = Round(1, torch.zeros(1), torch.zeros(1))
             for kind, deltas in wrong_updates(rng, server, client):
                 with pytest.raises(Refusal):
-                    server.protocol.accept(client, Update(deltas, psi, examples=5), jobs, CohortSum())
+                    update = Update(deltas, psi, examples=5)
+                    server.protocol.accept(client, update, jobs, CohortSum(), start)
                 seen[kind] += 1
     finally:
         tracemalloc.stop()
