@@ -341,6 +341,14 @@ def test_validation_data_train_psi_alone_until_finetuning():
     assert not torch.equal(*psi)
 
 
+def test_training_data_do_not_train_psi_before_finetuning():
+    first, second = chunks(sizes=(20, 20)), chunks(sizes=(20, 20))
+    second[0] = shard(20, 77)
+    still = {"method": "validation", "chunks": (0.5, 0.5), "psi_every": 1, "optimiser": SGDSettings(1e-30)}
+    a, b = (run(training(data=data, **still)) for data in (first, second))
+    assert torch.equal(a.psi, b.psi) and not torch.equal(a.psi, training(data=first, **still).psi)
+
+
 def test_finetuning_trains_on_both_parts_with_psi_fixed():
     options = {"validation": {"finetune_epochs": 2.0}}
     state = training(

@@ -62,7 +62,7 @@ def test_lilas_numbers_are_those_of_cifar10():
         numbers = [found((0, 2, 3)).tolist() for found in (dataset.inputs.mean, dataset.inputs.std)]
     images = normalised(dataset, *numbers).inputs
     assert images.mean((0, 2, 3)).abs().max() < 1e-2
-    assert (images.var((0, 2, 3)) - 1).abs().max() < 2e-2
+    assert (images.var((0, 2, 3)) - 1).abs().max() < 2e-2  # JPEG loses 1.4% of red's
 
 
 @pytest.mark.parametrize(

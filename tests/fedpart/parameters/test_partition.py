@@ -44,6 +44,15 @@ def test_masks_are_disjoint_and_complete(u):
     assert sum(partition.sizes) == partition.space.size and partition.bounds[-1] == partition.space.size
 
 
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+def test_bytes_beside_the_weights(defaults):
+    """A byte a number for its partition, as in Appendix D.2, four for its default, eight for its place."""
+    partition = make(defaults=defaults)
+    size = partition.space.size
+    held = (partition.assignment, partition.default, partition.order)
+    assert [tensor.nbytes for tensor in held] == [size, 4 * size, 8 * size]
+
+
 @pytest.mark.parametrize("u", [U, (0.9, 0.1), (0.25,) * 4])
 def test_proportions_hold_in_every_layer(u):
     partition = make(u)
