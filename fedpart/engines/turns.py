@@ -63,9 +63,7 @@ class Turns:
     def begun(self, group: Group, round: Round) -> Round:
         """What the clients of a group have started from, in a step of ``round``."""
         values = self._federation.pace.values(group.round)
-        if values is None:
-            return round
-        return Round(group.round, *values, bounds=round.bounds, limit=round.limit)
+        return round if values is None else Round(group.round, *values, bounds=round.bounds)
 
     def seconds(self, round: Round, client: int) -> float:
         """Simulated seconds from asking ``client`` in ``round`` to its answer.

@@ -21,7 +21,6 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.residuals import Residuals
 from fedpart.federated.round import Round
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.clipping import Bounds, known
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
@@ -41,7 +40,7 @@ class Block:
         round: 1..; epoch: how often w and psi have been published; another number means other values.
         residuals: of these clients, with error feedback.
         row: of the shared memory, for the sum.
-        bounds, limit: see :class:`.Round`.
+        bounds: see :class:`.Round`.
     """
 
     index: int
@@ -51,7 +50,6 @@ class Block:
     residuals: Residuals | None = None
     row: int = 0
     bounds: Bounds | None = None
-    limit: float = LARGEST
 
 
 class Shared:
@@ -116,8 +114,7 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round = Round(block.round, w, psi, block.residuals, block.bounds, limit=block.limit)
-            epoch = block.epoch
+            round, epoch = Round(block.round, w, psi, block.residuals, block.bounds), block.epoch
         elif round.residuals is not None and block.residuals is not None:
             round.residuals.versions.update(block.residuals.versions)
         found = CohortSum()

@@ -102,15 +102,7 @@ class WorkerPool:
         for index, part in enumerate(parts):
             residuals = None if round.residuals is None else round.residuals.of(part)
             waiting.append(
-                Block(
-                    index,
-                    list(part),
-                    round.number,
-                    self._epoch,
-                    residuals,
-                    bounds=round.bounds,
-                    limit=round.limit,
-                )
+                Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
             )
         try:
             return self._sum(waiting, of_all)

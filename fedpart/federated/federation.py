@@ -26,7 +26,6 @@ from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Synchronous
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.checks import LARGEST, largest_change
 from fedpart.updates.clipping import MEASURED, Bounds, Norms
 from fedpart.updates.errors import tally
 from fedpart.updates.update import Update
@@ -139,8 +138,7 @@ class Federation(ModelState):
             of_all = partial(self.defended.sum, round=number, bounds=bounds, before=self.usual.few())
             clients = None if bounds is None else [max(bound, MEASURED) for bound in bounds]
         w = w if narrow is None else w.to(narrow).to(w.dtype)
-        limit = LARGEST if bounds is None else largest_change(w)  # who follows the clients' norms trusts none
-        return Round(number, w, self.psi, self.residuals, clients, of_all, limit)
+        return Round(number, w, self.psi, self.residuals, clients, of_all)
 
     def step(
         self, total: Update | None, taken: Sequence[int] = (), norms: Mapping[int, Norms] | None = None

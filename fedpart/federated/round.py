@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
 from fedpart.federated.residuals import Residuals
-from fedpart.updates.checks import LARGEST
+from fedpart.updates.checks import LARGEST, largest_change
 from fedpart.updates.clipping import Bounds
 from fedpart.updates.cohort import OfAll
 
@@ -23,7 +24,6 @@ class Round:
         residuals: of the clients, with ``error_feedback``.
         bounds: to which the server clips, where they follow the clients; None: those of the protocol.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
-        limit: the largest change of a weight that is taken.
     """
 
     number: int
@@ -32,4 +32,8 @@ class Round:
     residuals: Residuals | None = None
     bounds: Bounds | None = None
     of_all: OfAll | None = None
-    limit: float = LARGEST
+
+    @cached_property
+    def limit(self) -> float:
+        """The largest change of a weight that is taken: who follows the clients' norms trusts none."""
+        return LARGEST if self.bounds is None else largest_change(self.w)

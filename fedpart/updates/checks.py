@@ -16,7 +16,7 @@ REACH = 1000.0  # times the largest weight: no change of a weight in one round i
 
 
 def largest_change(w: Tensor) -> float:
-    """The largest change of a weight that a stranger may send: 1,000 times the largest of ``w``, or 1."""
+    """The largest change of a weight that a stranger may send: 1,000 times the largest of ``w``, or of 1."""
     low, high = (bound.item() for bound in torch.aminmax(w))
     return min(LARGEST, REACH * max(1.0, -low, high))
 
@@ -59,10 +59,7 @@ def validate(
         if not (math.isfinite(low) and math.isfinite(high)):
             raise Refusal("not_finite", f"{name} has values that are not finite")
         if max(-low, high) > largest:
-            why = (
-                "which cannot be summed" if largest == LARGEST else f"{REACH:g} times the largest weight or 1"
-            )
-            raise Refusal("too_large", f"{name} has values beyond {largest:g}, {why}")
+            raise Refusal("too_large", f"{name} has values beyond {largest:g}, the most that is taken")
     if not 1 <= update.examples < math.inf:
         raise Refusal("examples", f"it claims {update.examples} examples")
     if update.examples > max_examples:

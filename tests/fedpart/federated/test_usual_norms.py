@@ -135,7 +135,7 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
 
 @pytest.mark.parametrize("pace", [{}, {"pace": "buffered"}], ids=["rounds", "buffered"])
 def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, monkeypatch):
-    """On every engine, to the bit; where they do not, whatever can be summed is taken."""
+    """In one process, in several and over Flower, to the bit; elsewhere whatever can be summed is taken."""
     run, victim = Executor.run, of_chunks((1, 2, 3), 1)[0]
 
     def beyond(executor, round, client, shard, jobs):
@@ -279,8 +279,10 @@ def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatc
     def poisoned(executor, round, client, shard, jobs):
         update = run(executor, round, client, shard, jobs)
         if round.number == struck and client == executor.protocol.cohort(struck)[0]:
-            for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
-                tensor.copy_(-REACH * tensor.sign())
+            for tensor in update.deltas.values():
+                tensor.copy_(-0.999 * round.limit * tensor.sign())
+            if update.psi is not None:
+                update.psi.copy_(-LARGEST * update.psi.sign())
         return update
 
     def accuracy(clip, attacked):

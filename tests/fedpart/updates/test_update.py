@@ -60,7 +60,7 @@ def test_a_good_update_is_accepted():
         (spoilt(w3=torch.zeros(2, dtype=torch.int64)), "w_3 has dtype torch.int64"),
         (spoilt(w2=torch.tensor([0.0, math.nan, 0.0])), "w_2 has values that are not finite"),
         (spoilt(w2=torch.tensor([math.inf, -math.inf, 0.0])), "w_2 has values that are not finite"),
-        (spoilt(w2=torch.tensor([0.0, -1e38, 0.0])), "w_2 has values beyond 1e\\+15, which cannot be summed"),
+        (spoilt(w2=torch.tensor([0.0, -1e38, 0.0])), "w_2 has values beyond 1e\\+15, the most"),
         (spoilt(psi=torch.tensor([0.0, math.inf])), "psi gradient has values that are not finite"),
         (spoilt(examples=0), "claims 0 examples"),
         (spoilt(examples=-3), "claims -3 examples"),

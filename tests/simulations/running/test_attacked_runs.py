@@ -143,14 +143,32 @@ def test_no_flower_app_attacks():
     assert read_run_config(run_config_of(tiny())) == tiny()
 
 
+CENTRED = ["defence=centred", "defence_options={reach: 3}", "clip=adaptive"]
+
+
+def attacked(folder, *lies):
+    """Test accuracy after 60 rounds of the default experiment with cohorts of 20."""
+    rounds = ["engine=local", "beside=null", "rounds=60", "cohort=20", "samples=1", "evaluate_every=60"]
+    config = load_config(shipped()["quickstart"], [*rounds, "weighting=uniform", *lies])
+    return run_experiment(config, folder)["test_accuracy"]
+
+
 @pytest.mark.slow
 def test_signs_turned_round_by_a_fifth_cost_a_defended_run_little(tmp_path):
-    """The default experiment, whose updates of 8 in 40 clients are ten times as long and turned round."""
-    rounds = ["engine=local", "beside=null", "rounds=60", "cohort=20", "samples=1", "evaluate_every=60"]
-    lies = ["weighting=uniform", "attack.kind=sign", "attack.share=0.2"]
-    centred = ["defence=centred", "defence_options={reach: 3}", "clip=adaptive"]
-    found = {}
-    for name, more in {"undefended": [], "defended": centred}.items():
-        config = load_config(shipped()["quickstart"], [*rounds, *lies, *more])
-        found[name] = run_experiment(config, tmp_path / name)["test_accuracy"]
-    assert found["undefended"] < 0.2 and found["defended"] > 0.45, found
+    """Updates of 8 in 40 clients are ten times as long and turned round."""
+    lies = ["attack.kind=sign", "attack.share=0.2"]
+    assert attacked(tmp_path / "undefended", *lies) < 0.2
+    assert attacked(tmp_path / "defended", *lies, *CENTRED) > 0.45
+
+
+@pytest.mark.slow
+def test_one_client_that_is_loud_in_every_round_costs_a_defended_run_little(tmp_path):
+    """It sends nearly the most that adaptive clipping takes."""
+    lies = ["attack.kind=constant", "attack.share=0.025", "attack.options={value: 900}"]
+    assert attacked(tmp_path / "undefended", *lies) < 0.2
+    assert attacked(tmp_path / "defended", *lies, *CENTRED) > 0.45
+
+
+@pytest.mark.slow
+def test_wrong_labels_of_a_fifth_do_not_ruin_a_run(tmp_path):
+    assert attacked(tmp_path / "wrong", "attack.kind=labels", "attack.share=0.2") > 0.35

@@ -33,7 +33,8 @@ from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
-from one_message import OneMessage, clientapp, receive_until_the_run_ends
+from flwr.supernode.servicer.runtime import runtime_handlers
+from one_message import REQUEST, OneMessage, clientapp, receive_until_the_run_ends
 from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
@@ -42,7 +43,7 @@ from benchmarks.checks.object_trees import broad
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.objects import RECORD_BYTES
-from fedpart.flower.workarounds.outside import claim_identity
+from fedpart.flower.workarounds.outside import RUN_ID, claim_identity
 from fedpart.flower.workarounds.superlink import OperatorOnly
 
 PATIENCE = 300  # seconds, for what takes a few where nothing else runs
@@ -241,6 +242,21 @@ def test_a_superlink_hands_out_a_message_before_its_parts(superlink):
     assert store.preregister(superlink.run, ObjectTree(object_id=superlink.asked[0])) == [superlink.asked[0]]
     request = PullMessagesRequest(node=Node(node_id=node))
     assert len(fleet_handlers.pull_messages(request, superlink.state, store).messages_list) == 1
+
+
+def test_an_executor_is_told_at_once_that_there_is_no_work(monkeypatch):
+    node = OneMessage(InMemoryNodeState)
+    look = node.state.get_tasks
+
+    def just_before_work_comes(**which):
+        found = look(**which)
+        node.state.create_task(TaskType.CLIENT_APP, RUN_ID, "hash")
+        return found
+
+    monkeypatch.setattr(node.state, "get_tasks", just_before_work_comes)
+    assert not runtime_handlers.acquire_task(REQUEST, node.state).token
+    monkeypatch.undo()
+    assert len(node.pending()) == 1
 
 
 def test_a_clientapp_that_fails_without_a_reply_is_waited_for():
