@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
@@ -44,8 +45,10 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
     with caught_signals(stopped, stop):
         try:
             while running or (waiting and not stopped):
-                while waiting and len(running) < jobs and not stopped:
-                    cell = waiting.pop(0)
+                while len(running) < jobs and not stopped:
+                    if (cell := _next(waiting, [cell for _, cell in running.values()])) is None:
+                        break
+                    waiting.remove(cell)
                     receiver, sender = context.Pipe(duplex=False)
                     shared = min(jobs, len(cells))
                     process = context.Process(target=_work, args=(cell, shared, sender), daemon=False)
@@ -72,6 +75,16 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
         raise ending
     if stopped:
         raise Interrupted(stopped[0], f"{tally.done} of {len(cells)} runs")
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[Cell]) -> Cell | None:
+    """The first that may run: one that takes its psi from an earlier one waits until that is done."""
+    unfinished = {str(cell.folder.absolute()) for cell in running}
+    for cell in waiting:
+        if cell.config.psi_from is None or str(Path(cell.config.psi_from).absolute()) not in unfinished:
+            return cell
+        unfinished.add(str(cell.folder.absolute()))
+    return None
 
 
 def fresh_processes(*imported: str) -> ForkServerContext:

@@ -99,14 +99,19 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
     sizes = some.partition.sizes
     for client in range(some.settings.clients):
         jobs = some.plan(client, 1)
-        loud = Update(
-            {job.partition: torch.full((sizes[job.partition - 1],), 1e6) for job in jobs if job.partition},
-            torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
-            examples=10**6,
-        )
         mechanism, found = Privacy(some), CohortSum()
         deviations = mechanism.deviations
         round = Round(1, torch.zeros(1), torch.zeros(1), bounds=mechanism.bounds())
+        largest = min(round.limit, 1e6)
+        loud = Update(
+            {
+                job.partition: torch.full((sizes[job.partition - 1],), largest)
+                for job in jobs
+                if job.partition
+            },
+            torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
+            examples=10**6,
+        )
         term = some.accept(client, loud, jobs, found, round)
         with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]

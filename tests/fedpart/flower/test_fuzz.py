@@ -1,4 +1,7 @@
-"""Ten thousand malformed uploads among a thousand valid ones. FUZZ=4 in the environment: 4 times as many."""
+"""Ten thousand malformed uploads among a thousand valid ones, half of them where norms follow the clients.
+
+FUZZ=4 in the environment: 4 times as many.
+"""
 
 import collections
 import copy
@@ -20,17 +23,18 @@ from torch import nn
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.clipping import clip
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.update import Update
 
-ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
+ROUNDS, BAD, GOOD = 100 * int(os.environ.get("FUZZ", "1")), 50, 5
 IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
 CLIENTS = BAD + GOOD
 
 
-def protocol():
+def protocol(clip):
     torch.manual_seed(0)
-    options = {"on_client_error": "skip", "max_examples": 1000}
+    options = {"on_client_error": "skip", "max_examples": 1000, "clip": clip}
     return Protocol(Task(nn.Sequential(nn.Linear(4, 5), Gain())), federation_settings(CLIENTS, **options))
 
 
@@ -51,8 +55,8 @@ def valid(protocol, client, round):
 class Server:
     """A federation that lives through all rounds, and what it should be: the sum of the valid updates."""
 
-    def __init__(self):
-        self.protocol = protocol()
+    def __init__(self, clip):
+        self.protocol = protocol(clip)
         self.federation, self.expected = Federation(self.protocol), Federation(self.protocol)
         self.reports, self.malformed, self.valid = [], {}, []
         self.old = None  # a valid reply of the round before
@@ -104,17 +108,24 @@ class Server:
         self.grid.sent.clear()
         del self.reports[:-1]
 
-        def term(client):
-            update = valid(self.protocol, client, round)
-            return update.weigh(float(update.examples)) if client in self.valid else None
+        bounds, norms = self.expected.start(round).bounds, {}
 
-        self.expected.step(aggregate(range(CLIENTS), term))
+        def term(client):
+            if client not in self.valid:
+                return None
+            update = valid(self.protocol, client, round)
+            if bounds is not None:
+                norms[client] = clip(update, bounds)
+            return update.weigh(float(update.examples))
+
+        self.expected.step(aggregate(range(CLIENTS), term), norms=norms)
         return self.reports[-1]
 
 
 @pytest.mark.slow
-def test_malformed_uploads_change_nothing_and_are_counted():
-    server, seen, slowest = Server(), collections.Counter(), 0.0
+@pytest.mark.parametrize("clip", [None, "adaptive"])
+def test_malformed_uploads_change_nothing_and_are_counted(clip):
+    server, seen, slowest = Server(clip), collections.Counter(), 0.0
     EXECUTED.clear()
 
     @settings(
@@ -150,7 +161,7 @@ def test_malformed_uploads_change_nothing_and_are_counted():
     fuzz()
     print(f"slowest round {slowest:.2f} s, its checks included")
     assert seen.pop("valid") >= ROUNDS * GOOD
-    assert seen.total() >= ROUNDS * BAD >= 10_000
-    assert min(seen.values()) > 20, seen  # every kind took part
+    assert seen.total() >= ROUNDS * BAD >= 5_000
+    assert min(seen.values()) > 10, seen  # every kind took part
     assert EXECUTED == []
     assert np.isfinite(server.federation.w.numpy()).all()

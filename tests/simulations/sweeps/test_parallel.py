@@ -80,6 +80,15 @@ def test_what_fails_is_named_and_the_others_finish(tmp_path):
     assert {cell.name for cell, _, traceback in failed if "Traceback" in traceback} == {"seed 2", "seed 3"}
 
 
+def test_a_run_waits_for_the_one_whose_psi_it_takes(tmp_path):
+    found = {"psi_from": str(tmp_path / "0")}
+    own = cells(tmp_path, {"rounds": 20}, found, {}, found | {"psi_from": str(tmp_path / "1")})
+    said, failed = run(own, 4)
+    assert failed == [] and states(own) == ["finished"] * 4
+    order = [line.split(": ")[1] for line in said.splitlines() if line.startswith("Finished ")]
+    assert order == ["seed 2", "seed 0", "seed 1", "seed 3"]
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_full_disk_ends_all(tmp_path, jobs):
     """Simulated: the summary of the first run is written to a device that is always full."""
