@@ -116,6 +116,8 @@ def run_table(
     for label in labels:
         if label not in table.rows:
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
+    if any(line.partition("=")[0].strip() == "seed" for line in overrides):
+        raise ConfigError(f"The seeds are those of {file}: change them in a copy of it, and leave seed out.")
     names = {label: folder_name(label).lower() for label in table.rows}
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:

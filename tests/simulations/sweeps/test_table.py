@@ -143,6 +143,7 @@ def test_a_run_that_fails_leaves_the_others_their_table(file, tmp_path):
     ("changes", "options", "message"),
     [
         ({}, {"labels": ["theirs"]}, "has no row 'theirs'; its rows are FedAvg, ours"),
+        ({}, {"overrides": ["samples=2", "seed = 3"]}, "The seeds are those of .*leave seed out"),
         ({}, {"scale": "longer"}, "has no scale 'longer'; it has long"),
         ({}, {"read_only": True}, "No run of .* is finished"),
         ({"rows": {"A b": {}, "a-B": {}}}, {}, "makes no folder of its own"),
