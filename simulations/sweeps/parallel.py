@@ -79,11 +79,11 @@ def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> Non
 
 def _next(waiting: Sequence[Cell], running: Sequence[Cell]) -> Cell | None:
     """The first that may run: one that takes its psi from an earlier one waits until that is done."""
-    unfinished = {str(cell.folder.absolute()) for cell in running}
+    unfinished = {cell.folder.absolute() for cell in running}
     for cell in waiting:
-        if cell.config.psi_from is None or str(Path(cell.config.psi_from).absolute()) not in unfinished:
+        if cell.config.psi_from is None or Path(cell.config.psi_from).absolute() not in unfinished:
             return cell
-        unfinished.add(str(cell.folder.absolute()))
+        unfinished.add(cell.folder.absolute())
     return None
 
 

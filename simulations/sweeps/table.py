@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulations.config.tables import TableFile, read_table
+from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
@@ -116,7 +117,7 @@ def run_table(
     for label in labels:
         if label not in table.rows:
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
-    if any(line.partition("=")[0].strip() == "seed" for line in overrides):
+    if any(key_of(override) == "seed" for override in overrides):
         raise ConfigError(f"The seeds are those of {file}: change them in a copy of it, and leave seed out.")
     names = {label: folder_name(label).lower() for label in table.rows}
     for label, name in names.items():

@@ -1,4 +1,4 @@
-"""Ten thousand malformed uploads among a thousand valid ones, half of them where norms follow the clients.
+"""Ten thousand malformed uploads among a thousand valid ones, and as many where norms follow the clients.
 
 FUZZ=4 in the environment: 4 times as many.
 """
@@ -27,7 +27,7 @@ from fedpart.updates.clipping import clip
 from fedpart.updates.cohort import aggregate
 from fedpart.updates.update import Update
 
-ROUNDS, BAD, GOOD = 100 * int(os.environ.get("FUZZ", "1")), 50, 5
+ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
 IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
 CLIENTS = BAD + GOOD
 
@@ -161,7 +161,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     fuzz()
     print(f"slowest round {slowest:.2f} s, its checks included")
     assert seen.pop("valid") >= ROUNDS * GOOD
-    assert seen.total() >= ROUNDS * BAD >= 5_000
-    assert min(seen.values()) > 10, seen  # every kind took part
+    assert seen.total() >= ROUNDS * BAD >= 10_000
+    assert min(seen.values()) > 20, seen  # every kind took part
     assert EXECUTED == []
     assert np.isfinite(server.federation.w.numpy()).all()
