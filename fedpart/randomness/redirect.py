@@ -22,6 +22,11 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         drawn: whether anything was drawn.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Tell torch not to import its compiler for this mode, which takes seconds and serves nobody here."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drawn = False

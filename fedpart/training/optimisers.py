@@ -1,4 +1,7 @@
-"""Optimisers of flat vectors: torch's own, with one independent state per partition (App. I.1)."""
+"""Optimisers of flat vectors: torch's own, with one independent state per partition (App. I.1).
+
+They are torch's functions: its classes import torch's compiler with the first of them, which takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 from fedpart.training.settings import Settings, documented, setting
 
@@ -37,11 +43,24 @@ class SGDSettings(Settings):
     learning_rate: float = setting(5e-2, "of the optimiser", gt=0)
     momentum: float = setting(0.0, "of sgd", ge=0, lt=1)
 
-    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
-        """The optimiser of one parameter; the decay is part of the gradient."""
-        return torch.optim.SGD(
-            [parameter], lr=self.learning_rate, momentum=self.momentum, weight_decay=weight_decay
+    def step(
+        self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
+    ) -> None:
+        """One step of ``vector [n]``, in place, as ``state`` is; the decay is part of the gradient."""
+        buffers = [state.get("momentum_buffer")]
+        sgd(
+            [vector],
+            [gradient],
+            buffers,
+            weight_decay=weight_decay,
+            momentum=self.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
         )
+        if buffers[0] is not None:
+            state["momentum_buffer"] = buffers[0]
 
 
 @documented
@@ -58,19 +77,41 @@ class AdamSettings(Settings):
         "gradient and the step before it; 0: the rate stays",
         ge=0,
     )
-    _kind = torch.optim.Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
 
-    def build(self, parameter: Tensor, weight_decay: float) -> torch.optim.Optimizer:
-        """The optimiser of one parameter, in one pass over its numbers; the decay is part of the gradient."""
-        found: torch.optim.Optimizer = self._kind(
-            [parameter], self.learning_rate, self.betas, self.eps, weight_decay, fused=True
+    def step(
+        self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
+    ) -> None:
+        """One step of ``vector [n]``, in place, as ``state`` is, in one pass over its numbers.
+
+        The decay is part of the gradient.
+        """
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=vector.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(vector), torch.zeros_like(vector)
+        self._torch()(
+            [vector],
+            [gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=rate,
+            weight_decay=weight_decay,
+            eps=self.eps,
+            maximize=False,
         )
-        return found
+
+    def _torch(self) -> Callable[..., None]:
+        return adam
 
     def direction(self, state: Mapping[str, Tensor]) -> Tensor:
         """Along which Adam has last stepped, made anew from its state: u of ``w - learning_rate * u``."""
@@ -84,7 +125,8 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    _kind = torch.optim.AdamW  # type: ignore[assignment]
+    def _torch(self) -> Callable[..., None]:
+        return adamw
 
 
 OptimiserSettings = SGDSettings | AdamSettings
@@ -111,12 +153,10 @@ class SlicedOptimiser:
         slow: Sequence[Tensor] | None = None,
         scalars: float = 1.0,
     ) -> None:
-        self._parts = [vector[s] for s in slices]
+        self._slices = [vector[s] for s in slices]
         self._slow, self._scalars = slow, scalars
-        decays = weight_decays or [0.0] * len(self._parts)
-        self._optimisers = [
-            settings.build(part, decay) for part, decay in zip(self._parts, decays, strict=True)
-        ]
+        self._decays = weight_decays or [0.0] * len(self._slices)
+        self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
@@ -127,21 +167,20 @@ class SlicedOptimiser:
             gradient: along which to descend (for a server: minus the mean delta), flat.
             rate: of the settings' learning rate, for this step.
         """
-        part, optimiser = self._parts[index], self._optimisers[index]
-        part.grad = gradient.to(part.device)
+        values, state = self._slices[index], self._states[index]
+        gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
-            _learn_rate(optimiser.state[part], self._settings, part.grad)
-        optimiser.param_groups[0]["lr"] = self.rate(index) * rate
+            _learn_rate(state, self._settings, gradient)
         slow = None if self._slow is None else self._slow[index]
-        before = None if slow is None else part[slow]
-        optimiser.step()
+        before = None if slow is None else values[slow]
+        with torch.no_grad():
+            self._settings.step(values, gradient, state, self.rate(index) * rate, self._decays[index])
         if before is not None:  # every optimiser's step is proportional to its rate
-            part[slow] = torch.lerp(before, part[slow], self._scalars)
-        part.grad = None
+            values[slow] = torch.lerp(before, values[slow], self._scalars)
 
     def rate(self, index: int) -> float:
         """The learning rate that the last step of slice ``index`` had, or its first will have."""
-        learned = self._optimisers[index].state.get(self._parts[index], {}).get("log_rate")
+        learned = self._states[index].get("log_rate")
         factor = 1.0 if learned is None else math.exp(learned)
         return self._settings.learning_rate * factor
 
@@ -150,19 +189,13 @@ class SlicedOptimiser:
 
         With a ``hypergradient`` it also has ``log_rate``: the logarithm of the rate over the settings'.
         """
-        return [
-            {key: value for key, value in optimiser.state.get(part, {}).items() if value is not None}
-            for part, optimiser in zip(self._parts, self._optimisers, strict=True)
-        ]
+        return [dict(state) for state in self._states]
 
     def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
         """Inverse of :meth:`state_dict`."""
-        for part, optimiser, state in zip(self._parts, self._optimisers, states, strict=True):
-            optimiser.state.clear()
-            if state:
-                optimiser.state[part] = {
-                    key: value.to(part.device, copy=True) for key, value in state.items()
-                }
+        for values, current, state in zip(self._slices, self._states, states, strict=True):
+            current.clear()
+            current.update({key: value.to(values.device, copy=True) for key, value in state.items()})
 
 
 def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor) -> None:

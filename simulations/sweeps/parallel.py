@@ -91,7 +91,7 @@ def fresh_processes(*imported: str) -> ForkServerContext:
     """What starts them: a server process that has imported torch once, and what else a run's first round
     imports, and forks into a fresh process each time; ``imported``: more that these need."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.running.run", "torch._dynamo", "numba", *imported])
+    context.set_forkserver_preload(["simulations.running.run", "numba", *imported])
     return context
 
 
