@@ -1,7 +1,8 @@
 """For all tests: one thread, as a worker has, so that small tensors are fast and bits repeat.
 
-Tests run in several processes at a time, one more than there are cores, since many wait for what they start:
-each file in one of them, and those together that share what they start.
+Tests run in as many processes as there are cores: each file in one of them, and those together that share
+what they start. At the end stands the CPU time of all of them and of what they have started; where it is more
+than the seconds of the environment's FEDPART_TEST_CPU, the tests have failed.
 """
 
 import os
@@ -43,9 +44,38 @@ class ByFile(LoadScopeScheduling):
         return TOGETHER.get(f"{name}::{test}", TOGETHER.get(name, file))
 
 
+class CpuTime:
+    """Adds up the CPU seconds of pytest's processes and of what they have started."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def pytest_testnodedown(self, node):
+        self.seconds += getattr(node, "workeroutput", {}).get("cpu", 0.0)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        times = os.times()
+        self.seconds += sum(times[:2] if self.seconds else times[:4])
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["cpu"] = sum(times[:4])
+        elif self.seconds > float(os.environ.get("FEDPART_TEST_CPU", "inf")):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        most = os.environ.get("FEDPART_TEST_CPU")
+        terminalreporter.write_line(
+            f"{self.seconds:.0f} CPU-seconds" + (f", of {most} at most" if most else "")
+        )
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(CpuTime())
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    return len(os.sched_getaffinity(0)) + 1
+    return len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(optionalhook=True)

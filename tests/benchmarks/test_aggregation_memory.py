@@ -13,6 +13,8 @@ from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
 from fedpart.training.optimisers import LocalSGD
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE = 2, 300  # of 300 clients, some blocks have two
 
 

@@ -29,6 +29,8 @@ from fedpart.engines import LocalEngine
 from simulations.deployment import programs
 from simulations.errors import RunError
 
+pytestmark = pytest.mark.slow
+
 TINY = Workload(
     "tiny",
     model="digits_cnn",
@@ -49,7 +51,6 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-@pytest.mark.slow
 def test_rows_of_a_tiny_workload(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", TINY)
     engines = "bare,local,flower,pfl"
@@ -193,7 +194,6 @@ def test_stock_flower_is_told_what_our_processes_are(tmp_path):
         assert given == [word for word in command[3:] if "operator" not in word]
 
 
-@pytest.mark.slow
 def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, chunks=(1.0,)))
     Path("pfl.py").write_text("raise ModuleNotFoundError(\"No module named 'pfl'\")")
@@ -208,14 +208,12 @@ def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     assert Path("rows").read_text() == "earlier rows\n"
 
 
-@pytest.mark.slow
 def test_flower_tells_its_version():
     with engine_process("flower", ENGINES["flower"].module) as process:
         answer = process.ask({"workload": asdict(WORKLOADS["W1"]), "cohorts": []})
     assert answer == {"peer": f"flwr {version('flwr')}, ray {version('ray')}"}
 
 
-@pytest.mark.slow
 def test_an_engine_that_fails_is_quoted(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", replace(TINY, model="no_such_network"))
     with (

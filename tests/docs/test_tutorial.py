@@ -6,6 +6,8 @@ import pytest
 import torch
 from documents import DOCS, blocks, run_python
 
+pytestmark = pytest.mark.slow
+
 PAGE = DOCS / "tutorial.md"
 EXAMPLES = [block.text for block in blocks(PAGE) if "federate(" in block.text]
 

@@ -99,14 +99,19 @@ def resolved(tree):
             yield aliases.get(head, head) + dot + rest
 
 
+@cache
+def names_in(module):
+    return frozenset(resolved(ast.parse(EVERYTHING[module].read_text())))
+
+
 def users(*calls):
     """Modules of the library, and of what is built on it, that use one of ``calls`` (``.name``: of any)."""
-    found = set()
-    for module, file in EVERYTHING.items():
-        names = set(resolved(ast.parse(file.read_text())))
-        if names & set(calls) or any(name.endswith(tuple(c for c in calls if c[0] == ".")) for name in names):
-            found.add(module)
-    return found
+    ends = tuple(call for call in calls if call[0] == ".")
+    return {
+        module
+        for module in EVERYTHING
+        if names_in(module) & set(calls) or any(name.endswith(ends) for name in names_in(module) if ends)
+    }
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ def train(network, data, momentum=0.0, weight_decay=0.0, **changes):
     ("network", "changes"),
     [
         (chain_net, {"scheme": "random"}),
-        (chain_net, {"scheme": "node"}),
+        pytest.param(chain_net, {"scheme": "node"}, marks=pytest.mark.slow),
         (norm_net, {"scheme": "random"}),
-        (norm_net, {"momentum": 0.9, "weight_decay": 0.1}),
+        pytest.param(norm_net, {"momentum": 0.9, "weight_decay": 0.1}, marks=pytest.mark.slow),
         (frozen_body, {}),
-        (frozen_norm, {"momentum": 0.9, "weight_decay": 0.1}),
-        (lstm_without_dropout, {}),
+        pytest.param(frozen_norm, {"momentum": 0.9, "weight_decay": 0.1}, marks=pytest.mark.slow),
+        pytest.param(lstm_without_dropout, {}, marks=pytest.mark.slow),
     ],
     ids=["random", "node", "norms", "momentum and weight decay", "frozen body", "frozen BatchNorm", "LSTM"],
 )

@@ -10,6 +10,8 @@ from places import ROOT
 
 from simulations.deployment import control
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 data: digits
 clients: 2

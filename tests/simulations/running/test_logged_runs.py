@@ -20,6 +20,8 @@ from simulations.folders.run_directory import STATE, read_metrics, read_summary,
 from simulations.pictures import plots
 from simulations.running.run import run_experiment
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["tensorboard", "wandb", "mlflow"]
 
 
@@ -69,7 +71,6 @@ def pictures_and_configuration(kind: str, folder: Path) -> tuple[set[str], set[s
     return set(events.Tags()["images"]), set(re.findall(r"[\w.]+", plugin.decode("latin-1")))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     kind: str, calm: Path, tmp_path: Path
@@ -95,7 +96,6 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     assert shown_table(kind, out) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(tmp_path: Path) -> None:
     with pytest.raises(Died):
         run_experiment(tiny(loggers=["mlflow"]), tmp_path, progress=DiesAfter(2))
