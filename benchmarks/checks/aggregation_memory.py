@@ -10,7 +10,7 @@ clients.
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
 
 import torch
 
@@ -44,15 +44,15 @@ def run(engine: str, cohort: str, *hidden: str) -> None:
     experiment = build(config)
     federation = experiment.start()
     tell(model_mb=len(federation.w) * federation.w.element_size() / 2**20)
-    workers = 1 if engine == "local" else 2
+    rounds = UPDATES // int(cohort)
     if engine == "ray":
-        from simulations.ray.engine import RayEngine
+        from simulations.ray.engine import starting
 
-        made: Any = RayEngine(experiment, federation, workers=workers)
+        with starting(config, Path()) as make, make(experiment, federation) as running:
+            running.run(rounds)
     else:
-        made = LocalEngine(federation, experiment.shards, workers=workers)
-    with made as running:
-        running.run(UPDATES // int(cohort))
+        with LocalEngine(federation, experiment.shards, workers=1 if engine == "local" else 2) as running:
+            running.run(rounds)
 
 
 def measure(engine: str, cohort: int, hidden: list[int]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -14,6 +15,7 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedpart.flower.workarounds.outside import ErrorCode
+from fedpart.kernels.compiling import compiles
 from simulations.ray.slot import Address, Data, Place, Slot, Writer, writing
 
 Packed = tuple[Message, list[Place | Data]]  # without the arrays' bytes, and where they are, or they
@@ -30,6 +32,12 @@ class Actor:
         sys.path.extend(place for place in path if place not in sys.path)
         self.load, self.clients, self.run_config = load, clients, dict(run_config)
         self.app: ClientApp | None = None
+
+    def prepare(self) -> None:
+        """Import what the ClientApp needs; what is wrong with it, the first answer tells."""
+        with suppress(Exception):
+            self.app = cloudpickle.loads(self.load)()
+            compiles()
 
     def answer(
         self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], slots: Sequence[Address]

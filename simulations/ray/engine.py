@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from flwr.clientapp import ClientApp
 
@@ -14,6 +15,7 @@ from fedpart import Federation, RoundReport
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.strategy import FedPart
 from simulations.building.experiment import Experiment
+from simulations.config.load import ExperimentConfig
 from simulations.errors import RunError
 from simulations.flower.config import run_config_of
 from simulations.ray.grid import RayGrid
@@ -25,43 +27,29 @@ class RayEngine:
     """Runs rounds on Ray; use it as a context manager.
 
     Args:
-        experiment: with ``config``, from which every actor builds the experiment anew.
+        experiment: what :func:`starting` was told of, whose actors build it anew from its ``config``.
         federation: the state; continued from where it is.
-        workers: actors; None: one per CPU core.
-        address: of a Ray cluster, on whose machines fedpart must be installed; None: this machine.
+        grid: where its clients are, once it has started.
 
     Raises (on entering it):
-        RunError: there is no cluster at that address.
+        RunError: there is no cluster at the configuration's address.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        federation: Federation,
-        *,
-        workers: int | None = None,
-        address: str | None = None,
-    ) -> None:
-        self.federation, self._address, self._until = federation, address, math.inf
-        self._every, self._shards = experiment.config.evaluate_every, experiment.shards
-        settings = federation.protocol.settings
-        where = {"workers": workers, "address": address, "gpu": settings.device.startswith("cuda")}
-        where["until"] = lambda: self._until
-        self._start = partial(RayGrid, _load, settings.clients, **where)
-        self._run_config = run_config_of(experiment.config)
+    def __init__(self, experiment: Experiment, federation: Federation, grid: Future[RayGrid]) -> None:
+        self.federation, self._starting = federation, grid
+        self._config, self._shards = experiment.config, experiment.shards
 
     def __enter__(self) -> RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
-        if (residuals := self.federation.residuals) is not None:
-            self._run_config["residuals"] = str(residuals.folder.absolute())
         try:
-            self.grid = self._start(self._run_config)
+            self.grid = self._starting.result()
             self.workers = self.grid.workers
         except OSError as error:
-            if self._address is None:
+            address = self._config.ray_address
+            if address is None:
                 raise
             raise RunError(
-                f"There is no Ray cluster to join at {self._address!r} ({error}); start one with `ray start "
+                f"There is no Ray cluster to join at {address!r} ({error}); start one with `ray start "
                 f"--head`, or leave ray_address out."
             ) from error
         return self
@@ -71,7 +59,7 @@ class RayEngine:
 
     def stop(self) -> None:
         """Give up the round in progress, unless it is done in :data:`PATIENCE` seconds."""
-        self._until = time.monotonic() + PATIENCE
+        self.grid.until = time.monotonic() + PATIENCE
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete.
@@ -81,10 +69,33 @@ class RayEngine:
             RunError: the actors are not the configuration's clients, or a round has been given up.
         """
         try:
-            made = {"evaluate_every": self._every, "shards": self._shards}
+            made = {"evaluate_every": self._config.evaluate_every, "shards": self._shards}
             FedPart(self.federation, on_round=on_round, **made).run(self.grid, rounds)
         except NodesError as error:
             raise RunError(str(error)) from error
+
+
+@contextmanager
+def starting(config: ExperimentConfig, residuals: Path) -> Iterator[Callable[..., RayEngine]]:
+    """Start Ray and its actors, meanwhile; gives what makes their engine of an experiment and its federation.
+
+    On a machine with as many cores, actors import what they need while the experiment is built here.
+
+    Args:
+        config: of the experiment; ``workers`` are actors, None: one per CPU core; ``ray_address`` is a
+            cluster's, on whose machines fedpart must be installed, None: this machine.
+        residuals: folder in which clients keep what error feedback needs.
+    """
+    run_config = {**run_config_of(config), "residuals": str(residuals.absolute())}
+    where = {"workers": config.workers, "address": config.ray_address}
+    gpu = config.device.startswith("cuda")
+    with ThreadPoolExecutor(1) as thread:  # Linux ends with it the processes that it starts: it outlives them
+        grid = thread.submit(RayGrid, _load, config.clients, run_config, gpu=gpu, **where)
+        try:
+            yield lambda experiment, federation: RayEngine(experiment, federation, grid)
+        finally:
+            with suppress(Exception):  # it has been told, if anybody has entered the engine
+                grid.result().close()
 
 
 def _load() -> ClientApp:

@@ -49,6 +49,7 @@ class _Actor:
     def _begin(self) -> None:
         self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
         self.handle = self._start()
+        self.handle.prepare.remote()
         self.replies: Any = None  # to the call that is sent: references, as they come
 
     def send(self) -> None:
@@ -102,7 +103,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         workers: actors, if the cluster has as many CPU cores; None: one per core.
         address: of a Ray cluster; None: start one here, unless this process is connected already.
         gpu: let the actors share the cluster's GPUs.
-        until: the moment, of ``time.monotonic``, from which on no reply is waited for; asked every second.
+
+    Attributes:
+        until: the moment, of ``time.monotonic``, from which on no reply is waited for; looked at each second.
 
     Raises:
         OSError: there is no cluster at ``address``.
@@ -117,10 +120,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         workers: int | None = None,
         address: str | None = None,
         gpu: bool = False,
-        until: Callable[[], float] = lambda: math.inf,
     ) -> None:
         claim_identity()
-        self._run, self._clients, self._until = Run.create_empty(RUN_ID), clients, until
+        self._run, self._clients, self.until = Run.create_empty(RUN_ID), clients, math.inf
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             join(address, workers)
@@ -142,6 +144,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         self._actors = []
         if self._owns_ray:
             ray.shutdown()
+            self._owns_ray = False
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -257,7 +260,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         """
         while True:
             now = time.monotonic()
-            if now >= self._until():
+            if now >= self.until:
                 raise RunError("The clients of this round are not waited for any longer; resume the run.")
             rest = math.inf if deadline is None else max(0.0, deadline - now)
             if ray.wait([replies], timeout=min(rest, 1.0))[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,7 +92,8 @@ def run_experiment(
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
     config = choose_precision(config, out, progress)
-    with torch_threads(config.threads):
+    making = _starting(config, out) if engine is None else nullcontext(engine)
+    with making as make, torch_threads(config.threads):
         with one_sentence():
             loggers = Loggers([one.model_dump() for one in config.loggers])
             listed = listed_data(config)
@@ -109,7 +110,7 @@ def run_experiment(
         made = None
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):
-                made = (engine or _engine)(experiment, state)
+                made = make(experiment, state)
         if resume:
             run = RunDirectory.reopen(out, config, LEAVING_SECONDS if flower else 0.0)
         else:
@@ -215,13 +216,16 @@ def _iterations(experiment: TrainingExperiment, training: Training, recorder: Re
         training.run(every, on_report, lambda done: recorder.completed(done >= training.total))
 
 
-def _engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
-    config = experiment.config
-    if config.engine == "local":
-        execution = config.execution if config.attack is None else attacked(experiment)
-        return LocalEngine(
-            federation, experiment.shards, config.processes or 1, execution, config.evaluate_every
-        )
-    from simulations.ray.engine import RayEngine
+def _starting(config: Config, out: str | Path) -> AbstractContextManager[MakeEngine]:
+    """What makes the engine that the configuration names, which starts meanwhile if it takes its time."""
+    if getattr(config, "engine", None) != "ray":
+        return nullcontext(_local_engine)
+    from simulations.ray.engine import starting
 
-    return RayEngine(experiment, federation, workers=config.workers, address=config.ray_address)
+    return starting(config, Path(out) / RESIDUALS)
+
+
+def _local_engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
+    config = experiment.config
+    execution = config.execution if config.attack is None else attacked(experiment)
+    return LocalEngine(federation, experiment.shards, config.processes or 1, execution, config.evaluate_every)

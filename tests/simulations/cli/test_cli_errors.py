@@ -1,6 +1,7 @@
 """The command line when something goes wrong: one sentence, but a traceback for a bug."""
 
 import errno
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,8 @@ def test_nodes_that_are_not_the_clients_are_one_sentence(
 
     monkeypatch.setattr(RayEngine, "__enter__", lambda self: setattr(self, "grid", None) or self)
     monkeypatch.setattr(RayEngine, "__exit__", lambda *_: None)
+    without_ray = nullcontext(lambda experiment, federation: RayEngine(experiment, federation, None))
+    monkeypatch.setattr("simulations.ray.engine.starting", lambda *_: without_ray)
     monkeypatch.setattr("simulations.ray.engine.FedPart.run", refuse)
     refused(fedpart("run", tiny_file(tmp_path), "--engine", "ray", "--out", "x"), "for 2 clients", status=1)
 

@@ -22,7 +22,7 @@ from fedpart.flower.workarounds.traffic import message_bytes
 from simulations.building.experiment import build as build_experiment
 from simulations.config.load import ExperimentConfig
 from simulations.ray.actor import FIRST_NODE, pack, unpack
-from simulations.ray.engine import RayEngine
+from simulations.ray.engine import starting
 from simulations.ray.grid import WAITING, RayGrid
 from simulations.ray.slot import make_slots, writing
 
@@ -332,12 +332,12 @@ SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered",
     ],
     ids=["slow", "fed back", "defended", "sizes", "composed"],
 )
-def test_engine_runs_a_configuration(more):
+def test_engine_runs_a_configuration(tmp_path, more):
     """One whose steps take clients that have started from several versions of the weights, and another."""
-    known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, **more}
+    known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, "workers": 2, **more}
     experiment = build_experiment(ExperimentConfig.from_dict(known))
     federation, reports = Federation(experiment.protocol), []
-    with RayEngine(experiment, federation, workers=2) as engine:
+    with starting(experiment.config, tmp_path) as make, make(experiment, federation) as engine:
         engine.run(1, reports.append)
         engine.run(3, reports.append)
         engine.run(3, reports.append)
@@ -357,10 +357,10 @@ def test_clients_whom_the_data_know_have_their_rows_on_ray_too(tmp_path):
     known = {"data": "table", "data_dir": str(table), "data_options": {"target": "ill", "client": "ward"}}
     known |= {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"dropout": {}}}
     known |= {"clients": 5, "cohort": 3, "samples": 1, "evaluation": "clients", "evaluation_share": None}
-    experiment = build_experiment(ExperimentConfig.from_dict(known | {"evaluate_every": 1}))
+    experiment = build_experiment(ExperimentConfig.from_dict(known | {"evaluate_every": 1, "workers": 2}))
     assert len({len(shard) for shard in experiment.shards}) > 1
     federation, reports = Federation(experiment.protocol), []
-    with RayEngine(experiment, federation, workers=2) as engine:
+    with starting(experiment.config, tmp_path) as make, make(experiment, federation) as engine:
         engine.run(2, reports.append)
     other, expected = Federation(experiment.protocol), []
     LocalEngine(other, experiment.shards, evaluate_every=1).run(2, expected.append)
