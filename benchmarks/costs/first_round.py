@@ -1,8 +1,8 @@
 """How long a user waits: wall seconds from a command to its answer, the median over processes.
 
-``import`` is ``import fedpart`` with all that it offers, ``help`` is ``fedpart --help``; ``local`` and ``ray``
-are FedAvg rounds of W1 (100 clients with 12 or 13 images, cohorts of 10): from the command to the first line
-of ``metrics.jsonl``. The first repeat of each is not counted: it may compile kernels.
+``import`` is ``import fedpart`` with all that it offers, ``help`` is ``fedpart --help``. ``local`` and
+``ray`` are FedAvg rounds of W1 (100 clients with 12 or 13 images, cohorts of 10): from the command to the
+first line of ``metrics.jsonl``. The first repeat of each is not counted: it may compile kernels.
 
     python -m benchmarks.costs.first_round --data ../shared/data
 """
