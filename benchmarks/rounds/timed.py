@@ -36,7 +36,7 @@ def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> Non
     """Answer requests until the input ends.
 
     The first line holds the arguments of ``start``; it is answered with the versions of ``peers``, the
-    packages that are measured, as ``{"peer": "flwr 1.41.0, ray 2.55.1"}``, or with ``unavailable`` and the
+    packages that are measured, as ``{"peer": "flwr 1.42.0, ray 2.55.1"}``, or with ``unavailable`` and the
     reason. Then ``{"run": n}`` is answered with the result of :meth:`.TimedEngine.run`, and
     ``{"passes": true}`` with ``{"seconds": ...}``.
     """

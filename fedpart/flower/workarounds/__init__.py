@@ -1,4 +1,4 @@
-"""Workarounds: what reaches into Flower's private modules, each part with the fault of Flower 1.41 behind it.
+"""Workarounds: what reaches into Flower's private modules, each part with the fault of Flower 1.42 behind it.
 
 Every part names the tests, in ``tests/fedpart/flower/workarounds/``, that fail once Flower has mended the
 fault, so that the part can be deleted. ``test_private_names.py`` there lists the private names in use.
