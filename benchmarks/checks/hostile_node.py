@@ -10,22 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 from flwr.app import ConfigRecord
-from flwr.proto.error_pb2 import Error
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    RegisterNodeFleetRequest,
-    UnregisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.recorddict_pb2 import RecordDict
-from flwr.proto.run_pb2 import GetRunRequest
 
 from benchmarks.checks.object_trees import broad, deep
 from benchmarks.checks.unruly_node import HEADS, Unruly
+from fedpart.flower.workarounds.protocol import message
 
 
 class Hostile(Unruly):
@@ -61,10 +49,11 @@ class Hostile(Unruly):
                 self._push(reply_to_message_id=f"{number:064x}")
 
     def abuse_names(self) -> None:
-        self._push(ObjectTree(object_id="no hash"))
+        self._push(message("ObjectTree")(object_id="no hash"))
 
     def abuse_content(self) -> None:
-        self._push(content=RecordDict(items=[RecordDict.Item(key=str(number)) for number in range(9000)]))
+        kind = message("RecordDict")
+        self._push(content=kind(items=[kind.Item(key=str(number)) for number in range(9000)]))
 
     def abuse_large_object(self) -> None:
         self._push_object(bytes(2**24))
@@ -77,15 +66,14 @@ class Hostile(Unruly):
 
     def abuse_unknown_run(self) -> None:
         id = "a" * 64
-        self._client.PullObject(PullObjectRequest(node=self.node, run_id=5, object_id=id))
+        self._call("PullObject", node=self.node, run_id=5, object_id=id)
 
     def abuse_confirming(self) -> None:
-        request = ConfirmMessageReceivedRequest(node=self.node, run_id=5, message_object_id="a" * 64)
-        self._client.ConfirmMessageReceived(request)
+        self._call("ConfirmMessageReceived", node=self.node, run_id=5, message_object_id="a" * 64)
 
     def abuse_asking(self) -> None:
         for _ in range(300):
-            self._client.GetRun(GetRunRequest(node=self.node, run_id=self._run))
+            self._call("GetRun", node=self.node, run_id=self._run)
 
     def abuse_being_refused(self) -> None:
         for _ in range(60):
@@ -139,7 +127,7 @@ class Hostile(Unruly):
             self._open[-1].sendall(heads)
 
     def abuse_pushing_again(self) -> None:
-        tree = ObjectTree(object_id=f"{time.monotonic_ns():064x}")
+        tree = message("ObjectTree")(object_id=f"{time.monotonic_ns():064x}")
         for _ in range(30):
             self._push(tree)
 
@@ -150,32 +138,32 @@ class Hostile(Unruly):
         self._push(ttl=-1.0)
 
     def abuse_error_text(self) -> None:
-        self._push(error=Error(code=2**31 - 1, reason="x" * 900_000))
+        self._push(error=message("Error")(code=2**31 - 1, reason="x" * 900_000))
 
     def abuse_coming_and_going(self) -> None:
         for _ in range(20):
-            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
-            self._client.ActivateNode(ActivateNodeRequest(public_key=self._public, heartbeat_interval=1800))
+            self._call("DeactivateNode", node_id=self.node.node_id)
+            self._activate()
 
     def abuse_heartbeat(self) -> None:
         for interval in (1e300, -1.0, float("nan")):
             with self._noted("heartbeat"):
-                self._client.SendNodeHeartbeat(
-                    SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=interval)
-                )
+                self._call("SendNodeHeartbeat", node=self.node, heartbeat_interval=interval)
 
     def abuse_another_nodes_heartbeat(self) -> None:
-        other = Node(node_id=self.node.node_id - 1)
-        self._client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=other, heartbeat_interval=1.0))
+        other = message("Node")(node_id=self.node.node_id - 1)
+        self._call("SendNodeHeartbeat", node=other, heartbeat_interval=1.0)
 
     def abuse_another_nodes_end(self) -> None:
-        self._client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id - 1))
+        request = message("UnregisterNodeFleetRequest")(node_id=self.node.node_id - 1)
+        self._call("UnregisterNode", request)
 
     def abuse_registering(self) -> None:
-        self._client.RegisterNode(RegisterNodeFleetRequest(public_key=os.urandom(120)))
+        request = message("RegisterNodeFleetRequest")(public_key=os.urandom(120))
+        self._call("RegisterNode", request)
 
     def abuse_another_app(self) -> None:
-        self._client.GetFab(GetFabRequest(node=self.node, run_id=self._run, hash_str="../" * 1000))
+        self._call("GetFab", node=self.node, run_id=self._run, hash_str="../" * 1000)
 
     def abuse_asking_at_once(self) -> None:
         def ask(_: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from flwr.proto.message_pb2 import ObjectTree
+from typing import Any
 
-TOP = "a" * 64
+from fedpart.flower.workarounds.protocol import message
+
+TOP, ObjectTree = "a" * 64, message("ObjectTree")
 
 
 def names(count: int) -> list[str]:
@@ -12,14 +14,14 @@ def names(count: int) -> list[str]:
     return [f"{number:064x}" for number in range(1, count + 1)]
 
 
-def broad(parts: int) -> ObjectTree:
+def broad(parts: int) -> Any:
     """A tree of so many parts, side by side."""
     return ObjectTree(object_id=TOP, children=[ObjectTree(object_id=one) for one in names(parts - 1)])
 
 
-def deep(parts: int) -> ObjectTree:
+def deep(parts: int) -> Any:
     """A tree of so many parts, one within the other."""
-    tree: list[ObjectTree] = []
+    tree: list[Any] = []
     for name in [TOP, *names(parts - 1)][::-1]:
         tree = [ObjectTree(object_id=name, children=tree)]
     return tree[0]

@@ -6,35 +6,22 @@ import itertools
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.error_pb2 import Error
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-)
-from flwr.proto.message_pb2 import (
-    Message,
-    Metadata,
-    ObjectTree,
-    PushObjectRequest,
-)
-from flwr.proto.node_pb2 import Node
-from flwr.proto.recorddict_pb2 import RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_object_id
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
+from fedpart.flower.workarounds.protocol import NODE_KEY as NODE_KEY_HEAD
+from fedpart.flower.workarounds.protocol import Calls, message
 from simulations.deployment.keys import NODE_KEY
 
 HEADS = {"content-type": "application/protobuf"}
@@ -60,14 +47,13 @@ class Unruly(threading.Thread):
         self.failed: Exception | None = None
         self._pause = pause
         self.answers: Counter[tuple[str, int]] = Counter()
-        self.over, self._run, self._asked = threading.Event(), 0, Metadata()
+        self.over, self._run, self._asked = threading.Event(), 0, message("Metadata")()
         self._address, self._authority = address, authority
         self._open: list[socket.socket] = []
-        private: Any = load_ssh_private_key((keys / NODE_KEY).read_bytes(), None)
-        self._public = public_key_to_bytes(private.public_key())
-        self._signs = NodeAuthHttpInterceptor(private, private.public_key())
-        checks: list[Any] = [RuntimeVersionHttpInterceptor("SuperNode"), self._signs]
-        self._client = FleetHttpClient.from_server_address(address, False, authority.read_bytes(), checks)
+        self._private: Any = load_ssh_private_key((keys / NODE_KEY).read_bytes(), None)
+        form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        self._public: bytes = self._private.public_key().public_bytes(*form)
+        self._call = Calls("fleet", address, authority.read_bytes(), self._signature)
         self._anyone = httpx.Client(base_url=f"https://{address}", verify=str(authority), timeout=60)
 
     @classmethod
@@ -78,7 +64,7 @@ class Unruly(threading.Thread):
     def run(self) -> None:
         """Until ``over``: each abuse in turn, and now and then a look for a message to answer."""
         try:
-            self.node = Node(node_id=self._activate())
+            self.node = message("Node")(node_id=self._activate())
             for number, name in enumerate(itertools.cycle(self.kinds())):
                 if self.over.wait(self._pause if number < len(self.kinds()) else 0.0):
                     break
@@ -90,17 +76,22 @@ class Unruly(threading.Thread):
         except Exception as error:
             self.failed = error
         finally:
-            self._client.close()
+            self._call.close()
 
     def _activate(self) -> int:
-        asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=1800)
-        return self._client.ActivateNode(asked).node_id
+        return int(self._call("ActivateNode", public_key=self._public, heartbeat_interval=1800).node_id)
+
+    def _signature(self) -> dict[str, str]:
+        """Heads by which the node proves who it is."""
+        when = datetime.now(UTC).isoformat()
+        signed: bytes = self._private.sign(when.encode(), ECDSA(SHA256()))
+        proof = {NODE_KEY_HEAD: self._public, "flwr-signature": signed}
+        return {"flwr-timestamp": when, **{name: b64encode(value).decode() for name, value in proof.items()}}
 
     def _ask(self) -> None:
         """Look for a message to answer."""
-        found = self._client.PullMessages(PullMessagesRequest(node=self.node))
-        for message in found.messages_list:
-            self._asked = message.metadata
+        for came in self._call("PullMessages", node=self.node).messages_list:
+            self._asked = came.metadata
             self._run = self._asked.run_id
 
     @contextmanager
@@ -117,12 +108,12 @@ class Unruly(threading.Thread):
 
     def _push(
         self,
-        tree: ObjectTree | None = None,
-        content: RecordDict | None = None,
-        error: Error | None = None,
+        tree: Any = None,
+        content: Any = None,
+        error: Any = None,
         **changes: Any,
     ) -> None:
-        tree = tree or ObjectTree(object_id=f"{time.monotonic_ns():064x}")
+        tree = tree or message("ObjectTree")(object_id=f"{time.monotonic_ns():064x}")
         about = {
             "run_id": self._run,
             "message_id": tree.object_id,
@@ -134,20 +125,16 @@ class Unruly(threading.Thread):
             "ttl": 30.0,
             **changes,
         }
-        message = Message(metadata=Metadata(**about), content=content or RecordDict(), error=error)
-        request = PushMessagesRequest(
-            node=self.node, messages_list=[message], message_object_trees=[tree], clientapp_runtime_list=[1.0]
-        )
-        self._client.PushMessages(request)
+        metadata, content = message("Metadata")(**about), content or message("RecordDict")()
+        answer = message("Message")(metadata=metadata, content=content, error=error)
+        more = {"messages_list": [answer], "message_object_trees": [tree], "clientapp_runtime_list": [1.0]}
+        self._call("PushMessages", node=self.node, **more)
 
     def _push_object(self, content: bytes, **changes: Any) -> None:
-        about = {"run_id": self._run, "object_id": get_object_id(content), **changes}
-        self._client.PushObject(PushObjectRequest(node=self.node, object_content=content, **about))
+        about = {"run_id": self._run, "object_id": sha256(content).hexdigest(), **changes}
+        self._call("PushObject", node=self.node, object_content=content, **about)
 
     def _post(self, path: str, content: bytes | Iterator[bytes], *, signed: bool = True) -> None:
         """A request of any content, which carries the node's signature, or nobody's."""
-        request = self._anyone.build_request("POST", path, content=content, headers=HEADS)
-        context: Any = SimpleNamespace(request=request)
-        if signed:
-            self._signs.intercept(context, lambda _: httpx.Response(200))
-        self._anyone.send(request).raise_for_status()
+        heads = {**HEADS, **(self._signature() if signed else {})}
+        self._anyone.post(path, content=content, headers=heads).raise_for_status()

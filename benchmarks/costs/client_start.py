@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from benchmarks.script import child, parser, start, tell, tell_versions
@@ -27,9 +28,9 @@ DATA = ("built", "kept", "file")
 
 def run(data: str, config: str, *overrides: str) -> None:
     """In a process of its own: what a ClientApp's does before it computes; a row, by name of the part."""
-    import flwr.supernode.cli
-    import flwr.supernode.runtime.run_clientapp  # noqa: F401
     import torch  # noqa: F401
+
+    next(iter(entry_points(group="console_scripts", name="flwr-clientapp"))).load()
 
     marks = [time.process_time()]
     from fedpart.flower.client import _Clients

@@ -12,7 +12,8 @@ import httpx
 
 import fedpart
 from fedpart.flower.nodes import node_name
-from fedpart.flower.workarounds.control import ControlCalls, SubmittedRun, public_key, refusal
+from fedpart.flower.workarounds.control import ControlCalls, SubmittedRun, public_key
+from fedpart.flower.workarounds.protocol import refusal
 from simulations.deployment.keys import CA, TOKEN
 from simulations.errors import RunError
 

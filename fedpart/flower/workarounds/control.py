@@ -1,11 +1,9 @@
-"""Calls of a SuperLink's Control API, by which an operator registers nodes and starts runs.
+"""What an operator asks of a SuperLink: it registers nodes, and starts runs.
 
-The faults: Flower has no public interface to it but the command ``flwr``, which keeps connections in a file
-of the user's, packs the current folder, and takes no token of ours. And a run whose ServerApp has died is
-failed, and stays so; who has submitted it can tell by its details.
+The faults: a run whose ServerApp has died is failed, and stays so; who has submitted it can tell by its
+details. And Flower packs an app by a private function, or by a command that takes seconds.
 
-The tests: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api`` and
-``test_a_run_whose_serverapp_has_died_is_failed`` there.
+The test: ``test_faults.py::test_a_run_whose_serverapp_has_died_is_failed``.
 """
 
 from __future__ import annotations
@@ -15,29 +13,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import httpx
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.cli.build import build_fab_from_disk
-from flwr.common.serde import fab_to_proto, user_config_from_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StreamLogsRequest,
-    UnregisterNodeRequest,
-)
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.error.base import FlowerError
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+from fedpart.flower.workarounds.protocol import Calls, message
+
+SCALARS = {bool: "bool", int: "sint64", float: "double", str: "string"}
 UNHEARD = "No heartbeat received"
 
 
@@ -89,65 +72,52 @@ class ControlCalls:
         certificates: of the authority that the SuperLink's certificate is signed by, in PEM form.
         token: the operator's.
 
-    Raises (all methods):
-        httpx.HTTPStatusError: the SuperLink refuses; see :func:`refusal`.
-        httpx.HTTPError: it cannot be reached.
+    Raises (all methods): as :class:`.Calls`.
     """
 
     def __init__(self, address: str, certificates: bytes, token: str) -> None:
-        def authorise(context: Any, call_next: Any) -> httpx.Response:
-            context.request.headers["Authorization"] = f"Bearer {token}"
-            return cast(httpx.Response, call_next(context))
+        self._call = Calls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
 
-        bearer: Any = SimpleNamespace(intercept=authorise)
-        interceptors = [RuntimeVersionHttpInterceptor("fedpart"), bearer]
-        self._client = ControlHttpClient.from_server_address(address, False, certificates, interceptors)
-
-    def nodes(self) -> list[NodeInfo]:
-        """The SuperNodes that are registered."""
-        found = self._client.ListNodes(ListNodesRequest()).nodes_info
-        return [node for node in found if node.status != "unregistered"]
+    def nodes(self) -> list[Any]:
+        """The SuperNodes that are registered: each with ``node_id``, ``name``, ``public_key``, ``status``."""
+        return [node for node in self._call("ListNodes").nodes_info if node.status != "unregistered"]
 
     def register(self, public: bytes, name: str) -> None:
         """Register a SuperNode's public key under a name."""
-        self._client.RegisterNode(RegisterNodeRequest(public_key=public, name=name))
+        self._call("RegisterNode", public_key=public, name=name)
 
     def unregister(self, node_id: int) -> None:
         """Withdraw the key of a SuperNode."""
-        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node_id))
+        self._call("UnregisterNode", node_id=node_id)
 
     def start(self, app: str, run_config: Mapping[str, Any]) -> int:
         """Start a run of an app that consists of a ``pyproject.toml`` alone, with that text; the run's id."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "pyproject.toml").write_text(app)
             content = build_fab_from_disk(Path(folder))
-        fab = fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {}))
-        config = user_config_to_proto(dict(run_config))
-        return int(self._client.StartRun(StartRunRequest(fab=fab, override_config=config)).run_id)
+        fab = message("Fab")(hash_str=hashlib.sha256(content).hexdigest(), content=content)
+        scalar = message("Scalar")
+        config = {key: scalar(**{SCALARS[type(value)]: value}) for key, value in run_config.items()}
+        return int(self._call("StartRun", fab=fab, override_config=config).run_id)
 
     def runs(self, id: int | None = None) -> list[SubmittedRun]:
         """All runs, the latest first; or the one of that id."""
-        found = self._client.ListRuns(ListRunsRequest(run_id=id)).run_dict.values()
-        return [_submitted(run) for run in sorted(found, key=lambda run: run.pending_at, reverse=True)]
+        known = self._call("ListRuns", run_id=id).run_dict.values()
+        return [_submitted(run) for run in sorted(known, key=lambda run: run.pending_at, reverse=True)]
 
     def log(self, id: int, after: float) -> Iterator[tuple[float, str]]:
         """Parts of a run's log that are newer than ``after``, each with its time, until the run has ended."""
-        for part in self._client.StreamLogs(StreamLogsRequest(run_id=id, after_timestamp=after)):
+        for part in self._call.stream("StreamLogs", run_id=id, after_timestamp=after):
             yield part.latest_timestamp, part.log_output
-
-
-def refusal(response: httpx.Response) -> str:
-    """Why a SuperLink refuses; a clause."""
-    known = FlowerError.from_json(response.text)
-    return known.message if known else f"status {response.status_code}"
 
 
 def public_key(text: bytes) -> bytes:
     """A SuperNode's public key as Flower keeps it, from its OpenSSH form."""
-    return public_key_to_bytes(cast(ec.EllipticCurvePublicKey, serialization.load_ssh_public_key(text)))
+    encoding, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return serialization.load_ssh_public_key(text).public_bytes(encoding, form)
 
 
 def _submitted(run: Any) -> SubmittedRun:
     status = ":".join(part for part in (run.status.status, run.status.sub_status) if part)
-    config = user_config_from_proto(run.override_config)
+    config = {key: getattr(value, value.WhichOneof("scalar")) for key, value in run.override_config.items()}
     return SubmittedRun(int(run.run_id), status, run.status.details, str(config.get("out", "")), config)

@@ -24,7 +24,6 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from logging import WARNING, getLogger
 from types import SimpleNamespace
 from typing import Any
@@ -33,16 +32,14 @@ import uvicorn
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, TASK_TOKEN_HEADER
-from flwr.superlink import extensions
-from flwr.superlink.dependencies.linkstate import get_linkstate
-from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
 from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
+
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
+LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
 STRANGER_BYTES = 2**16  # of a request, from whom nobody knows, or a node's that carries nothing
 NODE_BYTES = {
     "/v1/fleet/push-messages": 2**20,  # the names of a message's parts, or an error with its traceback
@@ -59,6 +56,7 @@ PATIENCE, PACE = (
 CALLERS = 10_000  # that are remembered while they ask nothing
 TELL_SECONDS = 10.0  # between two lines about the same caller
 TOLD = (400, 429, 500)  # statuses
+SERVER: dict[str, Any] = {"http": "h11"}  # of uvicorn; this one bounds heads, too
 log = getLogger("flwr").log
 
 
@@ -108,20 +106,20 @@ class Caller:
 
 
 class Door:
-    """What every request comes through; ASGI middleware.
+    """What every request comes through; an ASGI app.
 
     Args:
-        app: Flower's.
+        app: Flower's, of FastAPI.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Any) -> None:
         self._app = app
         self._callers: dict[int | str, Caller] = {}  # nodes by number, others by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
         path = scope.get("path", "")
-        by_token = path.startswith(CONTROL) and ("POST", path) not in CONTROL_AUTH_ROUTE_KEYS
+        by_token = path.startswith(CONTROL) and path not in LOG_IN
         if scope["type"] != "http" or by_token:
             await self._app(scope, receive, send)
             return
@@ -133,7 +131,7 @@ class Door:
         elif (
             path.startswith(RUNTIME)
             and _length(request) > limit
-            and await run_in_threadpool(_is_task, request)
+            and await run_in_threadpool(self._is_task, request)
         ):
             limit = SERVERAPP_BYTES
         try:
@@ -150,15 +148,40 @@ class Door:
 
     async def _caller(self, request: Request) -> Caller:
         """The node that asks, or the address."""
-        node = await run_in_threadpool(_node, request)
+        node = await run_in_threadpool(self._node, request)
         request.state.proven = node
         key = node if node is not None else request.client.host if request.client else ""
         if key not in self._callers:
             if len(self._callers) >= CALLERS:
                 self._callers = {key: one for key, one in self._callers.items() if one.here}
-            name = str(key) if node is None else await run_in_threadpool(_name, request, node)
+            name = str(key) if node is None else await run_in_threadpool(self._name, node)
             self._callers.setdefault(key, Caller(name, node is not None))
         return self._callers[key]
+
+    def _node(self, request: Request) -> int | None:
+        """Number of the node that has signed the heads; None: nobody has whose key is registered."""
+        try:
+            key = b64decode(request.headers[NODE_KEY], validate=True)
+            node: int | None = self._state().get_node_id_by_public_key(key)
+            if node is not None:
+                claim = SimpleNamespace(protobuf_request=SimpleNamespace(node_id=node))
+                proof: Any = SimpleNamespace(headers=request.headers, app=self._app, state=claim)
+                node_auth.authenticate_node(proof)
+            return node
+        except (KeyError, ValueError, HTTPException):
+            return None
+
+    def _name(self, node: int) -> str:
+        known = self._state().get_node_info(node_ids=[node])
+        return f"{known[0].name or 'the node'} (node {node})" if known else f"node {node}"
+
+    def _is_task(self, request: Request) -> bool:
+        token = request.headers.get(TASK_TOKEN, "")
+        return bool(token) and self._state().get_task_by_token(token) is not None
+
+    def _state(self) -> Any:
+        """Of the SuperLink."""
+        return self._app.state.linkstate_factory.state()
 
 
 class _Answer:
@@ -225,30 +248,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return first
 
 
-def _node(request: Request) -> int | None:
-    """Number of the node that has signed the heads; None: nobody has whose key is registered."""
-    try:
-        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
-        node: int | None = get_linkstate(request).get_node_id_by_public_key(key)
-        if node is not None:
-            claim = SimpleNamespace(protobuf_request=SimpleNamespace(node_id=node))
-            proof: Any = SimpleNamespace(headers=request.headers, app=request.app, state=claim)
-            node_auth.authenticate_node(proof)
-        return node
-    except (KeyError, ValueError, HTTPException):
-        return None
-
-
-def _name(request: Request, node: int) -> str:
-    found = get_linkstate(request).get_node_info(node_ids=[node])
-    return f"{found[0].name or 'the node'} (node {node})" if found else f"node {node}"
-
-
-def _is_task(request: Request) -> bool:
-    token = request.headers.get(TASK_TOKEN_HEADER, "")
-    return bool(token) and get_linkstate(request).get_task_by_token(token) is not None
-
-
 def trust_door(module: Any) -> None:
     """Let a module of Flower's that authenticates nodes believe the door, where that knows the same node.
 
@@ -269,10 +268,7 @@ def open_door(flower: Any) -> None:
     """Let every request to this process's SuperLink come through a :class:`Door`.
 
     Args:
-        flower: the module of ``flower-superlink``, which starts the server; this one bounds heads, too.
+        flower: the module of ``flower-superlink``, which starts the server.
     """
-    hook: Any = extensions
-    before = hook.get_middleware
-    hook.get_middleware = lambda: (Middleware(Door), *before())
     trust_door(node_auth)
-    flower.uvicorn = SimpleNamespace(run=partial(uvicorn.run, http="h11"))
+    flower.uvicorn = SimpleNamespace(run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))

@@ -18,32 +18,26 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from fastapi import HTTPException
-from flwr.app import Error, Metadata
-from flwr.app.metadata import validate_message_type
+from flwr.app import Error, MessageType, Metadata
 from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest, PushObjectResponse
-from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-from flwr.proto.task_pb2 import Task
-from flwr.server.superlink.linkstate import LinkState, SqlLinkState
-from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import get_object_tree, iterate_object_tree
 from flwr.supercore.object_store import NoObjectInStoreError
-from flwr.supercore.object_store.sql_object_store import SqlObjectStore
-from flwr.supercore.utils import int64_to_uint64
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
 from fedpart.flower.workarounds.outside import identify, make_message
 from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.flower.workarounds.protocol import message
 from fedpart.updates.errors import brief
 
+KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
 DEPTH = 8  # of a message's tree; ours have 5
 TIMES = 4  # as many parts as the server's largest message, which may have numbers of a quarter of the width
 MOST = 1000  # parts, while nobody knows the run's messages: this process has begun after they were sent
@@ -64,7 +58,7 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, row: dict[str, Any]) -> Asked:
         """From what the SuperLink's database has of it."""
-        run, node = (int64_to_uint64(row[name]) for name in ("run_id", "dst_node_id"))
+        run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
         kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
         return cls(row["message_id"], run, node, kind, group, expires)
 
@@ -77,7 +71,7 @@ class Pushes:
         self._most: dict[int, int] = {}  # parts, by the number of the run
         self._answers: dict[str, tuple[str, int]] = {}  # by the message: its answer, how often it was pushed
 
-    def instructed(self, run: int, tree: ObjectTree) -> None:
+    def instructed(self, run: int, tree: Any) -> None:
         """The server of a run has sent a message with this tree."""
         most = OBJECTS + TIMES * sum(1 for _ in iterate_object_tree(tree))
         with self._lock:
@@ -108,32 +102,28 @@ def guard_pushes(pushes: Pushes) -> None:
     handlers: Any = fleet_handlers
     push, push_object, abort = handlers.push_messages, handlers.push_object, handlers.check_abort
 
-    def checked(request: PushMessagesRequest, state: LinkState) -> PushMessagesResponse:
+    def checked(request: Any, state: Any) -> Any:
         with _refusing():
             check_push(request)
-            if not isinstance(state, SqlLinkState):
-                return cast(PushMessagesResponse, push(request, state))
             asked, (tree,) = _asked(request, state), request.message_object_trees
             wanted = asked is not None and pushes.is_first(asked.id, tree.object_id)
             try:
                 check_answer(request, asked, pushes.most(request.messages_list[0].metadata.run_id))
                 if not wanted:
-                    return PushMessagesResponse()  # as Flower answers what comes too late, or twice
-                if isinstance(state.object_store, SqlObjectStore):
-                    correct(state.object_store, tree, believed=False)
-                return cast(PushMessagesResponse, push(request, state))
+                    return message("PushMessagesResponse")()  # as Flower answers what is late
+                correct(state.object_store, tree, believed=False)
+                return push(request, state)
             except ValueError as error:
                 if asked is not None and wanted:
                     answer_for(asked, state, str(error))
                 raise
 
-    def checked_object(request: PushObjectRequest, state: LinkState) -> PushObjectResponse:
+    def checked_object(request: Any, state: Any) -> Any:
         with _refusing():
-            if isinstance(state, SqlLinkState) and isinstance(state.object_store, SqlObjectStore):
-                check_children(request, state.object_store, pushes.most(request.run_id))
-            return cast(PushObjectResponse, push_object(request, state))
+            check_children(request, state.object_store, pushes.most(request.run_id))
+            return push_object(request, state)
 
-    def checked_run(run_id: int, statuses: list[str], state: LinkState) -> str | None:
+    def checked_run(run_id: int, statuses: list[str], state: Any) -> str | None:
         if run_id not in state.get_run_status({run_id}):
             raise HTTPException(400, f"There is no run {run_id}.")
         found: str | None = abort(run_id, statuses, state)
@@ -147,22 +137,20 @@ def guard_instructions(pushes: Pushes) -> None:
     handlers: Any = runtime_handlers
     push, push_object = handlers.push_messages, handlers.push_object
 
-    def corrected(request: PushAppMessagesRequest, state: LinkState, task: Task) -> Any:
+    def corrected(request: Any, state: Any, task: Any) -> Any:
         for tree in request.message_object_trees:
             pushes.instructed(task.run_id, tree)
-            if isinstance(state.object_store, SqlObjectStore):
-                correct(state.object_store, tree)
+            correct(state.object_store, tree)
         return push(request, state, task)
 
-    def checked_object(request: PushObjectRequest, state: LinkState, task: Task) -> Any:
-        if isinstance(state.object_store, SqlObjectStore):
-            check_children(request, state.object_store, len(request.object_content))
+    def checked_object(request: Any, state: Any, task: Any) -> Any:
+        check_children(request, state.object_store, len(request.object_content))
         return push_object(request, state, task)
 
     handlers.push_messages, handlers.push_object = corrected, checked_object
 
 
-def check_push(request: PushMessagesRequest) -> None:
+def check_push(request: Any) -> None:
     """Refuse a push of anything but one message of the node's own.
 
     Raises:
@@ -181,7 +169,7 @@ def check_push(request: PushMessagesRequest) -> None:
         raise ValueError("The times of a message are finite numbers.")
 
 
-def check_answer(request: PushMessagesRequest, asked: Asked | None, most: int) -> None:
+def check_answer(request: Any, asked: Asked | None, most: int) -> None:
     """Refuse what is no answer to a message, or has too many parts.
 
     Args:
@@ -192,11 +180,11 @@ def check_answer(request: PushMessagesRequest, asked: Asked | None, most: int) -
     Raises:
         ValueError: one sentence.
     """
-    (message,), (tree,) = request.messages_list, request.message_object_trees
-    kind = message.metadata.message_type
-    if not validate_message_type(kind) or (asked is not None and kind != asked.kind):
+    (answer,), (tree,) = request.messages_list, request.message_object_trees
+    kind = answer.metadata.message_type
+    if kind.partition(".")[0] not in KINDS or (asked is not None and kind != asked.kind):
         raise ValueError(f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
-    if message.content.ByteSize():
+    if answer.content.ByteSize():
         raise ValueError("The content of a message is pushed as objects.")
     ahead, parts = [(tree, 1)], 1
     while ahead:
@@ -211,9 +199,9 @@ def check_answer(request: PushMessagesRequest, asked: Asked | None, most: int) -
         ahead += [(child, depth + 1) for child in node.children]
 
 
-def answer_for(asked: Asked, state: LinkState, why: str) -> None:
+def answer_for(asked: Asked, state: Any, why: str) -> None:
     """Give the server an error in place of an answer that is refused; nothing, if it has an answer."""
-    moment = now().timestamp()
+    moment = time.time()
     about = Metadata(
         run_id=asked.run,
         message_id="",
@@ -233,7 +221,7 @@ def answer_for(asked: Asked, state: LinkState, why: str) -> None:
         state.store_object(asked.run, session, id, answer.deflate())
 
 
-def _asked(request: PushMessagesRequest, state: SqlLinkState) -> Asked | None:
+def _asked(request: Any, state: Any) -> Asked | None:
     """The message that is answered; None: nobody waits for it any more.
 
     Raises:

@@ -11,28 +11,19 @@ import itertools
 import math
 import time
 from collections.abc import Iterable
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, Metadata
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, ErrorCode
-from flwr.common.serde_utils import metadata_from_proto
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PushObjectRequest,
-    PushObjectResponse,
-)
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.supercore.date import now
+from flwr.common.serde import message_from_proto
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
-from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import OBJECTS, Unreadable, check_size, read_objects, unreadable
 from fedpart.flower.workarounds.outside import make_message
+from fedpart.flower.workarounds.protocol import message as of_protocol
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 PULL_SECONDS = 3.0  # from one look for replies to the next, at most
@@ -51,15 +42,15 @@ class _Calls:
     indeed, Flower gives its message up after three minutes, and it is sent once more.
     """
 
-    def __init__(self, client: RuntimeHttpClient) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def PushObject(self, request: PushObjectRequest) -> PushObjectResponse:
+    def PushObject(self, request: Any) -> Any:
         self._client.PushObject(request)
-        return PushObjectResponse(stored=True)
+        return of_protocol("PushObjectResponse")(stored=True)
 
 
 class GuardedGrid(HttpGrid):
@@ -82,11 +73,11 @@ class GuardedGrid(HttpGrid):
     def __init__(self, grid: HttpGrid, limit: int) -> None:
         self.__dict__ = grid.__dict__
         self._limit = limit
-        self._unfinished: list[tuple[ProtoMessage, ObjectTree]] = []
+        self._unfinished: list[tuple[Any, Any]] = []
 
     @property
-    def _runtime_client(self) -> RuntimeHttpClient:
-        return cast(RuntimeHttpClient, _Calls(super()._runtime_client))
+    def _runtime_client(self) -> Any:
+        return _Calls(super()._runtime_client)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Replies to messages, as far as they come within ``timeout`` seconds; None: all.
@@ -104,7 +95,7 @@ class GuardedGrid(HttpGrid):
                 message = waiting.pop(id, None)
                 if message is not None and id not in first and reply.has_error() and reply.error.code in LOST:
                     sent = message.metadata
-                    left = sent.created_at + sent.ttl - now().timestamp()  # else it is not lost, but expired
+                    left = sent.created_at + sent.ttl - time.time()  # else it is not lost, but expired
                     if left > 0 and time.monotonic() < deadline:
                         to, kind, group = sent.dst_node_id, sent.message_type, sent.group_id
                         lost[id] = Message(message.content, to, kind, ttl=left, group_id=group)
@@ -129,11 +120,13 @@ class GuardedGrid(HttpGrid):
         asked = set(message_ids)
         waiting, self._unfinished = self._unfinished, []
         begun = {reply.metadata.reply_to_message_id for reply, _ in waiting}
-        new = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=asked - begun))
+        new = self._runtime_client.PullMessages(
+            of_protocol("PullAppMessagesRequest")(message_ids=asked - begun)
+        )
         arrived = zip(new.messages_list, new.message_object_trees, strict=True)
         messages = []
         for reply, tree in itertools.chain(waiting, arrived):
-            metadata = metadata_from_proto(reply.metadata)
+            metadata = _metadata(reply)
             try:
                 if metadata.reply_to_message_id not in asked:
                     raise Unreadable("it answers nothing that was asked")
@@ -146,29 +139,37 @@ class GuardedGrid(HttpGrid):
             except ObjectPullError as error:
                 message = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
             self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
-                ConfirmMessageReceivedRequest(
+                of_protocol("ConfirmMessageReceivedRequest")(
                     node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id
                 )
             )
             messages.append(message)
         return messages
 
-    def _pull_objects(self, tree: ObjectTree) -> dict[str, bytes]:
+    def _pull_objects(self, tree: Any) -> dict[str, bytes]:
         """Contents by id, as far as the limit allows; the root, which is sent last, is asked for first."""
         most = OBJECTS + self._limit // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
         ids = [node.object_id for node in itertools.islice(iterate_object_tree(tree), most + 1)]
         if len(ids) > most:
             raise Unreadable(f"it consists of more than the {most} objects that a reply of this run may have")
-        pull = make_pull_object_fn_protobuf(self._runtime_client.PullObject, self.node, self.run.run_id)
+        asked = partial(of_protocol("PullObjectRequest"), node=self.node, run_id=self.run.run_id)
         sizes: list[int] = []
 
         def pull_within_limit(object_id: str) -> bytes:
-            try:
-                content = pull(object_id)
-            except ObjectUnavailableError as error:
-                raise _Unfinished from error
+            answer = self._runtime_client.PullObject(asked(object_id=object_id))
+            if not answer.object_found:
+                raise ObjectPullError(object_id, "the object could not be found.")
+            if not answer.object_available:
+                raise _Unfinished
+            content: bytes = answer.object_content
             sizes.append(len(content))
             check_size(sum(sizes), self._limit)
             return content
 
         return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)
+
+
+def _metadata(reply: Any) -> Metadata:
+    """What is said of a reply, whatever else it has."""
+    bare = of_protocol("Message")(metadata=reply.metadata, content=of_protocol("RecordDict")())
+    return message_from_proto(bare).metadata

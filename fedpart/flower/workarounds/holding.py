@@ -16,14 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
-from flwr.proto.message_pb2 import Message, ObjectTree
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
-from flwr.proto.task_pb2 import Task
-from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
+
+from fedpart.flower.workarounds.protocol import message
 
 HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
 PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
@@ -42,7 +39,7 @@ class Arrivals:
         self._on_way = dict[str, _Coming]()
         self._new, self._waiting = set[Whose](), set[Whose]()
 
-    def announced(self, messages: Iterable[tuple[Message, ObjectTree]]) -> None:
+    def announced(self, messages: Iterable[tuple[Any, Any]]) -> None:
         """The objects of these are to come."""
         now = time.monotonic()
         with self._changed:
@@ -52,7 +49,7 @@ class Arrivals:
                 for message, tree in messages
             }
 
-    def missing(self, messages: Iterable[Message], object_ids: Collection[str]) -> None:
+    def missing(self, messages: Iterable[Any], object_ids: Collection[str]) -> None:
         """Of these messages, only these objects are to come; the others are there."""
         with self._changed:
             for message in messages:
@@ -108,18 +105,18 @@ class _Coming(NamedTuple):
     parts: set[str]
 
 
-def object_ids(tree: ObjectTree) -> Iterator[str]:
+def object_ids(tree: Any) -> Iterator[str]:
     """Of all objects of a message."""
     return (part.object_id for part in iterate_object_tree(tree))
 
 
-def whose(message: Message) -> Whose:
+def whose(message: Any) -> Whose:
     """For whom it is: a node, or the ServerApp of a run."""
     to, run = message.metadata.dst_node_id, message.metadata.run_id
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
-def for_servers(message: Message) -> bool:
+def for_servers(message: Any) -> bool:
     """What a node may send: what is for another node is refused, and keeps nobody from being answered."""
     return bool(message.metadata.dst_node_id == SUPERLINK_NODE_ID)
 
@@ -133,16 +130,16 @@ def hold_questions() -> None:
         handlers.push_object = _noting(handlers.push_object, arrivals)
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
-    def to_node(request: PullMessagesRequest, **more: Any) -> PullMessagesResponse:
+    def to_node(request: Any, **more: Any) -> Any:
         who = request.node.node_id, 0
         if not arrivals.wait(who):
-            return PullMessagesResponse()
+            return message("PullMessagesResponse")()
         found = nodes(request, **more)
         if found.messages_list:
             arrivals.more(who)  # it is one at a time
         return found
 
-    def to_server(request: PullAppMessagesRequest, state: LinkState, task: Task) -> PullAppMessagesResponse:
+    def to_server(request: Any, state: Any, task: Any) -> Any:
         arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
         return server(request, state, task)
 

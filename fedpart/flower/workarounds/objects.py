@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
-from flwr.app.message.arraychunk import ArrayChunk
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
@@ -92,7 +91,7 @@ def _array_bytes(contents: dict[str, bytes]) -> int:
     total = 0
     for id, (kind, children, _) in heads.items():
         if kind == Array.__qualname__:
-            if any(heads[child][0] != ArrayChunk.__qualname__ for child in children):
+            if any(heads[child][0] != "ArrayChunk" for child in children):
                 raise ValueError("an array consists of something else than chunks")
             chunks = json.loads(get_object_body(contents[id], Array))["arraychunk_ids"]
             total += sum(len(contents[children[chunk]]) for chunk in chunks)

@@ -8,8 +8,9 @@ The test: ``test_faults.py::test_messages_need_an_identity_that_nobody_else_can_
 
 from __future__ import annotations
 
-from flwr.app import Message
-from flwr.app.message.message import make_message as make_message
+from typing import Any
+
+from flwr.app import Error, Message, Metadata, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.constant import ErrorCode as ErrorCode
 from flwr.supercore.run import Run as Run
@@ -26,3 +27,12 @@ def claim_identity(run_id: int = RUN_ID) -> None:
 def identify(message: Message, id: str) -> None:
     """Give a message its id."""
     message.metadata.__dict__["_message_id"] = id
+
+
+def make_message(
+    metadata: Metadata, content: RecordDict | None = None, error: Error | None = None
+) -> Message:
+    """A message with these metadata, and either content or an error."""
+    kind: Any = Message
+    made: Message = kind(metadata=metadata, content=content, error=error)
+    return made

@@ -11,19 +11,23 @@ The test, by the store's own refusal:
 
 from __future__ import annotations
 
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from typing import Any
+
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_head_values_from_object_content,
     get_object_id,
     iterate_object_tree,
 )
-from flwr.supercore.object_store.sql_object_store import SqlObjectStore
-from flwr.supercore.state.schema.objectstore_models import ObjectChild, StoredObject
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
+from fedpart.flower.workarounds.protocol import message
 
-def correct(store: SqlObjectStore, tree: ObjectTree, believed: bool = True) -> None:
+STORED = table("objects", *map(column, ("object_id", "content", "is_available", "ref_count")))
+CHILDREN = table("object_children", *map(column, ("parent_id", "child_id")))
+
+
+def correct(store: Any, tree: Any, believed: bool = True) -> None:
     """Give the objects of ``tree`` that somebody else has announced the children that they have in it.
 
     Args:
@@ -33,29 +37,29 @@ def correct(store: SqlObjectStore, tree: ObjectTree, believed: bool = True) -> N
     """
     with store._mutation_session() as session:
         for node in reversed(list(iterate_object_tree(tree))):
-            found = select(StoredObject.is_available).where(StoredObject.object_id == node.object_id)
+            found = select(STORED.c.is_available).where(STORED.c.object_id == node.object_id)
             available = session.scalar(found)
             if available is None or (available and not believed):
                 continue
             children = {child.object_id for child in node.children}
-            of_node = ObjectChild.parent_id == node.object_id
-            had = set(session.scalars(select(ObjectChild.child_id).where(of_node)))
-            session.execute(delete(ObjectChild).where(of_node, ObjectChild.child_id.in_(had - children)))
+            of_node = CHILDREN.c.parent_id == node.object_id
+            had = set(session.scalars(select(CHILDREN.c.child_id).where(of_node)))
+            session.execute(delete(CHILDREN).where(of_node, CHILDREN.c.child_id.in_(had - children)))
             _count(session, had - children, -1)
             for child in children - had:
                 if child not in store:
-                    session.execute(insert(StoredObject).values(object_id=child, content=b""))
-                session.execute(insert(ObjectChild).values(parent_id=node.object_id, child_id=child))
+                    session.execute(insert(STORED).values(object_id=child, content=b""))
+                session.execute(insert(CHILDREN).values(parent_id=node.object_id, child_id=child))
             _count(session, children - had, 1)
 
 
 def _count(session: Session, objects: set[str], by: int) -> None:
     """Change how many parents the objects have."""
-    more = {"ref_count": StoredObject.ref_count + by}
-    session.execute(update(StoredObject).where(StoredObject.object_id.in_(objects)).values(more))
+    more = {"ref_count": STORED.c.ref_count + by}
+    session.execute(update(STORED).where(STORED.c.object_id.in_(objects)).values(more))
 
 
-def check_children(request: PushObjectRequest, store: SqlObjectStore, most: int) -> None:
+def check_children(request: Any, store: Any, most: int) -> None:
     """Let an object have the children that its own head says, whatever has been announced.
 
     Raises:
@@ -69,8 +73,9 @@ def check_children(request: PushObjectRequest, store: SqlObjectStore, most: int)
     if len(children) > most:
         raise ValueError(f"An object has more than {most} parts.")
     with store.session() as session:
-        announced = set(session.scalars(select(ObjectChild.child_id).where(ObjectChild.parent_id == id)))
+        announced = set(session.scalars(select(CHILDREN.c.child_id).where(CHILDREN.c.parent_id == id)))
     if announced != set(children) and id in store:
         if get_object_id(content) != id:
             raise ValueError("The object is not the one of that name.")
-        correct(store, ObjectTree(object_id=id, children=[ObjectTree(object_id=one) for one in children]))
+        tree = message("ObjectTree")
+        correct(store, tree(object_id=id, children=[tree(object_id=child) for child in children]))

@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from flwr.common.constant import ACCESS_TOKEN_KEY
-from flwr.supercore.auth.typing import AccountInfo
-from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
@@ -42,26 +40,23 @@ _UNCONFIRMED = """
 _UNANSWERED = " AND message_id NOT IN (SELECT reply_to_message_id FROM message_res)"
 
 
-class OperatorOnly(NoOpControlAuthnPlugin):
-    """Admits to the Control API who knows the token.
+def admit_operator(plugin: Any, token: str) -> Any:
+    """Let a SuperLink's plugin that admits everybody to the Control API admit who knows the token.
 
     Args:
+        plugin: Flower's, without accounts.
         token: of the operator.
     """
+    admit = plugin.validate_tokens_in_metadata
 
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token.encode()
+    def admit_by_token(metadata: Sequence[tuple[str, str | bytes]]) -> tuple[bool, Any]:
+        said = dict(metadata).get(ACCESS_TOKEN_KEY, b"")
+        said = said.encode() if isinstance(said, str) else said
+        known: tuple[bool, Any] = admit([])
+        return known if hmac.compare_digest(said, token.encode()) else (False, None)
 
-    def validate_tokens_in_metadata(
-        self, metadata: Sequence[tuple[str, str | bytes]]
-    ) -> tuple[bool, AccountInfo | None]:
-        """Whether the token is there; the account is the one of Flower without accounts."""
-        given = dict(metadata).get(ACCESS_TOKEN_KEY, b"")
-        given = given.encode() if isinstance(given, str) else given
-        if hmac.compare_digest(given, self._token):
-            return super().validate_tokens_in_metadata([])
-        return False, None
+    plugin.validate_tokens_in_metadata = admit_by_token
+    return plugin
 
 
 def redeliver(database: str | Path, before: datetime) -> int:
@@ -83,25 +78,27 @@ def redeliver(database: str | Path, before: datetime) -> int:
 
 
 def main() -> None:
-    """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``."""
+    """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``.
+
+    One of the rest has to be ``--database``: what is checked of pushes is checked there.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--operator-token-file", type=Path, required=True)
-    parser.add_argument("--database")
+    parser.add_argument("--database", required=True)
     known, rest = parser.parse_known_args()
     token = known.operator_token_file.read_text().strip()
     if not token:
         parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
-    if known.database is not None:
-        rest += ["--database", known.database]
-        if Path(known.database).is_file():
-            again = threading.Timer(REDELIVERY_SECONDS, redeliver, (known.database, datetime.now(UTC)))
-            again.daemon = True
-            again.start()
-    sys.argv[1:] = rest
+    if Path(known.database).is_file():
+        again = threading.Timer(REDELIVERY_SECONDS, redeliver, (known.database, datetime.now(UTC)))
+        again.daemon = True
+        again.start()
+    sys.argv[1:] = [*rest, "--database", known.database]
     os.umask(0o077)  # its database holds uploads
     # Its package hides it by a function.
     flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
-    flower.load_control_authn_plugin = lambda: OperatorOnly(token)
+    plugin = flower.load_control_authn_plugin
+    flower.load_control_authn_plugin = lambda: admit_operator(plugin(), token)
     hide_from_database()
     hold_questions()  # first: what is refused has not come
     pushes = Pushes()

@@ -20,23 +20,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
-from flwr.proto.task_pb2 import Task
-from flwr.supercore.constant import TaskType
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.object_store import NoObjectInStoreError, ObjectStore
+from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import start_client_internal
-from flwr.supernode.cli import flower_supernode
-from flwr.supernode.nodestate import nodestate_factory
-from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
+from fedpart.flower.workarounds.protocol import CLIENT_APP
+from fedpart.flower.workarounds.protocol import message as of_protocol
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 Call = Callable[..., Any]
@@ -55,7 +53,7 @@ class State(InMemoryNodeState):
         work: set when a message has come.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: Any) -> None:
         super().__init__(store)
         self.receiving, self.work = threading.Lock(), threading.Event()
 
@@ -76,14 +74,14 @@ class State(InMemoryNodeState):
                 self._on_task_tokens_expired([self.task_store[task_id]])
         return finished
 
-    def _on_task_tokens_expired(self, tasks: list[Task]) -> None:
+    def _on_task_tokens_expired(self, tasks: list[Any]) -> None:
         """Flower's own, also for messages not fetched and for replies in part.
 
         Where a later task has the run's message, nothing is to be said.
         """
         live = {task.run_id for task in self.task_store.values() if task.status.status in LIVE}
         tasks = [task for task in tasks if task.run_id not in live]
-        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+        runs = {task.run_id for task in tasks if task.type == CLIENT_APP}
         with self.lock_msg_store:
             here = [entry for entry in self.msg_store.values() if entry.message.metadata.run_id in runs]
             replies = [entry.message for entry in here if entry.message.metadata.reply_to_message_id]
@@ -118,7 +116,7 @@ class State(InMemoryNodeState):
         return all(self.object_store.get(part.object_id) for part in iterate_object_tree(tree))
 
 
-def acquire_task(request: AcquireTaskRequest, state: State) -> AcquireTaskResponse:
+def acquire_task(request: Any, state: State) -> Any:
     """A task, which the executor waits for, or none after some :data:`HOLD_SECONDS`."""
     state.work.clear()
     found = _look(request, state)
@@ -128,9 +126,9 @@ def acquire_task(request: AcquireTaskRequest, state: State) -> AcquireTaskRespon
 _acquire = runtime_handlers.acquire_task
 
 
-def _look(request: AcquireTaskRequest, state: State) -> AcquireTaskResponse:
+def _look(request: Any, state: State) -> Any:
     if not state.receiving.acquire(timeout=HOLD_SECONDS):
-        return AcquireTaskResponse()
+        return of_protocol("AcquireTaskResponse")()
     try:
         return _acquire(request, state)
     finally:
@@ -189,7 +187,7 @@ def main() -> None:
     handlers: Any = runtime_handlers
     factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
     look_more_often()
-    flower_supernode()
+    next(iter(entry_points(group="console_scripts", name="flower-supernode"))).load()()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ The test: ``test_faults.py::test_a_message_does_not_tell_its_size``.
 from __future__ import annotations
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.common.serde import array_to_proto, recorddict_to_proto
-from flwr.common.serde_utils import error_to_proto, metadata_to_proto
+from flwr.common.serde import array_to_proto, message_to_proto, recorddict_to_proto
+
+from fedpart.flower.workarounds.outside import make_message
 
 
 def message_bytes(message: Message) -> int:
@@ -19,9 +20,9 @@ def message_bytes(message: Message) -> int:
     Equal to ``len(message_to_proto(message).SerializeToString())``, but the arrays' data, all but a few
     hundred bytes of it, are counted and not copied.
     """
-    size = _field(metadata_to_proto(message.metadata).ByteSize())
     if message.has_error():
-        return size + _field(error_to_proto(message.error).ByteSize())
+        return int(message_to_proto(message).ByteSize())
+    size = _field(message_to_proto(make_message(message.metadata, RecordDict())).metadata.ByteSize())
     content = 0
     for name, record in message.content.items():
         if isinstance(record, ArrayRecord):

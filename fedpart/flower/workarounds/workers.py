@@ -15,27 +15,24 @@ from __future__ import annotations
 import gc
 import importlib
 import multiprocessing
-import os
 import signal
+import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from importlib.metadata import entry_points
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 from flwr.common.constant import SubStatus
-from flwr.proto.task_pb2 import Task
-from flwr.supercore.app_utils import start_parent_process_monitor
-from flwr.supercore.cli.flower_superexec import flower_superexec
-from flwr.supercore.constant import TaskType
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.supercore.superexec import run_superexec
-from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
+from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
-from flwr.supercore.tls import validate_and_resolve_root_certificates
 
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, Calls
 from fedpart.flower.workarounds.tokens import hide_from_commands
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
@@ -58,11 +55,11 @@ class Workers(SubprocessExecutor):
         self._of = 0  # the run whose worker there is
         self._worker: Any = None
         self._tasks: Connection | None = None
-        self._open: ExecutionSpec | None = None  # what the worker is at
+        self._open: Any = None  # what the worker is at
 
-    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+    def launch(self, spec: Any) -> LaunchResult:
         """Hand the task of a ClientApp to the run's worker; start whatever else it is."""
-        if spec.task_type != TaskType.CLIENT_APP:
+        if spec.task_type != CLIENT_APP:
             launched: LaunchResult = super().launch(spec)
             return launched
         self._listen(LAST_SECONDS)
@@ -119,16 +116,16 @@ class Workers(SubprocessExecutor):
             self.close()
 
 
-def tell_failure(spec: ExecutionSpec) -> None:
+def tell_failure(spec: Any) -> None:
     """Tell the SuperNode that nobody will finish a task; it may know, or be gone itself."""
-    clientapp = importlib.import_module(CLIENTAPP)
-    with RuntimeHttpClient.from_server_address(
-        spec.runtime_api_address,
-        spec.insecure,
-        validate_and_resolve_root_certificates(spec.root_certificates_path, spec.insecure),
-        [RuntimeVersionHttpInterceptor("flwr-clientapp"), RuntimeTokenHttpInterceptor(spec.token)],
-    ) as client:
-        clientapp.push_task_output(client, None, SubStatus.FAILED, "The process of the ClientApp has ended.")
+    heads = {TASK_TOKEN: spec.token}
+    node = Calls("runtime", spec.runtime_api_address, _certificates(spec), lambda: heads, spec.insecure)
+    with closing(node), suppress(httpx.HTTPError):
+        node("PushTaskOutput", sub_status=SubStatus.FAILED, details="The process of the ClientApp has ended.")
+
+
+def _certificates(spec: Any) -> bytes | None:
+    return Path(spec.root_certificates_path).read_bytes() if spec.root_certificates_path else None
 
 
 def _work(tasks: Connection, of_parent: Connection) -> None:
@@ -136,14 +133,20 @@ def _work(tasks: Connection, of_parent: Connection) -> None:
     of_parent.close()  # so that the parent's end is one
     _default_signals()
     trigger_exit_handlers(run_before_force_exit=False)  # the executor's, whose connections are not ours
-    start_parent_process_monitor(os.getppid())
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     with suppress(EOFError):
         while tasks.poll(IDLE_SECONDS):
             run_task(tasks.recv())
             tasks.send_bytes(b".")
 
 
-def run_task(spec: ExecutionSpec) -> None:
+def _end_with(parent: Any) -> None:
+    """Interrupt this process when the one that has forked it has ended."""
+    parent.join()
+    signal.raise_signal(signal.SIGINT)
+
+
+def run_task(spec: Any) -> None:
     """What a process of Flower's for this task does, but its end."""
     clientapp: Any = importlib.import_module(CLIENTAPP)
     clientapp.flwr_exit = lambda code, **more: None  # it would end this process
@@ -151,7 +154,7 @@ def run_task(spec: ExecutionSpec) -> None:
         runtime_api_address=spec.runtime_api_address,
         token=spec.token,
         insecure=spec.insecure,
-        certificates=validate_and_resolve_root_certificates(spec.root_certificates_path, spec.insecure),
+        certificates=_certificates(spec),
         runtime_dependency_install=spec.runtime_dependency_install,
     )
     trigger_exit_handlers(run_before_force_exit=False)  # it says that the task has ended, and disconnects
@@ -165,7 +168,7 @@ def _default_signals() -> None:
 
 
 class _Plugin(AutoExecPlugin):
-    def launch_task(self, token: str, task: Task) -> LaunchResult:
+    def launch_task(self, token: str, task: Any) -> LaunchResult:
         """As Flower's own, which does not tell an executor the run."""
         workers: Any = self.executor
         workers.run = task.run_id
@@ -180,7 +183,7 @@ def main() -> None:
     flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
     flower.time = SimpleNamespace(sleep=workers.sleep)
     hide_from_commands()
-    flower_superexec()
+    next(iter(entry_points(group="console_scripts", name="flower-superexec"))).load()()
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ def reached(tmp_path, monkeypatch):
     make_keys(tmp_path / "keys", 3)
     monkeypatch.setattr(control.time, "sleep", lambda seconds: None)
     connection = Control("127.0.0.1:1", tmp_path / "keys" / "operator")
-    connection._calls._client = SimpleNamespace()
+    connection.calls = {}  # by name: what answers it
+    connection._calls._call = lambda name, /, **fields: connection.calls[name](**fields)
+    connection._calls._call.stream = connection._calls._call
     return connection
 
 
@@ -60,10 +62,10 @@ def public_key(folder, client):
 def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
     (reached.keys / "node-1.pub").unlink()
     told = []
-    reached._calls._client.ListNodes = lambda request: SimpleNamespace(nodes_info=[])
-    reached._calls._client.RegisterNode = told.append
+    reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=[])
+    reached.calls["RegisterNode"] = lambda **fields: told.append(fields)
     assert reached.register() == (2, 0)
-    assert {request.name: request.public_key for request in told} == {
+    assert {request["name"]: request["public_key"] for request in told} == {
         f"client-{client}": public_key(reached.keys, client) for client in (0, 2)
     }
 
@@ -78,10 +80,9 @@ def test_a_key_whose_file_is_gone_is_withdrawn(reached):
     ]
     (reached.keys / "node-1.pub").unlink()
     withdrawn = []
-    reached._calls._client.ListNodes = lambda request: SimpleNamespace(nodes_info=known)
-    reached._calls._client.UnregisterNode = withdrawn.append
-    assert reached.register() == (2, 1)
-    assert [request.node_id for request in withdrawn] == [71]
+    reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=known)
+    reached.calls["UnregisterNode"] = lambda node_id: withdrawn.append(node_id)
+    assert reached.register() == (2, 1) and withdrawn == [71]
 
 
 @pytest.mark.parametrize("hint", [True, False])
@@ -89,9 +90,8 @@ def test_what_nobody_runs_yet_is_said(reached, monkeypatch, hint):
     """Flower's stream of a run's log is silent until the run begins."""
     statuses = ["starting", "pending", "pending", "starting", "running", "finished:completed"]
     reached.run = lambda id: SubmittedRun(id, statuses.pop(0), "", "")
-    reached._calls._client.StreamLogs = lambda request: [
-        SimpleNamespace(latest_timestamp=1.0, log_output="round 1\n")
-    ]
+    part = SimpleNamespace(latest_timestamp=1.0, log_output="round 1\n")
+    reached.calls["StreamLogs"] = lambda **fields: [part]
     monkeypatch.setattr(control, "PENDING_SECONDS", 0.0)
     said = []
     assert reached.follow(7, said.append, hint).completed
@@ -140,6 +140,7 @@ def test_keys_are_added_where_the_others_belong_to_another_user(tmp_path, monkey
 
 def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
     flower = SimpleNamespace(flower_superlink=lambda: (tmp_path / sys.argv[2]).touch())
+    flower.load_control_authn_plugin = None
     monkeypatch.setattr(superlink.importlib, "import_module", lambda name: flower)
     patches = ("hide_from_database", "hold_questions", "guard_pushes", "guard_instructions", "open_door")
     for patch in patches:  # of this process's Flower, for good

@@ -26,10 +26,8 @@ from flwr.supercore.corestate import sql_corestate
 from flwr.supercore.date import now
 from flwr.supercore.superexec.executor import SubprocessExecutor
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink import extensions
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.grid import http_grid
-from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
@@ -41,10 +39,10 @@ from uvicorn.server import ServerState
 
 from benchmarks.checks.object_trees import broad
 from fedpart.flower.workarounds.control import SubmittedRun
-from fedpart.flower.workarounds.door import open_door
+from fedpart.flower.workarounds.door import SERVER
 from fedpart.flower.workarounds.objects import RECORD_BYTES
 from fedpart.flower.workarounds.outside import RUN_ID, claim_identity
-from fedpart.flower.workarounds.superlink import OperatorOnly
+from fedpart.flower.workarounds.superlink import admit_operator
 
 PATIENCE = 300  # seconds, for what takes a few where nothing else runs
 
@@ -142,12 +140,7 @@ class Wire(asyncio.Transport):
     resume_reading = pause_reading
 
 
-def test_heads_have_no_end(monkeypatch):
-    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
-    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
-    ours = SimpleNamespace()
-    open_door(ours)
-
+def test_heads_have_no_end():
     async def answer(**options):
         config = uvicorn.Config(None, log_level="critical", **options)
         config.load()
@@ -161,7 +154,7 @@ def test_heads_have_no_end(monkeypatch):
         return wire.written
 
     assert asyncio.run(answer()) == b"", "it goes on reading"
-    assert asyncio.run(answer(**ours.uvicorn.run.keywords)).startswith(b"HTTP/1.1 400")
+    assert asyncio.run(answer(**SERVER)).startswith(b"HTTP/1.1 400")
 
 
 def test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again(superlink):
@@ -172,8 +165,9 @@ def test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again(superlin
 
 def test_everybody_may_submit_a_run():
     assert NoOpControlAuthnPlugin().validate_tokens_in_metadata([])[0]
-    assert not OperatorOnly("token").validate_tokens_in_metadata([])[0]
-    assert OperatorOnly("token").validate_tokens_in_metadata([(ACCESS_TOKEN_KEY, "token")])[0]
+    ours = admit_operator(NoOpControlAuthnPlugin(), "token")
+    assert not ours.validate_tokens_in_metadata([])[0]
+    assert ours.validate_tokens_in_metadata([(ACCESS_TOKEN_KEY, "token")])[0]
 
 
 def test_messages_need_an_identity_that_nobody_else_can_give(monkeypatch):

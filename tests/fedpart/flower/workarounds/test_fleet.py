@@ -50,11 +50,6 @@ def taken(monkeypatch):
     return requests
 
 
-def test_what_honest_nodes_push_is_taken(taken):
-    assert fleet_push_messages(pushed(), None) == PushMessagesResponse()
-    assert taken == [pushed()]
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -1,84 +1,74 @@
 """Flower's private names: which of them we use, where, and that they are still there."""
 
+import ast
 import re
+from importlib.util import find_spec
 
-import pytest
 from flwr.app import Metadata
 from flwr.supercore.state.schema.linkstate_models import LinkStateBase
 from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
 from places import ROOT
 from private_names import exists, private_names
 
+from fedpart.flower.workarounds.parts import CHILDREN, STORED
+from fedpart.flower.workarounds.protocol import message
+
+MOST = 27  # modules
 USED = """
-flwr.app.message.arraychunk: ArrayChunk
-flwr.app.message.message: make_message
-flwr.app.metadata: validate_message_type
 flwr.cli.build: build_fab_from_disk
+    ; packs an app
 flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
     Status SubStatus
-flwr.common.serde: array_to_proto fab_to_proto recorddict_to_proto user_config_from_proto
-    user_config_to_proto
-flwr.common.serde_utils: error_to_proto metadata_from_proto metadata_to_proto
-flwr.proto.control_pb2: ListNodesRequest ListRunsRequest RegisterNodeRequest StartRunRequest
-    StreamLogsRequest UnregisterNodeRequest
-flwr.proto.fleet_pb2: PullMessagesRequest PullMessagesResponse PushMessagesRequest PushMessagesResponse
-flwr.proto.message_pb2: ConfirmMessageReceivedRequest Message ObjectTree PushObjectRequest
-    PushObjectResponse
-flwr.proto.node_pb2: NodeInfo
-flwr.proto.runtime_pb2: AcquireTaskRequest AcquireTaskResponse PullAppMessagesRequest
-    PullAppMessagesResponse PushAppMessagesRequest
-flwr.proto.task_pb2: Task
-flwr.server.superlink.linkstate: LinkState SqlLinkState
-flwr.supercore.app_utils: start_parent_process_monitor
-flwr.supercore.auth.typing: AccountInfo
-flwr.supercore.cli.flower_superexec: flower_superexec
-flwr.supercore.constant: FLEET_HTTP_PUBLIC_KEY_HEADER TASK_TOKEN_HEADER TaskType
-flwr.supercore.control: ControlHttpClient
+    ; numbers and words that its processes exchange
+flwr.common.serde: array_to_proto message_from_proto message_to_proto recorddict_to_proto
+    ; the size of a message, and the metadata of a reply
+flwr.proto: control_pb2 fleet_pb2 runtime_pb2
+    ; the protocol
 flwr.supercore.corestate: sql_corestate
-flwr.supercore.date: now
-flwr.supercore.error.base: FlowerError
+    ; keeps tokens
 flwr.supercore.exit.exit_handler: trigger_exit_handlers
-flwr.supercore.fab: Fab
+    ; the end of a task in a worker
 flwr.supercore.inflatable.inflatable_object: get_object_body get_object_head_values_from_object_content
     get_object_id get_object_tree get_object_type_from_object_content iterate_object_tree
-flwr.supercore.inflatable.inflatable_protobuf_utils: make_pull_object_fn_protobuf
-flwr.supercore.inflatable.inflatable_utils: ObjectPullError ObjectUnavailableError
-    inflate_object_from_contents pull_objects
-flwr.supercore.interceptors: RuntimeTokenHttpInterceptor RuntimeVersionHttpInterceptor
-flwr.supercore.object_store: NoObjectInStoreError ObjectStore
-flwr.supercore.object_store.sql_object_store: SqlObjectStore
-flwr.supercore.primitives.asymmetric: public_key_to_bytes
+    ; heads of objects, and trees of them
+flwr.supercore.inflatable.inflatable_utils: ObjectPullError inflate_object_from_contents pull_objects
+    ; the parts of a reply, and the reply that they make
+flwr.supercore.object_store: NoObjectInStoreError
+    ; what a store raises
 flwr.supercore.run: Run RunNotRunningException
-flwr.supercore.runtime.runtime_http_client: RuntimeHttpClient
-flwr.supercore.state.schema.objectstore_models: ObjectChild StoredObject
+    ; what a Grid is given, and what a SuperLink answers after a run
 flwr.supercore.superexec: run_superexec
-flwr.supercore.superexec.executor: ExecutionSpec LaunchResult SubprocessExecutor subprocess_executor
+    ; the executor's loop
+flwr.supercore.superexec.executor: LaunchResult SubprocessExecutor subprocess_executor
+    ; starts processes
 flwr.supercore.superexec.plugin: AutoExecPlugin
+    ; knows the run of a task
 flwr.supercore.task_identity: TaskIdentity
-flwr.supercore.tls: validate_and_resolve_root_certificates
-flwr.supercore.utils: int64_to_uint64
-flwr.superlink: extensions
-flwr.superlink.auth_plugin: NoOpControlAuthnPlugin
+    ; without it there are no messages
 flwr.superlink.cli: flower_superlink
-flwr.superlink.dependencies.linkstate: get_linkstate
+    ; starts the server
 flwr.superlink.grid: http_grid
+    ; pulls replies
 flwr.superlink.grid.http_grid: HttpGrid
-flwr.superlink.routers.control.middlewares: CONTROL_AUTH_ROUTE_KEYS
 flwr.superlink.routers.fleet: node_auth
+    ; verifies signatures
 flwr.superlink.servicer.fleet: fleet_handlers
+    ; what nodes push and pull
 flwr.superlink.servicer.runtime: runtime_handlers
+    ; what servers push and pull
 flwr.supernode: start_client_internal
-flwr.supernode.cli: flower_supernode
-flwr.supernode.nodestate: nodestate_factory
-flwr.supernode.nodestate.in_memory_nodestate: InMemoryNodeState
+    ; the SuperNode's loop
+flwr.supernode.nodestate: InMemoryNodeState nodestate_factory
+    ; its messages and tasks
 flwr.supernode.runtime: run_clientapp
+    ; what a worker runs
 flwr.supernode.servicer.runtime: runtime_handlers
-"""  # a module, and names in it
+    ; hands tasks out
+"""  # a module, names in it, and what they are for
 PATCHED = (  # that we call, replace, set or inherit, and that no import mentions
     "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
     "flwr.superlink.cli.flower_superlink.flower_superlink",
     "flwr.superlink.cli.flower_superlink.uvicorn",
-    "flwr.superlink.extensions.get_middleware",
     "flwr.superlink.routers.fleet.node_auth.authenticate_node",
     "flwr.superlink.servicer.fleet.fleet_handlers.check_abort",
     "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
@@ -91,7 +81,7 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.superlink.servicer.runtime.runtime_handlers.pull_messages",
     "flwr.supernode.servicer.runtime.runtime_handlers.acquire_task",
     "flwr.supernode.nodestate.nodestate_factory.InMemoryNodeState",
-    "flwr.supernode.nodestate.in_memory_nodestate.InMemoryNodeState._on_task_tokens_expired",
+    "flwr.supernode.nodestate.InMemoryNodeState._on_task_tokens_expired",
     "flwr.supernode.start_client_internal._pull_and_store_message",
     "flwr.supernode.start_client_internal.time",
     "flwr.supercore.superexec.run_superexec.get_executor",
@@ -102,50 +92,77 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.supercore.corestate.sql_corestate.SqlCoreState.claim_task",
     "flwr.supercore.corestate.sql_corestate.SqlCoreState.get_task_by_token",
     "flwr.supernode.runtime.run_clientapp.run_clientapp",
-    "flwr.supernode.runtime.run_clientapp.push_task_output",
     "flwr.supernode.runtime.run_clientapp.flwr_exit",
 )
 METADATA = {"_message_id", "_reply_to_message_id"}  # of a message
-TABLES = {"message_ins", "message_res", "objects"}  # of a SuperLink's database
-MEASURED = {"flwr.supernode.cli", "flwr.supernode.runtime.run_clientapp"}  # how long their imports take
+TABLES = {"message_ins", "message_res", "object_children", "objects"}  # of a SuperLink's database
 WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
-MEASURES = ROOT / "benchmarks" / "costs" / "client_start.py"
-ABUSES = {
-    ROOT / "benchmarks" / "checks" / name for name in ("hostile_node.py", "object_trees.py", "unruly_node.py")
-}
 ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
 
 
 def expected():
     """What ``USED`` lists, each with its module."""
     module = ""
-    for word in USED.split():
+    for word in re.sub(r"; .*", "", USED).split():
         if word.endswith(":"):
             module = word[:-1]
         else:
             yield f"{module}.{word}"
 
 
-def test_workarounds_use_these_and_nobody_else_any():
+def module_of(name):
+    """The module that a name is in, or is."""
+    while find_spec(name.partition(".")[0]) is not None:
+        try:
+            if find_spec(name) is not None:
+                return name
+        except ModuleNotFoundError:  # its parent is no package
+            pass
+        name = name.rpartition(".")[0]
+    return None
+
+
+def test_workarounds_use_these_modules_and_names_and_nobody_else_any():
     used = {file: private_names(file) for room in ROOMS for file in (ROOT / room).rglob("*.py")}
-    ours = [names for file, names in used.items() if WORKAROUNDS in file.parents]
-    assert set().union(*ours) == set(expected())
-    others = {file: names for file, names in used.items() if names and WORKAROUNDS not in file.parents}
-    assert {file: names for file, names in others.items() if file not in ABUSES} == {MEASURES: MEASURED}
+    assert {file for file, names in used.items() if names and WORKAROUNDS not in file.parents} == set()
+    assert set().union(*used.values()) == set(expected())
+    modules = {module_of(name) for name in expected()}
+    assert len(modules) == MOST, sorted(modules)
+    assert USED.count("; ") == len(re.findall(r":", USED)) - 1, "each has a reason; http_grid is there twice"
 
 
 def test_workarounds_reach_for_these_attributes_and_tables_which_are_still_there():
     code = "".join(file.read_text() for file in WORKAROUNDS.glob("*.py"))
     attributes = set(re.findall(r'(?:(?<!self)\.|")(_[a-z]\w*)', code))
     assert attributes == METADATA | {name.rpartition(".")[2] for name in PATCHED if "._" in name}
-    assert set(re.findall(r'(?:FROM |table=")(\w+)', code)) == TABLES
+    assert set(re.findall(r'(?:FROM |table="|table\(")(\w+)', code)) == TABLES
     assert vars(Metadata(1, "", 1, 1, "", "", 0.0, 1.0, "train")).keys() >= METADATA
     assert {*LinkStateBase.metadata.tables, *ObjectStoreBase.metadata.tables} >= TABLES
+    for ours in (STORED, CHILDREN):
+        assert ours.c.keys() == ObjectStoreBase.metadata.tables[ours.name].c.keys()
 
 
-@pytest.mark.parametrize("name", sorted({*expected(), *PATCHED, *MEASURED}))
-def test_it_is_still_there(name):
-    assert exists(name)
+def test_all_of_them_are_still_there():
+    assert [name for name in (*expected(), *PATCHED) if not exists(name)] == []
+
+
+def test_the_messages_that_are_named_are_those_of_the_protocol():
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    names = {name for file in files for name in named_messages(file)}
+    assert {"ObjectTree", "ListNodesRequest", "ListNodesResponse"} <= names
+    for name in names:
+        assert message(name).DESCRIPTOR.full_name == f"flwr.proto.{name}"
+
+
+def named_messages(file):
+    """Messages of the protocol that a file names, and those of the calls that it makes."""
+    for call in ast.walk(ast.parse(file.read_text())):
+        if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+            made, name = ast.unparse(call.func), call.args[0].value
+            if made in ("message", "of_protocol"):
+                yield name
+            elif made in ("self._call", "self._call.stream") and isinstance(name, str):
+                yield from (f"{name}Response", *([] if call.args[1:] else [f"{name}Request"]))
 
 
 def test_a_name_that_is_gone_is_noticed(tmp_path):

@@ -19,7 +19,7 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
-from flwr.superlink import extensions
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.dependencies.account import AccountAccessDependency
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
 from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
@@ -27,9 +27,19 @@ from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from fedpart.flower.workarounds import door
-from fedpart.flower.workarounds.door import AT_A_TIME, NODE_BYTES, STRANGER_BYTES, WAITING, open_door
+from fedpart.flower.workarounds.door import (
+    AT_A_TIME,
+    LOG_IN,
+    NODE_BYTES,
+    SERVER,
+    STRANGER_BYTES,
+    WAITING,
+    Door,
+    open_door,
+    trust_door,
+)
 from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
-from fedpart.flower.workarounds.superlink import OperatorOnly
+from fedpart.flower.workarounds.superlink import admit_operator
 
 PATIENCE = 300
 GET, PUSH = "/v1/fleet/get-run", "/v1/fleet/push-object"
@@ -40,15 +50,13 @@ def served(tmp_path, monkeypatch):
     """With the door, and the guard of pushes."""
     for name in ("push_messages", "push_object", "check_abort", "get_run"):
         monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
-    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
     monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
 
-    class Flower:
-        pass
-
-    open_door(Flower)
+    trust_door(node_auth)
     guard_pushes(Pushes())
-    return Served(tmp_path, monkeypatch)
+    served = Served(tmp_path, monkeypatch)
+    served.flowers, served.app = served.app, Door(served.app)
+    return served
 
 
 @pytest.fixture
@@ -71,7 +79,7 @@ def get_run(served, run=1):
     return GetRunRequest(node=served.node, run_id=run).SerializeToString()
 
 
-@pytest.mark.parametrize("path", [PUSH, *(path for _, path in sorted(CONTROL_AUTH_ROUTE_KEYS))])
+@pytest.mark.parametrize("path", [PUSH, *sorted(LOG_IN)])
 @pytest.mark.parametrize("sized", [False, True])
 def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized, path):
     parts = [bytes(2**12)] * 100
@@ -83,9 +91,23 @@ def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized, pa
 
 @pytest.mark.parametrize("path", ["start-run", "list-runs", "nothing"])
 def test_nothing_of_an_operators_call_is_read_without_his_token(served, path):
-    served.app.state.account_access_dep = AccountAccessDependency(OperatorOnly("token"))
+    plugin = admit_operator(NoOpControlAuthnPlugin(), "token")
+    served.flowers.state.account_access_dep = AccountAccessDependency(plugin)
     asked = ask(served.app, f"/v1/control/{path}", [bytes(2**12)] * 100)
     assert asked.status == 401 and asked.parts == 0
+
+
+def test_these_calls_of_an_operator_need_no_token():
+    assert {("POST", path) for path in LOG_IN} == CONTROL_AUTH_ROUTE_KEYS
+
+
+def test_a_superlink_is_served_behind_the_door(monkeypatch):
+    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
+    flower, given = SimpleNamespace(), {}
+    monkeypatch.setattr(door.uvicorn, "run", lambda app, **more: given.update(app=app, **more))
+    open_door(flower)
+    flower.uvicorn.run(app="Flower's", port=1)
+    assert isinstance(given.pop("app"), Door) and given == {**SERVER, "port": 1}
 
 
 def test_who_pretends_to_be_a_node_is_a_stranger(served):

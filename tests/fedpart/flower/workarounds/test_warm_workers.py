@@ -24,9 +24,6 @@ def run_clientapp(token, **more):
     while (folder / "hang").exists():
         time.sleep(0.01)
     flwr_exit(code=0, event_type=None)
-
-def push_task_output(client, context, sub_status, details):
-    (folder / "failed").write_text(sub_status)
 """
 PATIENCE = 60.0
 
@@ -37,6 +34,18 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(workers, "CLIENTAPP", "an_app")
     monkeypatch.setattr(workers, "WARM", ("an_app",))
+
+    class Node:
+        """Is told how a task has ended."""
+
+        def __init__(self, *given):
+            self.close = lambda: None
+
+        def __call__(self, name, sub_status, details):
+            assert name == "PushTaskOutput"
+            (tmp_path / "failed").write_text(sub_status)
+
+    monkeypatch.setattr(workers, "Calls", Node)
     yield tmp_path
     sys.modules.pop("an_app", None)
 

@@ -1,0 +1,120 @@
+"""Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs.
+
+The fault: Flower has no public client of its APIs but the command ``flwr``, which takes seconds for a call,
+keeps connections in a file of the user's, and takes no token of ours. Messages have the names of the .proto
+files, whatever module of Flower's has them; calls are plain HTTPS. gRPC is not used.
+
+The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import httpx
+from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
+
+for _apis in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
+    importlib.import_module(_apis)  # it registers the messages of its calls, and all those within
+
+SECONDS = 30.0  # that a call may take
+KIND = "application/protobuf"
+STREAM = {"accept": "application/flower-protobuf-stream", "accept-encoding": "identity"}
+NODE_KEY, TASK_TOKEN = "flwr-public-key", "flwr-task-token"  # heads of requests
+CLIENT_APP = "flwr-clientapp"  # a kind of task
+LENGTH = 4  # bytes in front of each part of a stream, the first of which counts most
+
+
+def message(name: str) -> Any:
+    """The class of a message of the protocol, such as ``ObjectTree``.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
+    return message_factory.GetMessageClass(found)
+
+
+class Calls:
+    """Calls of an API.
+
+    Args:
+        api: ``control``, ``fleet`` or ``runtime``.
+        address: ``host:port``.
+        certificates: of the authority that the server's certificate is signed by, in PEM form; None: as the
+            system has them.
+        heads: of each request, by which the caller proves who it is.
+        insecure: whether the server speaks without TLS.
+
+    Raises (all methods):
+        httpx.HTTPStatusError: the server refuses; see :func:`refusal`.
+        httpx.HTTPError: it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        api: str,
+        address: str,
+        certificates: bytes | None,
+        heads: Callable[[], Mapping[str, str]],
+        insecure: bool = False,
+    ) -> None:
+        about = {"flwr-package-name": "flwr", "flwr-package-version": version("flwr")}
+        self._client = httpx.Client(
+            base_url=f"http{'' if insecure else 's'}://{address}/v1/{api}/",
+            verify=ssl.create_default_context(cadata=certificates.decode() if certificates else None),
+            timeout=SECONDS,
+            headers={**about, "flwr-component-name": "fedpart", "content-type": KIND, "accept": KIND},
+        )
+        self._heads = heads
+
+    def __call__(self, name: str, request: Any = None, /, **fields: Any) -> Any:
+        """The answer to a call, such as ``ListNodes``.
+
+        Args:
+            name: of the call.
+            request: of it; None: the one of that name, with these fields.
+        """
+        if request is None:
+            request = message(f"{name}Request")(**fields)
+        sent = self._client.post(_path(name), content=request.SerializeToString(), headers=self._heads())
+        return message(f"{name}Response").FromString(sent.raise_for_status().content)
+
+    def stream(self, name: str, /, **fields: Any) -> Iterator[Any]:
+        """The answers to a call, as they come."""
+        content = message(f"{name}Request")(**fields).SerializeToString()
+        heads, patience = {**self._heads(), **STREAM}, httpx.Timeout(SECONDS, read=None)
+        with self._client.stream(
+            "POST", _path(name), content=content, headers=heads, timeout=patience
+        ) as sent:
+            if sent.is_error:
+                sent.read()
+            rest, kind = b"", message(f"{name}Response")
+            for more in sent.raise_for_status().iter_bytes():
+                rest += more
+                while len(rest) >= LENGTH and len(rest) >= (end := LENGTH + int.from_bytes(rest[:LENGTH])):
+                    yield kind.FromString(rest[LENGTH:end])
+                    rest = rest[end:]
+
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+
+
+def _path(name: str) -> str:
+    """``list-nodes`` of ``ListNodes``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+def refusal(response: httpx.Response) -> str:
+    """Why a server refuses; a clause."""
+    try:
+        detail = response.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = None
+    return detail if isinstance(detail, str) else f"status {response.status_code}"
