@@ -10,6 +10,9 @@ beyond is answered with status 400 (too large, too slow) or 429 (too many). Who 
 counted by the address. The operator's calls need his token, which Flower asks for before it reads; but for
 those that would give him one, where everybody is a stranger.
 
+It is no proxy in front of the SuperLink, because limits follow from who asks: that takes the SuperLink's
+database. And they hold without Docker, too.
+
 The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
 and ``test_heads_have_no_end``.
 """
