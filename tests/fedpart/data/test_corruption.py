@@ -47,10 +47,3 @@ def test_closed_forms():
     torch.testing.assert_close(found("pixelate", 3, blocks), wanted)
     noise = found("gaussian_noise", 2, torch.full((50, 1, 20, 20), 0.5)) - 0.5
     assert noise.std().item() == pytest.approx(0.08, rel=0.02) and abs(noise.mean()) < 0.002
-
-
-def test_what_cannot_be_corrupted_is_refused():
-    with pytest.raises(ValueError, match="at severities 1 to 5, got 'fog' at 1"):
-        corrupted(DATA, "fog", 1)
-    with pytest.raises(ValueError, match="Only images"):
-        corrupted(Dataset(torch.rand(3, 4), torch.arange(3)), "contrast", 1)

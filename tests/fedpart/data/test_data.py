@@ -1,6 +1,5 @@
 """Data sets, their sources by name, the embedded digits, random subsets."""
 
-import math
 import pkgutil
 import subprocess
 import sys
@@ -11,8 +10,6 @@ import torch
 from places import ROOT
 
 from fedpart.data import DATASETS, Dataset, Splits, load_digits, load_splits, random_subset, rotated, sets
-
-NOT_CALLABLE = "text"
 
 
 @pytest.fixture(scope="module")
@@ -40,55 +37,6 @@ def test_dataset_subset_and_move():
     assert tokens.targets.dtype == torch.int64
     regression = Dataset(torch.zeros(3, 2), torch.tensor([-1.0, 0.5, 2.0]))
     assert regression.to(dtype=torch.float64).targets.dtype == torch.float64
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ((torch.zeros(3, 2), torch.zeros(4, dtype=torch.int64)), "differ in length"),
-        ((torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), torch.zeros(2)), "differ in length"),
-        (
-            (torch.tensor([[0.0], [math.nan], [math.inf]]), torch.zeros(3, dtype=torch.int64)),
-            "in 2 of 3 examples",
-        ),
-        ((torch.zeros(3, 2), torch.tensor([0.0, math.nan, 1.0])), "targets hold NaN"),
-        (
-            (torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.tensor([0.0, math.nan])),
-            "groups hold NaN",
-        ),
-        (
-            (torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)),
-            "floating point",
-        ),
-        ((torch.zeros(3, 2), torch.tensor([0, -1, 2])), "must be 0 or more, got -1"),
-        ((torch.zeros(3, 2), torch.tensor([True, False, True])), "must be \\[n\\] integers"),
-        (({"a": torch.zeros(3, 2), "b": [torch.zeros(2)]}, torch.zeros(3)), r"inputs\['b'\]\[0\]\": 2"),
-        (({"a": torch.zeros(3, 2, dtype=torch.uint8)}, torch.zeros(3)), r"inputs\['a'\] are torch.uint8"),
-        ((torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)), "float32 for images"),
-        ((torch.tensor(1.0), torch.tensor(1)), "one entry per example"),
-    ],
-)
-def test_malformed_data_are_refused(parts, message):
-    with pytest.raises(ValueError, match=message):
-        Dataset(*parts)
-
-
-def test_arrays_are_refused():
-    with pytest.raises(TypeError, match="inputs must be a torch tensor, got ndarray"):
-        Dataset(np.zeros((3, 2)), torch.zeros(3))
-
-
-def test_labels_outside_the_classes():
-    with pytest.raises(
-        ValueError, match=r"2 of 6 labels of the test set lie outside the 4 classes 0\.\.3 .* is 5\)"
-    ):
-        Splits(ramp(4), ramp(4), ramp(6), num_classes=4)
-    Splits(ramp(4), ramp(4), ramp(4), num_classes=4)
-
-
-def test_empty_training_set():
-    with pytest.raises(ValueError, match="training set is empty"):
-        Splits(ramp().subset([]), ramp(), ramp(), num_classes=6)
 
 
 # Sources
@@ -119,23 +67,12 @@ def test_digits_are_upright_digits(digits):
 
 def own_loader(data_dir):
     data = ramp()
-    return Splits(data, data, data, num_classes=int(data_dir or 6))
-
-
-def not_a_loader(data_dir):
-    return [1, 2, 3]
+    return Splits(data, data, data, num_classes=int(data_dir))
 
 
 def test_own_data_set_by_name():
-    assert len(load_splits(f"{__name__}:own_loader").train) == 6
-    with pytest.raises(ValueError, match=r"3 of 6 labels of the train set .* the 3 classes.*targets\.float"):
-        load_splits(f"{__name__}:own_loader", "3")
-    with pytest.raises(TypeError, match="returned list; its loader must return"):
-        load_splits(f"{__name__}:not_a_loader")
-    with pytest.raises(TypeError, match="name a function"):
-        load_splits(f"{__name__}:NOT_CALLABLE")
-    with pytest.raises(ValueError, match="did you mean 'digits'"):
-        load_splits("digit")
+    splits = load_splits(f"{__name__}:own_loader", "7")
+    assert len(splits.train) == 6 and splits.num_classes == 7
     assert {"digits", "mnist"} <= set(DATASETS.names())
 
 
@@ -168,6 +105,3 @@ def test_random_subset(digits):
     assert len(small.groups.unique()) == 100  # without replacement
     assert random_subset(data, None, 0) is data
     assert torch.equal(random_subset(data, len(data), 0).inputs, data.inputs)
-    for points in (0, len(data) + 1):
-        with pytest.raises(ValueError, match="points must lie between 1 and the 1297"):
-            random_subset(data, points, 0)

@@ -1,6 +1,9 @@
 """Data sets of Hugging Face's package, from files made here: images with writers, and columns."""
 
+from functools import partial
+
 import pytest
+import refusals
 import torch
 from hub import written
 
@@ -38,8 +41,6 @@ def test_images_with_their_writers(letters):
 
 def test_as_many_examples_as_are_expected(letters):
     assert load_splits("hf:parquet", letters, examples=24, **WRITERS).num_classes == 2
-    with pytest.raises(ValueError, match="has 24 examples, but 25 are expected"):
-        load_splits("hf:parquet", letters, examples=25, **WRITERS)
 
 
 def test_columns_of_numbers_are_as_a_table(tmp_path):
@@ -56,13 +57,21 @@ def test_columns_of_numbers_are_as_a_table(tmp_path):
 
 
 def test_what_does_not_fit_is_one_sentence(letters, tmp_path):
-    with pytest.raises(ValueError, match=r"no column 'writer'.*did you mean 'writer_id'"):
-        load_splits("hf:parquet", letters, target="character", client="writer")
-    with pytest.raises(FileNotFoundError, match="a format without files"):
-        load_splits("hf:parquet")
-    with pytest.raises(FileNotFoundError, match="hf:parquet cannot be loaded"):
-        load_splits("hf:parquet", str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="needs a name"):
-        load_splits("hf")
-    with pytest.raises(FileNotFoundError, match="nothing is downloaded here"):
-        load_splits("hf:owner/name", download=False)
+    wrong, nowhere = {"target": "character", "client": "writer"}, str(tmp_path / "nowhere")
+    refusals.check(
+        (what, partial(load_splits, *place, **options), error, says)
+        for what, place, options, error, says in [
+            (
+                "a number",
+                ("hf:parquet", letters),
+                {"examples": 25, **WRITERS},
+                ValueError,
+                "has 24 .* 25",
+            ),
+            ("a column", ("hf:parquet", letters), wrong, ValueError, "'writer'.*did you mean 'writer_id'"),
+            ("no files", ("hf:parquet",), {}, FileNotFoundError, "a format without files"),
+            ("no folder", ("hf:parquet", nowhere), {}, FileNotFoundError, "hf:parquet cannot be loaded"),
+            ("no name", ("hf",), {}, ValueError, "needs a name"),
+            ("the hub", ("hf:owner/name",), {"download": False}, FileNotFoundError, "nothing is downloaded"),
+        ]
+    )

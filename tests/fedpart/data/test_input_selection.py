@@ -60,9 +60,6 @@ def test_other_numbers_of_inputs():
     data = input_selection(2000, seed=0, informative=2, spurious=0)
     assert data.inputs.shape == (2000, 2) and data.inputs[data.targets == 1].mean() > 0.8
     assert len(input_selection(0, seed=0)) == 0
-    for wrong in ({"n": -1}, {"informative": 0, "spurious": 0}, {"spurious": -1}):
-        with pytest.raises(ValueError, match="at least one input, got n="):
-            input_selection(**{"n": 5, "seed": 0, **wrong})
 
 
 def test_the_pool():

@@ -16,7 +16,7 @@ import pytest
 import torch
 from places import ROOT
 
-from fedpart.data import load_mnist, load_splits, random_subset
+from fedpart.data import load_splits, random_subset
 
 MNIST_FOLDER = Path(os.environ.get("FEDPART_DATA_DIR", ROOT.parent / "shared" / "data"))
 
@@ -56,49 +56,6 @@ def test_files_that_are_there_are_read_without_torchvision(small_mnist):
     command = [sys.executable, "-c", program, str(small_mnist)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("keep", [0, 7, 16, 500_000])
-def test_truncated_mnist_is_refused(small_mnist, keep):
-    path = small_mnist / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    os.truncate(path, keep)
-    with pytest.raises(
-        ValueError, match=r"train-images-idx3-ubyte is truncated: .*delete it and let it be downloaded"
-    ):
-        load_splits("mnist", str(small_mnist))
-
-
-def test_wrong_mnist_files_are_refused(small_mnist):
-    raw = small_mnist / "MNIST" / "raw"
-    labels = raw / "t10k-labels-idx1-ubyte"
-    original = labels.read_bytes()
-    labels.write_bytes(original + b"\0")
-    with pytest.raises(ValueError, match="longer than its header says"):
-        load_mnist(str(small_mnist))
-    labels.write_bytes(b"<html>not found</html>")
-    with pytest.raises(ValueError, match="not the IDX file that its name says"):
-        load_mnist(str(small_mnist))
-    write_idx(labels, np.zeros(19, dtype=np.uint8))
-    with pytest.raises(ValueError, match="20 images but 19 labels in the test files"):
-        load_mnist(str(small_mnist))
-    labels.write_bytes(original)
-    write_idx(raw / "train-images-idx3-ubyte", np.zeros((5, 28, 28), dtype=np.uint8))
-    write_idx(raw / "train-labels-idx1-ubyte", np.zeros(5, dtype=np.uint8))
-    with pytest.raises(ValueError, match="holds 5 images"):
-        load_mnist(str(small_mnist))
-
-
-def test_missing_mnist_says_what_to_do(small_mnist, tmp_path):
-    with pytest.raises(FileNotFoundError, match="MNIST needs data_dir"):
-        load_splits("mnist")
-    nowhere = tmp_path / "nowhere"
-    with pytest.raises(
-        FileNotFoundError, match=r"folder .*nowhere does not exist, .* set data_dir to the folder"
-    ):
-        load_mnist(str(nowhere), download=False)
-    (small_mnist / "MNIST" / "raw" / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no t10k-labels-idx1-ubyte, .* set data_dir"):
-        load_mnist(str(small_mnist), download=False)
 
 
 def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_path, monkeypatch, capsys):

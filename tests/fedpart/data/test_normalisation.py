@@ -2,7 +2,6 @@
 
 import warnings
 
-import pytest
 import torch
 from image_files import write_class_folders
 from places import DATA
@@ -63,18 +62,3 @@ def test_lilas_numbers_are_those_of_cifar10():
     images = normalised(dataset, *numbers).inputs
     assert images.mean((0, 2, 3)).abs().max() < 1e-2
     assert (images.var((0, 2, 3)) - 1).abs().max() < 2e-2  # JPEG loses 1.4% of red's
-
-
-@pytest.mark.parametrize(
-    "dataset, mean, std, wanted",
-    [
-        (random_images(), [0.5], [0.5], "1 means and 1 deviations, but the images have 3 channels"),
-        (random_images(1), [0.5], [0.5, 0.5], "1 means and 2 deviations, but the images have 1 channels"),
-        (random_images(1), [0.5], [0.0], "deviations above 0"),
-        (random_images(1), [float("nan")], [1.0], "finite means"),
-        (Dataset(torch.rand(4, 3), torch.zeros(4, dtype=torch.long)), [0.5], [0.5], "Only images"),
-    ],
-)
-def test_what_is_refused(dataset, mean, std, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        normalised(dataset, mean, std)

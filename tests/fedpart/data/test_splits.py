@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import tiny_file
 from typer.testing import CliRunner
 
-from fedpart.data import SPLITS, angle_bins, check_shards
+from fedpart.data import SPLITS, angle_bins
 from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import load_config
@@ -156,25 +156,6 @@ def test_labels_may_be_any_integers():
         assert_partition(SPLITS[name](gaps, 3, 0.1, 0), 6, 3)
 
 
-@pytest.mark.parametrize("name", ["iid", *DIRICHLET])
-@pytest.mark.parametrize("clients", [0, 11])
-def test_clients_that_cannot_all_have_an_example(name, clients):
-    with pytest.raises(ValueError, match=f"{clients} clients cannot share 10 examples"):
-        SPLITS[name](LABELS[:10], clients, 0.1, 0)
-
-
-@pytest.mark.parametrize("name", DIRICHLET)
-@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf])
-def test_alpha_out_of_range(name, alpha):
-    with pytest.raises(ValueError, match="alpha must be a finite number above 0"):
-        SPLITS[name](LABELS, 10, alpha, 0)
-
-
-def test_angles_are_not_groups():
-    with pytest.raises(ValueError, match="angle_bins"):
-        SPLITS["per_label"](np.linspace(-3, 3, 50), 10, 0.1, 0)
-
-
 @pytest.mark.parametrize("name", DIRICHLET)
 def test_ten_thousand_clients_take_ten_times_the_calls_of_a_thousand(name):
     def split(clients):
@@ -199,36 +180,6 @@ def test_angle_bins():
     assert angle_bins(np.array([-0.5, 0.49]), bins=2, max_angle=0.5).tolist() == [0, 1]
     uniform = np.random.default_rng(0).uniform(-math.pi, math.pi, 20_000)
     assert np.bincount(angle_bins(uniform)) == pytest.approx(np.full(10, 2000), rel=0.1)
-
-
-@pytest.mark.parametrize("angle", [90.0, math.nan, -3.3])
-def test_angles_in_degrees_are_refused(angle):
-    with pytest.raises(ValueError, match="convert degrees"):
-        angle_bins([0.0, angle])
-
-
-def test_bins_out_of_range():
-    with pytest.raises(ValueError, match="bins must be 1 or more"):
-        angle_bins([0.0], bins=0)
-
-
-@pytest.mark.parametrize(
-    ("shards", "message"),
-    [
-        (None, "returned NoneType; it must return a list of example indices for every client"),
-        ([[0, 1], [2]], "made 2 shards for 3 clients"),
-        ([[0], [], [1]], "gives client 1 no examples"),
-        ([[0], [1], [2, 10]], "gives client 2 the example 10, but there are 10, numbered 0 to 9"),
-        ([[0], [-1], [2]], "gives client 1 the example -1, but"),
-        ([[0, 4], [1], [5, 4]], "gives client 2 the example 4, which client 0 has"),
-        ([[0], [3, 3], [1]], "gives client 1 an example twice"),
-        ([[0], [1.0], [2]], r"gives client 1 float64 \[1\]; it must give \[n\] integers"),
-        ([np.arange(10) == i for i in range(3)], r"gives client 0 bool \[10\]"),
-    ],
-)
-def test_shards_that_do_not_fit(shards, message):
-    with pytest.raises(ValueError, match=f"^The split 'mine:deal' {message}"):
-        check_shards(shards, 10, 3, "mine:deal")
 
 
 RECIPES = """

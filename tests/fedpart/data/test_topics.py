@@ -57,9 +57,3 @@ def test_a_function_of_the_seed_and_never_of_the_pool():
     texts = {tuple(text) for part in pool.parts().values() for text in part.inputs["input_ids"].tolist()}
     assert len(texts) == 5000
     assert texts.isdisjoint(map(tuple, topics(2000, 0).inputs["input_ids"].tolist()))
-
-
-@pytest.mark.parametrize("n, strays", [(-1, 0.1), (2, 1.5)])
-def test_refused(n, strays):
-    with pytest.raises(ValueError, match=r"0 or more and strays between 0 and 1, got"):
-        topics(n, 0, strays)

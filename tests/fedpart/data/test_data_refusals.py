@@ -1,0 +1,217 @@
+"""What data in memory, their changes and their recipes refuse; for files see test_data_*_refusals.py."""
+
+import math
+from functools import partial
+
+import numpy as np
+import refusals
+import torch
+
+from fedpart.data import (
+    SPLITS,
+    Dataset,
+    Splits,
+    angle_bins,
+    by_client,
+    check_shards,
+    divide_clients,
+    input_selection,
+    load_splits,
+    normalised,
+    random_subset,
+    rotate,
+    rotated,
+)
+from fedpart.data.corruption import corrupted
+from fedpart.data.sets.topics import topics
+from fedpart.data.splitting.subset import of_classes
+
+LABELS = torch.tensor([0, 1, 2])
+NOT_CALLABLE = "text"
+IMAGES, GREY, TABLE = (Dataset(torch.rand(3, *shape), LABELS) for shape in ((3, 6, 6), (1, 6, 6), (4,)))
+NUMBERS = Dataset(torch.zeros(2, 1), torch.zeros(2, 1))
+CLIENTS = Dataset(torch.zeros(12, 1), torch.zeros(12).long(), clients=torch.arange(12) % 3)
+
+
+def numbered(n):
+    """n images, each of a class of its own."""
+    return Dataset(torch.zeros(n, 1, 2, 2), torch.arange(n))
+
+
+def three_classes(data_dir):
+    return Splits(numbered(6), numbered(6), numbered(6), num_classes=3)
+
+
+def not_a_loader(data_dir):
+    return [1, 2, 3]
+
+
+def test_data_sets():
+    two, three = torch.zeros(2), torch.zeros(3, 2)
+    holes = torch.tensor([[0.0], [math.nan], [math.inf]])
+    missing = torch.tensor([0.0, math.nan])
+    sizes = {"a": three, "b": [two]}
+    refusals.check(
+        (what, partial(Dataset, *parts), ValueError, says)
+        for what, parts, says in [
+            ("more targets than inputs", (three, torch.arange(4)), "differ in length"),
+            ("fewer groups than inputs", (three, LABELS, two), "differ in length"),
+            ("inputs that are not finite", (holes, LABELS), "in 2 of 3 examples"),
+            ("targets that are NaN", (two, missing), "targets hold NaN"),
+            ("groups that are NaN", (two, LABELS[:2], missing), "groups hold NaN"),
+            ("groups of integers", (two, LABELS[:2], LABELS[:2]), "floating point"),
+            ("a negative label", (three, LABELS - 1), "must be 0 or more, got -1"),
+            ("truths", (three, LABELS > 0), r"must be \[n\] integers"),
+            ("inputs of two lengths", (sizes, torch.zeros(3)), r"inputs\['b'\]\[0\]\": 2"),
+            ("bytes in a dict", ({"a": three.byte()}, torch.zeros(3)), r"inputs\['a'\] are torch.uint8"),
+            ("bytes", (three.byte(), LABELS), "float32 for images"),
+            ("a number", (torch.tensor(1.0), torch.tensor(1)), "one entry per example"),
+            ("clients below 0", (three, LABELS, None, None, -LABELS), "number the clients from 0"),
+        ]
+    )
+    array = partial(Dataset, np.zeros((3, 2)), torch.zeros(3))
+    refusals.check([("an array", array, TypeError, "inputs must be a torch tensor, got ndarray")])
+
+
+def test_splits_and_their_classes():
+    four, six = numbered(4), numbered(6)
+    outside = r"2 of 6 labels of the test set lie outside the 4 classes 0\.\.3 .* is 5\)"
+    rows = [
+        ("labels above the classes", lambda: Splits(four, four, six, 4), outside),
+        ("no training set", lambda: Splits(six.subset([]), six, six, 6), "training set is empty"),
+        ("more names than classes", lambda: Splits(*[numbered(2)] * 3, 2, ("a", "b", "c")), "3 names for 2"),
+        (
+            "classes of numbers",
+            lambda: of_classes(Splits(*[NUMBERS] * 3, 1), [0]),
+            "whose targets are labels",
+        ),
+    ]
+    rows += [
+        (
+            f"the classes {classes}",
+            partial(load_splits, "digits", classes=classes),
+            r"classes are some of 0\.\.9, each once, got .*at least one",
+        )
+        for classes in ([], [3, 3], [10], [-1], ["7"])
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def test_loaders_by_name():
+    wide = r"3 of 6 labels of the train set .* the 3 classes.*targets\.float"
+    refusals.check(
+        (name, partial(load_splits, name), error, says)
+        for name, error, says in [
+            (f"{__name__}:three_classes", ValueError, wide),
+            (f"{__name__}:not_a_loader", TypeError, "returned list; its loader must return"),
+            (f"{__name__}:NOT_CALLABLE", TypeError, "name a function"),
+            ("digit", ValueError, "did you mean 'digits'"),
+        ]
+    )
+
+
+def test_data_that_are_drawn_or_changed():
+    inputs = "at least one input, got n="
+    shares = "0 or more and strays between 0 and 1, got"
+    points = "points must lie between 1 and the 3"
+    flat, angles = torch.zeros(2, 4, 4), "one angle per image"
+    rows = [
+        ("a subset of none", lambda: random_subset(GREY, 0, 0), points),
+        ("a subset of more than all", lambda: random_subset(GREY, 4, 0), points),
+        ("fewer than no inputs", lambda: input_selection(-1, seed=0), inputs),
+        ("inputs of no numbers", lambda: input_selection(5, seed=0, informative=0, spurious=0), inputs),
+        ("negative spurious numbers", lambda: input_selection(5, seed=0, spurious=-1), inputs),
+        ("fewer than no texts", lambda: topics(-1, 0, 0.1), shares),
+        ("a share of strays above 1", lambda: topics(2, 0, 1.5), shares),
+        ("an unknown corruption", lambda: corrupted(IMAGES, "fog", 1), "severities 1 to 5, got 'fog' at 1"),
+        ("rows to corrupt", lambda: corrupted(TABLE, "contrast", 1), "Only images"),
+        ("more angles than images", lambda: rotate(flat[:, None], torch.zeros(3)), angles),
+        ("images without channels to turn", lambda: rotate(flat, torch.zeros(2)), angles),
+        ("a turn in degrees", lambda: rotated(IMAGES, seed=1, max_angle=180.0), "radians"),
+    ]
+    rows += [
+        (f"the normalisation of {what}", partial(normalised, data, mean, std), says)
+        for what, data, mean, std, says in [
+            ("three channels by one", IMAGES, [0.5], [0.5], "1 means and 1 deviations, but .* 3 channels"),
+            ("one channel by two", GREY, [0.5], [0.5, 0.5], "1 means and 2 deviations, but .* 1 channels"),
+            ("no deviation", GREY, [0.5], [0.0], "deviations above 0"),
+            ("a NaN", GREY, [math.nan], [1.0], "finite means"),
+            ("rows", TABLE, [0.5], [0.5], "Only images"),
+        ]
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def test_recipes():
+    dirichlet = ["per_client", "per_client_shares", "per_client_subset", "per_client_total", "per_label"]
+    labels = np.arange(50) % 10
+    angles = np.linspace(-3, 3, 50)
+    rows = [
+        (
+            f"{name} for {n} clients",
+            partial(SPLITS[name], labels[:10], n, 0.1, 0),
+            f"{n} clients cannot share 10",
+        )
+        for name in ("iid", *dirichlet)
+        for n in (0, 11)
+    ]
+    rows += [
+        (f"{name} with alpha {alpha}", partial(SPLITS[name], labels, 10, alpha, 0), "finite number above 0")
+        for name in dirichlet
+        for alpha in (0.0, -1.0, math.nan, math.inf)
+    ]
+    rows += [
+        (f"bins of the angle {angle}", partial(angle_bins, [0.0, angle]), "convert degrees")
+        for angle in (90.0, math.nan, -3.3)
+    ]
+    rows += [
+        ("angles as groups", lambda: SPLITS["per_label"](angles, 10, 0.1, 0), "angle_bins"),
+        ("no bins", lambda: angle_bins([0.0], bins=0), "bins must be 1 or more"),
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def test_shards_of_a_recipe():
+    refusals.check(
+        (
+            says,
+            partial(check_shards, shards, 10, 3, "mine:deal"),
+            ValueError,
+            f"^The split 'mine:deal' {says}",
+        )
+        for shards, says in [
+            (None, "returned NoneType; it must return a list of example indices for every client"),
+            ([[0, 1], [2]], "made 2 shards for 3 clients"),
+            ([[0], [], [1]], "gives client 1 no examples"),
+            ([[0], [1], [2, 10]], "gives client 2 the example 10, but there are 10, numbered 0 to 9"),
+            ([[0], [-1], [2]], "gives client 1 the example -1, but"),
+            ([[0, 4], [1], [5, 4]], "gives client 2 the example 4, which client 0 has"),
+            ([[0], [3, 3], [1]], "gives client 1 an example twice"),
+            ([[0], [1.0], [2]], r"gives client 1 float64 \[1\]; it must give \[n\] integers"),
+            ([np.arange(10) == i for i in range(3)], r"gives client 0 bool \[10\]"),
+        ]
+    )
+
+
+def test_clients_that_the_data_know():
+    eight = torch.arange(8) % 2
+    rows = [
+        (f"{share} held out by {how}", partial(divide_clients, eight, share, how), says)
+        for share, how, says in [
+            (3, "random", "a share below 1"),
+            (0.2, "last_of_class", "hold_out is one of random, last, clients"),
+            (0.9, "clients", "Of 2 clients 2 cannot be held out"),
+            (0.1, "random", "No client has enough examples"),
+        ]
+    ]
+    other_count = "examples of 3 clients, but clients is 5; set clients: 3"
+    rows += [
+        ("5 clients for 3", lambda: SPLITS["natural"](CLIENTS.clients, 5, 0.1, 0), other_count),
+        (
+            "an eighth client",
+            lambda: by_client(CLIENTS, torch.tensor([0, 7])),
+            "Client 7 has none of these 12",
+        ),
+        ("data without clients", lambda: by_client(TABLE), "does not know its clients"),
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
