@@ -26,9 +26,6 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 
-HALF = [{"share": 1.0, "model_options": {"width": 0.5}}]
-RARE = [*({"share": s, "model_options": {"width": w}} for s, w in ((0.7, 1.0), (0.29, 0.6), (0.01, 0.4)))]
-
 
 def net(width=1.0, dropout=True):
     torch.manual_seed(0)
@@ -261,27 +258,6 @@ def test_privacy_counts_a_clients_cells():
     # the largest network has three cells in each of w_1..w_3; a client of chunk 1 sends them all
     assert several.deviations[1] / alone.deviations[1] == pytest.approx((9 / 3) ** 0.5)
     assert several.epsilon(5) == alone.epsilon(5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"architectures": []}, "architectures are a list of"),
-        ({"architectures": [{"share": 1.0, "width": 1}]}, "architectures are a list of"),
-        ({"architectures": [{"share": 0.5}, {"share": 0.5}]}, "give each size once"),
-        ({"architectures": [{"share": 0.5, "model_options": {"width": 0.5}}]}, "shares of architectures"),
-        ({"architectures": [{"share": 1.0, "model_options": {"depth": 3}}]}, "cannot be built with"),
-        ({"the_task": Task(net(), transforms=[augmentation()])}, r"give Task\(..., sizes=build\)"),
-        ({"the_task": task(sizes=lambda width: net(width, width == 1))}, "has other hyperparameters than"),
-        ({"execution": "vectorised"}, "architectures; leave architectures out, or use"),
-        ({"architectures": HALF}, "trained by nobody: no client has them"),
-        ({"architectures": RARE}, "No client has the architecture {'width': 0.4}, whose"),
-        ({"execution": "fused", "local": LocalSettings(0.3, batch_size=99)}, "architectures; leave"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):
-    with pytest.raises(ValueError, match=says):
-        run(1, **changes)
 
 
 def test_devices_of_different_sizes_and_speeds():

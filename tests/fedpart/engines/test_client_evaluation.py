@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import CLASSES, augmentation, chain_net, settings, shard, shards
 
-from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.task.jobs import Job
@@ -145,8 +145,3 @@ def test_examples_of_their_own_are_scored_and_nothing_is_held_out():
     last = result.metrics[-1]
     assert last.client_accuracy == int((out.argmax(1) == targets).sum()) / len(targets)
     assert last.client_nll == pytest.approx(torch.nn.functional.cross_entropy(out, targets).item(), rel=1e-5)
-
-
-def test_a_client_without_examples_of_its_own_says_so():
-    with pytest.raises(ClientError, match=r"client has no examples for evaluations; give Dataset\(inputs"):
-        run(evaluation_share=None)

@@ -274,22 +274,3 @@ def test_bytes_are_those_of_the_numbers_that_a_client_has():
     assert (found.metrics[0].upload_bytes, found.metrics[0].download_bytes) == (up, down)
     held = sum(p.numel() for p in protocol.task.module.parameters())
     assert protocol.partition.space.size == held - protocol.task.psi_space.size
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"sharing": {"budget": 3}}, "sharing needs a kind, one of bank, basis"),
-        ({"sharing": {"kind": "banks"}}, "Unknown kind of sharing 'banks': did you mean 'bank'"),
-        ({"sharing": {"kind": "bank", "size": 3}}, "does not take the options"),
-        ({"sharing": {"kind": "bank", "budget": 3}}, "The budget is 3 numbers"),
-        ({"architectures": None}, "set architectures as well"),
-        ({"scheme": "node"}, "use scheme: random"),
-        ({"method": "fedrolex", "server": SGDSettings(1.0)}, "leave sharing and private parameters out"),
-        ({"execution": "vectorised"}, "architectures; leave architectures out, or use"),
-        ({"the_task": Task(net(2.0), samples=1, sizes=net)}, "No architecture is the task's own network"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_sentence(changes, says):
-    with pytest.raises(ValueError, match=says):
-        run(1, **changes)

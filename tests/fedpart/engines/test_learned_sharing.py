@@ -79,13 +79,3 @@ def test_what_is_found_is_what_a_bank_takes(state):
     for options in ({"clusters": alone.groups}, {"clusters": one.groups, "coupled": coupled.groups}):
         assert len(Bank(**options).compose([net(1.0), net(0.5)])) == 2
     assert torch.equal(before[0], state.w) and before[1] == state.round
-
-
-def test_what_cannot_be_searched_is_refused_in_one_sentence(state):
-    plain = federate(Task(net(), samples=1), shards(EXAMPLES), rounds=0).state
-    with pytest.raises(ValueError, match="are not composed"):
-        learned_clusters(plain, shards(EXAMPLES))
-    with pytest.raises(ValueError, match="data are first or all"):
-        learned_clusters(state, shards(EXAMPLES), data="second")
-    with pytest.raises(ValueError, match="at least one round"):
-        learned_clusters(state, shards(EXAMPLES), rounds=0)

@@ -262,10 +262,3 @@ def test_the_pace_is_the_servers_alone_and_a_trace_decides_by_what_it_contains(t
     assert "aggregation was 'buffered', is None" in difference(plain, buffered)
     before = {key: value for key, value in plain.items() if value is not None}
     assert not difference(plain, before), "checkpoints from before there was a pace"
-    with pytest.raises(ValueError, match=r"^The trace nowhere.csv cannot be read \(No such file"):
-        Federation(protocol(devices=DeviceSettings(trace="nowhere.csv")))
-
-
-def test_a_method_that_sums_scores_refuses_a_buffer():
-    with pytest.raises(ValueError, match=r"needs the sums of their scores.* aggregation: buffered"):
-        protocol(method="fedex", aggregation="buffered")

@@ -87,8 +87,6 @@ def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_coh
     assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
     assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
     assert [in_flight(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
-    with pytest.raises(ValueError, match="workers is a number of processes, at least 1, got 0"):
-        pool(2, 0)
 
 
 @pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
@@ -118,19 +116,6 @@ def test_clients_that_fail_are_skipped_alike():
         }
     ]
     assert_equal_runs(one, local(3, **config))
-
-
-@pytest.mark.parametrize(
-    ("scale", "reason"),
-    [(1e9, "its training loss is beyond"), (1e17, "w_1 has values beyond")],
-)
-def test_finite_values_that_are_too_large_are_refused_alike(scale, reason):
-    task = Task(torch.nn.Linear(4, 3), samples=1, likelihood="gaussian", precision="fp64")
-    data = [(torch.ones(n, 4), torch.full((n, 3), 0.0 if i else scale)) for i, n in enumerate(SIZES)]
-    for execution, workers in (("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)):
-        with pytest.raises(ClientError, match="update of client 0 in round 1 was refused: " + reason):
-            options = {"cohort": len(SIZES), "method": "fedavg", "workers": workers}
-            federate(task, data, rounds=1, execution=execution, **options)
 
 
 def test_a_round_without_any_update():
