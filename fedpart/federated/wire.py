@@ -99,7 +99,10 @@ def decode_jobs(text: Any) -> list[Job]:
     Raises:
         ValueError: this is no list of jobs.
     """
-    data = json.loads(text) if isinstance(text, str) else text
+    try:
+        data = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        data = None
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         raise ValueError(f"This is not a list of jobs: {text!r}.")
     return [Job.from_dict(item) for item in data]

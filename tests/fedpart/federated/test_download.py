@@ -4,7 +4,6 @@ import pytest
 import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from inprocess_grid import InProcessGrid
-from problems import settings
 
 from fedpart import Federation
 from fedpart.engines import LocalEngine
@@ -53,8 +52,3 @@ def test_half_the_bytes_of_the_weights_go_down_and_as_many_up():
     (state, narrow), (_, plain) = local(1, download="bf16"), local(1)
     assert plain[0].download_bytes - narrow[0].download_bytes == 5 * 2 * state.partition.space.size
     assert narrow[0].upload_bytes == plain[0].upload_bytes
-
-
-def test_other_numbers_are_refused():
-    with pytest.raises(ValueError, match="download is fp16 or bf16, or null, got 'int8'"):
-        settings(4, download="int8")

@@ -262,42 +262,6 @@ def test_rounds_without_clients_over_flower():
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"weighting": "examples"}, "Privacy has to bound the weight of a client; set weighting: uniform"),
-        ({"non_contributors": "zero"}, "leave non_contributors at ignore"),
-        ({"clip": None}, "Privacy needs norms to clip to"),
-        ({"clip": ClipSettings(multiple=4.0)}, "and clip.quantile to have them follow"),
-        ({"clip": ClipSettings(1.0, quantile=0.5), "privacy": None}, "counts clients under the noise"),
-        ({"trim": 0.1}, "which a defence does not take; leave trim out"),
-        ({"min_replies": 2}, "min_replies is 2; leave it at 1"),
-    ],
-)
-def test_privacy_that_would_not_hold_is_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        private(**changes)
-
-
-def test_a_learned_psi_needs_a_norm():
-    with pytest.raises(ValueError, match=r"the psi gradient, which is learned; set clip.psi"):
-        Federation(protocol(clip=ClipSettings(1.0)))
-
-
-@pytest.mark.parametrize(
-    ("z", "delta", "says"),
-    [
-        (0.0, 1e-5, "noise_multiplier is above 0, got 0.0"),
-        (math.nan, 1e-5, "noise_multiplier is finite and above 0, got nan"),
-        (1.0, 0.0, "delta is above 0 and below 1, got 0.0"),
-        (1.0, 1.0, "delta is above 0 and below 1, got 1.0"),
-    ],
-)
-def test_privacy_settings_that_make_no_sense(z, delta, says):
-    with pytest.raises(ValueError, match=says):
-        PrivacySettings(z, delta)
-
-
 def test_secret_noise_is_checkpointed_in_every_round(tmp_path):
     options = {name: getattr(private(), name) for name in ("weighting", "clip")}
     options["privacy"] = PrivacySettings(1.0)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 import torch
@@ -154,8 +155,7 @@ def test_fingerprints_change_with_everything_that_matters(changes, says):
     one, other = protocol(**before), protocol(**{**before, **changes})
     assert one.fingerprint != other.fingerprint
     assert difference(one.agreement, one.agreement) == ""
-    with pytest.raises(ValueError, match=says):
-        raise ValueError(difference(other.agreement, one.agreement))
+    assert re.search(says, difference(other.agreement, one.agreement))
 
 
 class Scaled(Gaussian):
@@ -188,8 +188,7 @@ def test_fingerprints_see_the_fixed_options_of_a_likelihood(one, other, says):
         protocol(task=Task(chain_net(), likelihood=which)) for which in (one, copy.deepcopy(one), other)
     )
     assert first.fingerprint == again.fingerprint != second.fingerprint
-    with pytest.raises(ValueError, match=says):
-        raise ValueError(difference(second.agreement, first.agreement))
+    assert re.search(says, difference(second.agreement, first.agreement))
 
 
 def test_fingerprints_see_a_dropout_temperature_and_a_buffer():

@@ -5,7 +5,7 @@ import torch
 from problems import settings
 from torch import nn
 
-from fedpart import ClipSettings, PrivacySettings, Protocol, Task
+from fedpart import ClipSettings, Protocol, Task
 from fedpart.federated.residuals import Residuals
 from fedpart.updates.update import Update
 
@@ -143,28 +143,3 @@ def test_runs_of_other_settings_have_other_files(tmp_path):
             other.read(0)
         sent(protocol, residuals, 0, 1, changes(protocol, 1))
         assert other.read(0)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({}, "keeps what an upload codec loses, but there is none; set upload as well"),
-        (
-            {
-                "upload": "topk",
-                "clip": ClipSettings(1.0),
-                "weighting": "uniform",
-                "privacy": PrivacySettings(1.0),
-            },
-            "Privacy is spent round by round, but error_feedback carries",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused(given, says):
-    with pytest.raises(ValueError, match=says):
-        settings(4, error_feedback=True, **given)
-
-
-def test_options_without_a_codec_are_refused():
-    with pytest.raises(ValueError, match=r"upload_options are {'share': 0.1}, but there is no upload codec"):
-        settings(4, upload_options={"share": 0.1})

@@ -238,62 +238,6 @@ def test_what_clients_say_is_quoted_in_brief():
     assert brief("as it is") == "as it is"
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"max_examples": 0}, "max_examples is at least 1 and at most 1000000000, got 0"),
-        ({"min_replies": 0}, "min_replies is at least 1, got 0"),
-        ({"min_replies": 9}, r"min_replies is between 1 and the cohort \(8\), got 9"),
-        ({"round_timeout": 0.0}, "round_timeout is above 0, got 0.0"),
-        ({"node_timeout": -1.0}, "node_timeout is at least 0, got -1.0"),
-        ({"trim": 0.5, "weighting": "uniform"}, "trim is above 0 and below 0.5, got 0.5"),
-        ({"trim": 0.1}, "A defence counts clients, not examples; set weighting: uniform"),
-        ({"trim": 0.1, "defence": "median"}, "trim is short for defence: trim, but the defence is 'median'"),
-        ({"defence_options": {"share": 0.1}}, "no defence to take them; set defence as well"),
-        ({"bucket": 2}, "no defence that would see the buckets; set defence as well, or leave bucket out"),
-        ({"defence": "medain", "weighting": "uniform"}, "Unknown defence 'medain': did you mean 'median'"),
-        (
-            {"defence": "median", "defence_options": {"share": 0.1}, "weighting": "uniform"},
-            "The defence 'median' does not take the options",
-        ),
-        (
-            {"defence": "krum", "defence_options": {"share": 0.5}, "weighting": "uniform"},
-            "above 0 and below 0.5, got 0.5",
-        ),
-        (
-            {"defence": "median", "weighting": "uniform", "upload": "topk"},
-            "has a median of 0, so nothing would be learnt with upload: topk; leave it or defence out",
-        ),
-        (
-            {"trim": 0.1, "weighting": "uniform", "non_contributors": "zero"},
-            "leave non_contributors at ignore, not zero",
-        ),
-    ],
-)
-def test_safeguards_that_make_no_sense(changes, says):
-    with pytest.raises(ValueError, match=says):
-        settings(8, **changes)
-
-
-@pytest.mark.parametrize("weights", [0.0, (), (1.0, -1.0), math.inf, math.nan])
-def test_norms_that_make_no_sense(weights):
-    with pytest.raises(ValueError, match="Norms to clip to are positive"):
-        ClipSettings(weights)
-
-
-def test_norms_are_one_per_partition():
-    task = Task(chain_net(), transforms=[augmentation()])
-    with pytest.raises(ValueError, match=r"clip.weights has 2 norms for 3 partitions"):
-        Protocol(task, settings(4, clip=ClipSettings((1.0, 2.0))))
-
-
-@pytest.mark.parametrize("safeguard", [{"clip": ClipSettings(1.0)}, {"trim": 0.1, "weighting": "uniform"}])
-def test_fusion_has_no_updates_to_look_at(safeguard):
-    task = Task(chain_net(), transforms=[augmentation()])
-    with pytest.raises(ValueError, match=r"no updates of their own|weighting is 'uniform'"):
-        federate(task, shards([3] * 4), rounds=1, execution="fused", **safeguard)
-
-
 @pytest.mark.parametrize("given", [None, 7])
 def test_a_configuration_takes_claims_up_to_its_largest_shard(given):
     experiment = build_from(tiny(max_examples=given))

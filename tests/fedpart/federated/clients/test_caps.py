@@ -10,7 +10,6 @@ from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.federated.clients.caps import CapAssignment
 from fedpart.federated.clients.kinds import Kind
 from fedpart.federated.privacy import Privacy
-from fedpart.methods.partitioned import Partitioned
 from fedpart.task.jobs import Job
 from fedpart.training.agreement import difference
 
@@ -104,47 +103,3 @@ def test_server_and_clients_agree_on_them():
     assert difference(plain.agreement, capped.agreement).endswith("is None")
     before = {key: value for key, value in plain.agreement.items() if key != "caps"}
     assert not difference(plain.agreement, before), "checkpoints from before there were caps"
-
-
-class Heedless(Partitioned):
-    """A method of one's own that knows no caps."""
-
-    def plan(self, client):
-        return [Job(j, j) for j in range(client.chunk, client.chunks + 1)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"caps": [0.4, 0.6]}, r"caps are shares of the clients by cap, \{1: 0.4, 3: 0.6\} say, got \[0.4"),
-        ({"caps": {0: 0.4, 3: 0.6}}, "there are 3 as there are chunks, got 0; use caps from 1 to 3"),
-        ({"caps": {1: 0.4, 3: 0.5}}, r"shares of caps must sum to 1, but \[0.4, 0.5\] sums to 0.9"),
-        ({"caps_by": "free"}, "caps_by is free, but there are no caps to deal; set caps as well"),
-        ({"caps": {3: 1.0}, "caps_by": "size"}, "caps_by is one of chunk or free, got 'size'"),
-        ({"caps": {1: 1.0}, "method": "fedavg"}, "'fedavg' has one network for all here; leave caps out"),
-        ({"caps": {1: 1.0}, "method": "augerino"}, "'augerino' has one network for all here"),
-        ({"caps": {1: 1.0}, "chunks": (1.0,)}, "or use method: partitioned with several chunks"),
-        (
-            {"caps": {1: 0.9, 3: 0.1}},
-            "and 1 more of chunk 3 can compute nothing with a cap of 1: to train takes one of 3, and psi's "
-            "gradient one of 2; give more clients larger caps",
-        ),
-        ({"caps": {1: 0.5, 3: 0.5}, "caps_by": "free"}, "cap of 1: .*; set caps_by: chunk, give more"),
-        (
-            {"caps": PSI_ONLY, "task": Task(chain_net(dropout=False))},
-            "and 3 more of chunk 2 can compute nothing with a cap of 1: to train takes one of 2; give",
-        ),
-        (
-            {"caps": {1: 0.8, 3: 0.2}},
-            "No client trains partition 2, which takes a chunk up to 2 and a cap of",
-        ),
-        ({"caps": {2: 1.0}}, "No client trains partition 3"),
-        (
-            {"caps": {1: 0.5, 3: 0.5}, "method": "test_caps:Heedless"},
-            "Heedless' has clients compute more than",
-        ),
-    ],
-)
-def test_caps_are_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        protocol(**changes)
