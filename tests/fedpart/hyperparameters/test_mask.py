@@ -35,33 +35,6 @@ def test_any_features_can_be_kept():
     assert FixedMask(4, [0, 1, 0, 1])(torch.ones(1, 4)).tolist() == [[0, 1, 0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("features", "kept", "message"),
-    [
-        (5, [1, 0, 1], "mask has 3 entries, but there are 5 features; give one 0 or 1 for each"),
-        (5, [0] * 5, "keeps none of the 5 features; set at least one entry to 1"),
-        (5, 0, "keeps the first 1 to 5 of 5 features, got 0"),
-        (5, 6, "keeps the first 1 to 5 of 5 features, got 6"),
-        (3, [1, 2, 0], "0 or 1, but entry 1 is 2"),
-        (3, [1, 0.5, 0], "0 or 1, but entry 1 is 0.5"),
-        (3, [1, math.nan, 0], "0 or 1, but entry 1 is nan"),
-        (3, 2.5, "whole number of features or one 0 or 1 for each, got 2.5"),
-        (3, True, "whole number of features or one 0 or 1 for each, got True"),
-        (0, 1, "at least one feature, got 0"),
-    ],
-)
-def test_refused_masks(features, kept, message):
-    with pytest.raises(ValueError, match=message):
-        FixedMask(features, kept)
-
-
-@pytest.mark.parametrize("mask", [FixedMask(5, 3), ConcreteMask(5)])
-@pytest.mark.parametrize("shape", [(2, 4), (2, 6), (5,), (2, 1, 5)])
-def test_inputs_of_another_width_are_refused(mask, shape):
-    with pytest.raises(ValueError, match=r"over 5 features takes inputs \[rows, 5\], got \["):
-        mask(torch.ones(shape))
-
-
 def masked_task(mask, samples=1):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(mask.features, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -190,19 +163,3 @@ def test_physical():
     assert list(values) == ["keep[0] [%]", "keep[1] [%]", "keep[2] [%]"]
     assert values["keep[2] [%]"] == pytest.approx(20.0, abs=1e-4)
     assert FixedMask(3, 2).physical() == {}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"features": 0}, "at least one feature, got 0"),
-        ({"probability": 0.0}, "strictly between 0 and 1, got 0.0; use FixedMask"),
-        ({"probability": 1.0}, "strictly between 0 and 1, got 1.0"),
-        ({"probability": math.nan}, "strictly between 0 and 1, got nan"),
-        ({"temperature": 0.0}, "temperature of a concrete mask is positive, got 0.0"),
-        ({"temperature": math.inf}, "temperature of a concrete mask is positive, got inf"),
-    ],
-)
-def test_refused_concrete_masks(options, message):
-    with pytest.raises(ValueError, match=message):
-        ConcreteMask(**{"features": 3, **options})

@@ -1,7 +1,5 @@
 """Blur: its kernel against Lindeberg's, what it keeps, and the gradient."""
 
-import math
-
 import pytest
 import torch
 from every_way import assert_learned_every_way
@@ -73,13 +71,3 @@ def test_physical_widths_and_text():
     blur = GaussianBlur(-0.5, 5)
     assert blur.physical() == {"largest sigma [pixels]": 0.5} and blur.widths().tolist() == [0.5]
     assert repr(blur) == "GaussianBlur(kernel_size=5)"
-
-
-def test_refused():
-    for size in (1, 4, 0, -3):
-        with pytest.raises(ValueError, match=f"odd size of at least 3, got {size}"):
-            GaussianBlur(kernel_size=size)
-    with pytest.raises(ValueError, match="finite number of pixels, got inf"):
-        GaussianBlur(math.inf)
-    with pytest.raises(ValueError, match=r"images \[rows, channels, height, width\], got \(2, 5\)"):
-        GaussianBlur()(torch.ones(2, 5))

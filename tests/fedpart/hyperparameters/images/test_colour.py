@@ -102,20 +102,3 @@ def test_physical_widths_and_text():
     )
     torch.testing.assert_close(jitter.widths().detach(), torch.tensor([0.4, 0.6, 0.2]))
     assert repr(jitter) == "ColourJitter(brightness, saturation, hue)"
-
-
-@pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize("part", ["saturation", "hue"])
-def test_what_would_have_no_gradient_is_refused(channels, part):
-    message = rf"with 3 channels, not {channels}; leave them out: .*options: {{saturation: null, hue: null}}"
-    with pytest.raises(ValueError, match=message):
-        jittered(images(channels), **{part: 0.1})
-
-
-def test_refused():
-    with pytest.raises(ValueError, match="changes nothing: give a number for one of brightness, contrast"):
-        ColourJitter(None, None, None, None)
-    with pytest.raises(ValueError, match="range of hue starts from a finite number, got nan"):
-        ColourJitter(hue=math.nan)
-    with pytest.raises(ValueError, match=r"images \[rows, channels, height, width\], got \(3, 5, 7\)"):
-        ColourJitter()(images()[0])

@@ -55,22 +55,3 @@ def test_a_symmetric_image_stays_and_a_certain_flip_is_one():
 def test_physical_and_text():
     assert RandomFlip(0.3).physical() == {"horizontal [%]": pytest.approx(30)}
     assert repr(RandomFlip(axis="vertical")) == "RandomFlip(axis=vertical, temperature=0.1)"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"probability": 0.0}, "strictly between 0 and 1, got 0.0; leave the flip out for 0"),
-        ({"probability": math.nan}, "strictly between 0 and 1"),
-        ({"axis": "diagonal"}, "Unknown axis 'diagonal' of a flip; choose one of horizontal, vertical"),
-        ({"temperature": 0.0}, "temperature of a flip is positive, got 0.0"),
-    ],
-)
-def test_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        RandomFlip(**options)
-
-
-def test_other_inputs_are_refused():
-    with pytest.raises(ValueError, match=r"images \[rows, channels, height, width\], got \(2, 5\)"):
-        RandomFlip()(torch.ones(2, 5))

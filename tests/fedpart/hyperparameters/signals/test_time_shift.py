@@ -68,12 +68,3 @@ def test_physical_widths_and_text():
     assert shift.physical() == {"shift [+-%]": pytest.approx(10)}
     assert shift.widths().tolist() == pytest.approx([0.2])
     assert repr(TimeShift(outside="border")) == "TimeShift(outside=border)"
-
-
-def test_refused():
-    with pytest.raises(ValueError, match="Unknown outside 'wrap' of a signal; choose one of zeros, border"):
-        TimeShift(outside="wrap")
-    with pytest.raises(ValueError, match="finite fraction of the signal, got nan"):
-        TimeShift(math.nan)
-    with pytest.raises(ValueError, match=r"signals \[rows, channels, time\], got \(2, 5\); .*unsqueeze\(1\)"):
-        TimeShift()(torch.ones(2, 5))

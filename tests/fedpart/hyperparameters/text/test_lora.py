@@ -16,13 +16,13 @@ SHAPE = torch.Size([5])
 class Adapted(nn.Module):
     """A linear layer as peft's ``lora.Linear`` computes it, with adapters that are not 0."""
 
-    def __init__(self, inputs, outputs, rank=2, variant=False):
+    def __init__(self, inputs, outputs, rank=2):
         super().__init__()
         self.base_layer = nn.Linear(inputs, outputs).requires_grad_(False)
         self.lora_A = nn.ModuleDict({"default": nn.Linear(inputs, rank, bias=False)})
         self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, outputs)})
         self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(0.05)})
-        self.lora_variant = {"default": "DoRA"} if variant else {}
+        self.lora_variant = {}
         self.scaling = {"default": 2.0}
 
     def branch(self, x):
@@ -33,9 +33,9 @@ class Adapted(nn.Module):
         return self.base_layer(x) + self.branch(x)
 
 
-def adapted(shape=SHAPE, classes=3, variant=False):
+def adapted(shape=SHAPE, classes=3):
     torch.manual_seed(0)
-    return nn.Sequential(Adapted(shape.numel(), 8), nn.Tanh(), Adapted(8, classes, variant=variant))
+    return nn.Sequential(Adapted(shape.numel(), 8), nn.Tanh(), Adapted(8, classes))
 
 
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"dropout": None}, {"dropout": 0.3}], ids=str)
@@ -118,20 +118,3 @@ def test_folded_adapters_are_plain_and_compute_the_same(dropout):
     plain = network[2].lora_dropout["default"]
     assert type(plain) is nn.Dropout and plain.p == pytest.approx(dropout or 0.0)
     assert not any(isinstance(layer, (LoraGate, ConcreteDropout)) for layer in network.modules())
-    with pytest.raises(ValueError, match="no LoraGate to fold; learn_lora puts one in"):
-        fold_lora(network)
-
-
-@pytest.mark.parametrize(
-    ("network", "options", "message"),
-    [
-        (lambda: nn.Linear(2, 2), {}, r"no LoRA adapters, .*peft\.get_peft_model"),
-        (lambda: adapted(variant=True), {}, "adapter 'default' of '2' is a variant .*use_dora=False"),
-        (lambda: learn_lora(adapted()), {}, "adapter 'default' of '0' has a LoraGate; call learn_lora once"),
-        (adapted, {"scale": False, "dropout": None}, "nothing to learn: give scale=True, or a rate"),
-        (adapted, {"dropout": 1.0}, "strictly between 0 and 1, got 1.0"),
-    ],
-)
-def test_refused(network, options, message):
-    with pytest.raises(ValueError, match=message):
-        learn_lora(network(), **options)

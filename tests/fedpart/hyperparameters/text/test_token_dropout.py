@@ -60,10 +60,3 @@ def test_identity_in_eval_mode_and_what_a_person_reads():
     assert layer(x) is x
     assert layer.physical() == {"rate [%]": pytest.approx(40)}
     assert repr(layer) == "TokenDropout(temperature=0.1)"
-
-
-def test_tokens_that_are_not_embedded_are_refused():
-    with pytest.raises(
-        ValueError, match=r"\[rows, tokens, features\], got \(2, 3\); put it behind the embed"
-    ):
-        TokenDropout()(torch.ones(2, 3))
