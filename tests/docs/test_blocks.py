@@ -46,17 +46,20 @@ def of(language: str) -> list[Block]:
     return [block for block in BLOCKS if block.language == language]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=identity)
-def test_a_block_is_of_a_kind_that_is_run_or_says_what_it_needs(block):
-    assert block.language in {"python", "yaml", "sh", "text", "{toctree}"}
-    if block.mark.startswith("run-by="):
-        test = (ROOT / block.mark.removeprefix("run-by=")).read_text()
-        words = shlex.split(block.text, comments=True) if block.language == "sh" else []
-        commands = {words[i + 1] for i, word in enumerate(words) if word in ("fedpart", "flwr")}
-        reads_the_page = f'"{Path(block.page).name}"' in test
-        assert reads_the_page or (commands and all(f'"{command}"' in test for command in commands))
-    else:
-        assert not block.mark or block.mark in NEEDS
+def is_run_or_says_what_it_needs(block: Block) -> bool:
+    if block.language not in {"python", "yaml", "sh", "text", "{toctree}"}:
+        return False
+    if not block.mark.startswith("run-by="):
+        return not block.mark or block.mark in NEEDS
+    test = (ROOT / block.mark.removeprefix("run-by=")).read_text()
+    words = shlex.split(block.text, comments=True) if block.language == "sh" else []
+    commands = {words[i + 1] for i, word in enumerate(words) if word in ("fedpart", "flwr")}
+    reads_the_page = f'"{Path(block.page).name}"' in test
+    return reads_the_page or (bool(commands) and all(f'"{command}"' in test for command in commands))
+
+
+def test_a_block_is_of_a_kind_that_is_run_or_says_what_it_needs():
+    assert not [identity(block) for block in BLOCKS if not is_run_or_says_what_it_needs(block)]
 
 
 # test_tutorial.py and test_contributing.py run the Python of theirs, and look at what it does.
@@ -66,21 +69,35 @@ def test_python_runs(page, tmp_path, monkeypatch):
     run_python(page, tmp_path)
 
 
-@pytest.mark.parametrize("block", of("yaml"), ids=identity)
-def test_yaml_is_a_configuration(block, tmp_path, monkeypatch):
-    for other in BLOCKS:
-        if other.page == block.page and other.language == "python" and other.file:
-            (tmp_path / other.file).write_text(other.text)
-            monkeypatch.delitem(sys.modules, Path(other.file).stem, raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def configure(block: Block, folder: Path) -> None:
+    """Makes all that the block describes, in a folder with the Python files of its page."""
     data = yaml.safe_load(block.text)
     if "columns" not in data:
         ExperimentConfig.from_dict(data, identity(block))
         return
     table, file = TableFile.model_validate(data), SHIPPED / "on_the_page.yaml"
     for label, scale in itertools.product(table.rows, (None, *table.scales)):
-        table.configured(label, 0, file, tmp_path, scale, [])
+        table.configured(label, 0, file, folder, scale, [])
+
+
+def test_yaml_is_a_configuration(tmp_path):
+    wrong = []
+    for page, shown in itertools.groupby(of("yaml"), key=lambda block: block.page):
+        folder = tmp_path / Path(page).stem
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            for other in BLOCKS:
+                if other.page == page and other.language == "python" and other.file:
+                    (folder / other.file).write_text(other.text)
+                    patch.delitem(sys.modules, Path(other.file).stem, raising=False)
+            patch.chdir(folder)
+            patch.syspath_prepend(str(folder))
+            for block in shown:
+                try:
+                    configure(block, folder)
+                except Exception as error:
+                    wrong.append(f"{identity(block)}: {error}")
+    assert not wrong
 
 
 def test_the_readme_begins_with_the_commands_that_ci_runs():
@@ -135,25 +152,36 @@ PROSE = [*PAGES, DOCS / "architecture.md"]
 INLINE = [(page.name, text) for page in PROSE for text in re.findall(r"`([^`\n]+)`", page.read_text())]
 
 
-@pytest.mark.parametrize("page, text", [pair for pair in INLINE if pair[1].startswith("fedpart ")], ids=str)
-def test_a_command_in_a_sentence_exists(page, text):
-    _, name, *rest = shlex.split(text)
-    assert name in COMMANDS
+def unknown(command: str) -> set[str]:
+    """What of a command the program does not have: its name, or options."""
+    _, name, *rest = shlex.split(command)
+    if name not in COMMANDS:
+        return {name}
     known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known
+    return {word.partition("=")[0] for word in rest if word.startswith("--")} - known
+
+
+def test_a_command_in_a_sentence_exists():
+    commands = [(page, text) for page, text in INLINE if text.startswith("fedpart ")]
+    assert commands
+    assert not [(page, text, wrong) for page, text in commands if (wrong := unknown(text))]
 
 
 def test_files_that_are_named_exist():
     rooms = r"(?:fedpart|simulations|benchmarks|tests|server|client|docs)/[\w./*-]*[\w*/]"
-    for page, text in INLINE:
-        for path in re.findall(rf"(?<![\w/.]){rooms}", text):
-            assert list(ROOT.glob(path)), f"{page} names {path}"
+    named = [(page, path) for page, text in INLINE for path in re.findall(rf"(?<![\w/.]){rooms}", text)]
+    assert named and not [(page, path) for page, path in named if not list(ROOT.glob(path))]
 
 
 LINKING = [*PAGES[:2], *(page for page in sorted(DOCS.rglob("*.md")) if "generated" not in page.parts)]
 
 
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+def test_links_lead_somewhere():
+    links = [
+        (page, target)
+        for page in LINKING
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        if not target.startswith("http")
+    ]
+    assert links
+    assert not [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()]
