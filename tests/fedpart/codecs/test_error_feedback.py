@@ -37,10 +37,15 @@ def deployed(folder, rounds=4, tamper=None, given=app, federation=None, **config
     return federation, reports
 
 
-def test_it_is_not_what_the_codec_alone_gives(in_process):
-    alone, reports = local(4, **SPARSE)
-    assert not torch.equal(alone.w, in_process[0].w)
-    assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in in_process[1]]
+def test_it_changes_what_a_client_sends_from_its_second_answer_on(in_process):
+    cohorts = [set(build(SPARSE).protocol.cohort(round)) for round in range(1, 5)]
+    again = next(i for i in range(1, 4) if cohorts[i] & set().union(*cohorts[:i])) + 1
+    assert torch.equal(local(again - 1, **SPARSE)[0].w, local(again - 1, **FED_BACK)[0].w)
+    (alone, reports), (fed_back, _) = local(again, **SPARSE), local(again, **FED_BACK)
+    places = (alone.w != fed_back.w).sum()
+    sent = 0.1 * len(alone.w) * len(cohorts[again - 1] & set().union(*cohorts[: again - 1]))
+    assert sent / 10 < places <= 2 * sent  # those sent in one run and not in the other, or of another value
+    assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in in_process[1][:again]]
 
 
 def test_worker_processes_give_the_same_bits(in_process):

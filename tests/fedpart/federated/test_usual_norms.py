@@ -214,8 +214,10 @@ def test_an_alarm_names_the_chunk_whose_psi_gradients_are_of_another_size():
     honest = {client: {PSI: 1.0 + 0.1 * i} for i, client in enumerate(some)}
     found.take(honest, None)
     assert found.alarms == [] and len(honest) >= NEEDED
-    poisoned = honest | {client: {PSI: 3 * ALARM} for client in chunk_of[3][:2]}
-    found.take(poisoned, None)
+    first, second = chunk_of[3][:2]
+    found.take(honest | {first: {PSI: 1.5 * ALARM}}, None)
+    assert found.alarms == []  # the chunk's mean is not beyond
+    found.take(honest | {first: {PSI: 5 * ALARM}, second: {PSI: ALARM}}, None)
     assert [one["chunk"] for one in found.alarms] == [3]
     assert found.alarms[0]["times"] == pytest.approx(3 * ALARM / 1.2, rel=0.2)
     found.take(honest, None)

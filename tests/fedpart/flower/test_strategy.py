@@ -7,6 +7,8 @@ from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
 
 from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
+from fedpart.engines.turns import DOWNLOAD_HEADER
+from fedpart.federated.protocol import UPLOAD_HEADER
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
@@ -73,7 +75,10 @@ def test_bytes_are_those_of_the_serialised_messages():
         for report in reports
         for client in report.cohort
     )
-    assert predicted < grid.bytes_up < 1.005 * predicted
+    sent = [client for report in reports for client in report.cohort]
+    states = sum(map(protocol.state_bytes, sent))
+    assert (grid.bytes_up - predicted) / len(sent) == pytest.approx(UPLOAD_HEADER, abs=45)
+    assert (grid.bytes_down - states) / len(sent) == pytest.approx(DOWNLOAD_HEADER, abs=45)
     _, estimated = local(4, **config)
     for name in ("upload_bytes", "download_bytes"):
         counted = sum(getattr(report, name) for report in reports)
