@@ -61,15 +61,6 @@ def test_members_that_share_a_pass_cost_what_it_costs():
     assert [row["multiply_adds"] for row in rows] == [n * multiply_adds(0.5) for n in (1, 1, 2)]
 
 
-def test_another_likelihood_has_no_members():
-    with pytest.raises(TypeError, match="an ensemble has Task"):
-        of_ensemble(state_of(Ensemble(networks(0.5)), from_first), DATA)
-
-
-def from_first(outputs, targets):
-    return nn.functional.cross_entropy(outputs[:, 0], targets, reduction="none")
-
-
 def test_of_many_members_the_first_few_together():
     class Linear(nn.Module):
         def __init__(self):

@@ -6,7 +6,6 @@ from evidences import five_inputs, of_five_inputs
 from fedpart import (
     AdamSettings,
     AdamWSettings,
-    ConcreteMask,
     Dataset,
     FixedMask,
     Task,
@@ -59,12 +58,3 @@ def test_weights_that_are_hyperparameters_have_no_prior(data, linear):
     module.bias.requires_grad_(False)
     expected = diagonal_laplace(module, data, 0.6).log_marginal_likelihood
     assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
-
-
-def test_there_is_no_laplace_evidence_of_partitions_or_random_inputs(data, linear):
-    partitions = Training(Task(linear), data, TrainingSettings(chunks=(0.5, 0.5)))
-    with pytest.raises(ValueError, match="method 'none'"):
-        laplace_evidence(partitions)
-    masked = plain(Task(linear, transforms=[ConcreteMask(5)], samples=1), data)
-    with pytest.raises(ValueError, match="at random"):
-        laplace_evidence(masked)

@@ -135,8 +135,3 @@ def test_what_is_found_has_every_layer_and_fits_the_budget_that_it_was_given():
     values = {id(p): p.numel() for m in members for n, p in m.named_parameters() if n.endswith("values")}
     budget = sum(values.values())
     Bank(budget=budget, clusters=learned_clusters(state, DATA, 1.0, budget)).compose(networks(*sizes))
-
-
-def test_other_networks_are_refused():
-    with pytest.raises(TypeError, match="kind: composed"):
-        learned_clusters(state_of(networks((10, 1))), DATA)
