@@ -96,8 +96,3 @@ def test_rounding_is_a_function_of_seed_client_round_and_partition():
     assert rounded(0, 1, 1) == rounded(0, 1, 1)
     others = [rounded(0, 1, 1), rounded(1, 1, 1), rounded(0, 2, 1), rounded(0, 1, 2)]
     assert len({part for parts in others for part in parts}) == 8
-
-
-def test_an_unknown_codec_is_refused():
-    with pytest.raises(ValueError, match="Unknown upload codec 'int9': did you mean 'int"):
-        settings(4, upload="int9")

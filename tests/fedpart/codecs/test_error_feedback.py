@@ -10,12 +10,9 @@ from inprocess_grid import InProcessGrid
 from interruptions import kill
 from problems import augmentation, chain_net, shards
 
-from fedpart import ClientError, Federation, Task, federate
+from fedpart import Federation, Task, federate
 from fedpart.engines import LocalEngine
-from fedpart.flower.client import make_client_app
 from fedpart.flower.strategy import FedPart
-from simulations.config.load import ExperimentConfig
-from simulations.errors import ConfigError
 
 SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
 FED_BACK = {**SPARSE, "error_feedback": True}
@@ -170,23 +167,3 @@ def test_a_server_that_is_resumed_asks_for_what_its_checkpoint_knows(tmp_path, i
     again.load(path)
     resumed, _ = deployed(tmp_path / "kept", rounds=4, federation=again)
     assert torch.equal(resumed.w, in_process[0].w)
-
-
-def test_what_was_kept_and_is_gone_ends_the_run(tmp_path):
-    path = tmp_path / "run.pt"
-    run(3, checkpoint=path)
-    for file in tmp_path.glob("run.residuals/*/*/*.pt"):
-        file.unlink()
-    with pytest.raises(ClientError, match=r"what error feedback has kept of round \d cannot be read"):
-        run(ROUNDS, checkpoint=path, resume=True)
-
-
-def test_clients_without_a_folder_refuse(tmp_path):
-    with pytest.raises(ClientError, match=r"give make_client_app\(\) a folder for it, with keep="):
-        deployed(tmp_path, given=make_client_app(build))
-
-
-def test_a_cluster_is_refused():
-    given = {"engine": "ray", "ray_address": "auto", **SETTINGS}
-    with pytest.raises(ConfigError, match="actors of a Ray cluster do not find them; leave"):
-        ExperimentConfig.from_dict(given)
