@@ -9,7 +9,6 @@ from problems import Gain, Shift, augmentation, chain_net, shard
 from torch import nn
 
 from fedpart import Batch, Task
-from fedpart.evidence import kfac as kfac_file
 from fedpart.evidence.kfac import Kfac
 from fedpart.evidence.layers import parts_of
 from fedpart.likelihoods import Gaussian
@@ -243,63 +242,3 @@ def test_places_of_a_linear_layer_may_lie_in_two_dimensions():
     row = Batch(square.inputs.flatten(1, 2), square.targets)
     found = [evidence(Kfac(task), w, psi, own, draws(batch)) for batch in (square, row)]
     assert found[0] == pytest.approx(found[1], rel=1e-12)
-
-
-def test_what_has_no_factors_is_refused(monkeypatch):
-    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="of averaged logits, not probabilities; set average: logits"):
-        Kfac(Task(net, average="probabilities"))
-    with pytest.raises(ValueError, match="and the network trains none of these; use"):
-        Kfac(Task(nn.LayerNorm(3)))
-    monkeypatch.setattr(kfac_file, "LARGEST", 5)
-    with pytest.raises(
-        ValueError, match=r"networks of up to 5 weights, and this one has 6; use a smaller one"
-    ):
-        Kfac(Task(net))
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.MultiheadAttention(4, 1, batch_first=True)
-
-    def forward(self, x):
-        x = x.flatten(2)
-        return self.inner(x, x, x, need_weights=False)[0].flatten(1)
-
-
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.layer(self.layer(x))
-
-
-@pytest.mark.parametrize(
-    "net, reason",
-    [
-        (Twice(), "layer is used more than once in a pass"),
-        (
-            nn.Sequential(nn.Conv2d(2, 2, 1, groups=2), nn.Flatten(), nn.Linear(8, 3)),
-            "convolutions in one group",
-        ),
-        (
-            nn.Sequential(nn.Conv2d(2, 2, 1, padding="same"), nn.Flatten(), nn.Linear(8, 3)),
-            "padding is a number",
-        ),
-        (
-            nn.Sequential(nn.Conv2d(2, 2, (1, 1)), Attention(), nn.Linear(8, 3)),
-            "out_proj is not called as a module of its own",
-        ),
-    ],
-    ids=["twice", "groups", "padding", "attention"],
-)
-def test_layers_without_factors_are_refused(net, reason):
-    task = Task(net, samples=1, precision="fp64")
-    inputs = torch.ones(3, 2).double() if isinstance(net, Twice) else torch.ones(3, 2, 2, 2).double()
-    with pytest.raises(ValueError, match=reason):
-        Kfac(task).total(
-            weights(task), task.psi_space.initial(), draws(Batch(inputs, torch.tensor([0, 1, 0])))
-        )

@@ -80,23 +80,3 @@ def test_half_of_the_batches_give_the_whole_gradient_where_the_halves_are_alike(
     assert total.examples == 2 * N
     half, whole = (estimate.gradient(total, psi, own, batches(times)) for times in (1, 2))
     torch.testing.assert_close(half, whole, rtol=1e-12, atol=0)
-
-
-class Ends(nn.Module):
-    """Ends in something else than a linear layer of one vector an example."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(1, CLASSES, 2)
-
-    def forward(self, x):
-        return self.layer(x.view(-1, 1, 2, 2)).flatten(1)
-
-
-def test_networks_that_do_not_end_in_a_linear_layer_are_refused():
-    _, batch = problem()
-    task = Task(Ends(), samples=1, precision="fp64")
-    with pytest.raises(
-        ValueError, match="ends in a linear layer of one vector an example; use evidence: kfac"
-    ):
-        LastLayer(task).total(weights(task), task.psi_space.initial(), draws(batch))
