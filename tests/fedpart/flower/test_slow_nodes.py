@@ -1,11 +1,10 @@
 """Simulated time over Flower: rounds are those of the local engine, and nodes that are gone are missing."""
 
 import pytest
-from flower_experiment import CLIENTS, PACES, SLOW, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, PACES, app, assert_equal_runs, build, local
 from inprocess_grid import InProcessGrid
-from problems import chain_net, settings
 
-from fedpart import ClientError, Federation, Protocol, Task
+from fedpart import ClientError, Federation
 from fedpart.flower import FedPart
 
 
@@ -62,10 +61,3 @@ def test_a_failed_round_has_not_begun():
     after = federation.pace.state_dict()
     assert federation.round == 2
     assert (before["now"], before["under_way"]) == (after["now"], after["under_way"])
-
-
-@pytest.mark.parametrize("changes", [{"devices": SLOW}, {"aggregation": "buffered"}])
-def test_without_shards_there_is_no_simulated_time(changes):
-    federation = Federation(Protocol(Task(chain_net()), settings(4, **changes)))
-    with pytest.raises(ValueError, match=f"^{next(iter(changes))}.* simulated time.* pass FedPart"):
-        FedPart(federation)

@@ -38,10 +38,10 @@ def names(tree):
             yield node.arg
 
 
-@pytest.mark.parametrize("file", WIRE, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_what_reads_messages_cannot_unpickle(file):
-    used = set(names(ast.parse(file.read_text())))
-    assert not used & {*UNPICKLES, "load", "loads_pickle", "allow_pickle", "fromfile"}
+def test_what_reads_messages_cannot_unpickle():
+    banned = {*UNPICKLES, "load", "loads_pickle", "allow_pickle", "fromfile"}
+    used = {file: banned & set(names(ast.parse(file.read_text()))) for file in WIRE}
+    assert len(used) > 20 and not {file: names for file, names in used.items() if names}
 
 
 def test_a_pickled_array_is_not_read_by_clients_either():
