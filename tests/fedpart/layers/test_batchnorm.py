@@ -138,30 +138,3 @@ def test_without_running_statistics_there_is_nothing_to_freeze():
     with pytest.raises(ValueError, match=way_out):
         replace_batchnorm(module, "frozen")
     assert isinstance(replace_batchnorm(module, "group")[1], nn.GroupNorm)
-
-
-@pytest.mark.parametrize("by", ["layer", "", None])
-def test_another_kind_is_refused(by):
-    with pytest.raises(ValueError, match=rf"replaced by 'group' or by 'frozen', not by {by!r}"):
-        replace_batchnorm(nn.BatchNorm1d(4), by)
-
-
-class NormAndReLU(nn.BatchNorm1d):
-    """As some libraries have it: more than its base class does."""
-
-    def forward(self, x):
-        return super().forward(x).relu()
-
-
-@pytest.mark.parametrize("by", ["group", "frozen"])
-def test_what_a_derived_class_does_besides_is_not_lost(by):
-    module = nn.Sequential(nn.Linear(4, 4), NormAndReLU(4))
-    with pytest.raises(ValueError, match=r"NormAndReLU is a BatchNorm .*; call layer.eval\(\) to keep"):
-        replace_batchnorm(module, by)
-
-
-@pytest.mark.parametrize("by", ["group", "frozen"])
-@pytest.mark.parametrize("affine", [True, False])
-def test_a_lazy_layer_has_to_have_a_shape(by, affine):
-    with pytest.raises(ValueError, match=r"LazyBatchNorm1d is not known yet; .* module\(inputs\[:2\]\)"):
-        replace_batchnorm(nn.Sequential(nn.LazyBatchNorm1d(affine=affine).eval()), by)

@@ -3,12 +3,14 @@
 Every test runs in all ways that this machine has; two say which these are.
 """
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
+import refusals
 import torch
 from torch.nn import functional as F
 
@@ -379,20 +381,17 @@ def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_step
     assert layer.weight.grad.any()
 
 
-@pytest.mark.parametrize("channels, kind", [(1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)])
-def test_what_a_convolution_refuses_is_refused(way, channels, kind):
-    """Images of other channels than the kernel's, and parameters that are not of the images' precision."""
-    layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
-    with pytest.raises(RuntimeError, match=r"channels|should be the same"):
-        layer(x.to(torch.bfloat16))
-
-
-@pytest.mark.parametrize("shape", [(3,), (5,), (), (4, 1)], ids=str)
-def test_a_bias_of_other_filters_is_refused(way, shape):
-    """Kernels would read beyond its end."""
-    layer, x = layer_of(integers((4, 3, 5, 5), 1), torch.zeros(shape)), integers((16, 3, 4, 6), 2)
-    with pytest.raises(RuntimeError, match="bias"):
-        layer.to(torch.bfloat16)(channels_last(x).to(torch.bfloat16))
+def test_what_a_convolution_refuses_is_refused(way):
+    """Other channels than the kernel's, another precision, and biases beyond whose end kernels would read."""
+    rows = []
+    for channels, kind in ((1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)):
+        layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
+        rows.append((f"{channels} {kind}", layer, x.to(torch.bfloat16), "channels|should be the same"))
+    images = channels_last(integers((16, 3, 4, 6), 2)).to(torch.bfloat16)
+    for shape in ((3,), (5,), (), (4, 1)):
+        layer = layer_of(integers((4, 3, 5, 5), 1), torch.zeros(shape)).to(torch.bfloat16)
+        rows.append((f"a bias {shape}", layer, images, "bias"))
+    refusals.check((what, partial(layer, x), RuntimeError, says) for what, layer, x, says in rows)
 
 
 def test_autocast_leaves_double_precision_as_it_is():

@@ -99,13 +99,3 @@ def test_members_that_share_nothing_learn_as_each_would_alone():
     p = outputs.softmax(2).mean(1)
     assert scores["nll"] == pytest.approx(F.nll_loss(p.log(), y).item(), rel=1e-5)
     assert scores["nll"] < math.log(K)
-
-
-def test_outputs_that_do_not_fit_are_refused():
-    logits, y = examples()
-    with pytest.raises(ValueError, match="use likelihood='ensemble'"):
-        Classification()(logits, y)
-    with pytest.raises(ValueError, match=r"several members, \[B, M, K\].*or likelihood='classification'"):
-        EnsembleClassification().loss(logits[:, 0], y)
-    with pytest.raises(ValueError, match="ensemble takes integers"):
-        EnsembleClassification()(logits, y.float())

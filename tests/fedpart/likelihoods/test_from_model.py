@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import Batch, ClientError, Dataset, Task, federate
+from fedpart import Batch, Dataset, Task, federate
 
 ROWS, CLASSES = 12, 3
 FORMS = {
@@ -138,41 +138,6 @@ def test_losses_of_rows_can_be_padded(execution):
     task = Task(Own(), likelihood="from_model", samples=1)
     results = [federate(task, data, rounds=2, chunks=(0.6, 0.4), execution=of) for of in ("loop", execution)]
     torch.testing.assert_close(results[1].state.w, results[0].state.w, rtol=1e-5, atol=1e-6)
-
-
-def test_one_loss_of_all_rows_has_no_weights_and_says_the_way_out():
-    x, y = examples()
-    task = Task(Own("scalar"), likelihood="from_model", samples=1)
-    with pytest.raises(ValueError, match=r"cannot be padded; return one for each row, or use execution: l"):
-        loss(task, x, y, torch.ones(ROWS))
-    data = [examples(rows) for rows in (5, 12, 9)]
-    with pytest.raises(ClientError, match="execution: loop"):
-        federate(task, data, rounds=1, chunks=(0.6, 0.4), execution="fused")
-
-
-@pytest.mark.parametrize(
-    "form, says",
-    [
-        (
-            lambda nll, outputs: outputs,
-            r"returns a loss \[12, 3\] for 12 rows; return their mean, or one num",
-        ),
-        (lambda nll, outputs: nll[:2], r"returns a loss \[2\] for 12 rows"),
-        (lambda nll, outputs: SimpleNamespace(logits=outputs), "SimpleNamespace without a loss"),
-        (lambda nll, outputs: {"logits": outputs}, "dict without a loss"),
-        (lambda nll, outputs: (), "tuple without a loss"),
-        (lambda nll, outputs: (outputs[:, 0], nll), r"\[12\], \[12\] for 12 rows, and it is not clear which"),
-    ],
-)
-def test_what_is_no_loss_is_one_sentence(form, says):
-    with pytest.raises((TypeError, ValueError), match=says):
-        loss(Task(Own(form), likelihood="from_model", samples=1), *examples())
-
-
-def test_there_is_no_likelihood_of_outputs_alone():
-    task = Task(Own(), likelihood="from_model", samples=1)
-    with pytest.raises(ValueError, match=r"use Task\.loss"):
-        task.likelihood(torch.zeros(ROWS, CLASSES), examples()[1])
 
 
 class Needs(nn.Linear):

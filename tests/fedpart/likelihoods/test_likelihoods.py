@@ -132,11 +132,3 @@ def test_own_likelihood_keeps_its_identity():
     task = Task(nn.Linear(3, 1), likelihood=classification)
     assert task.likelihood_name != "classification"
     assert task.plain().likelihood(torch.zeros(B, 1), torch.zeros(B)).tolist() == [6.0] * B
-
-
-def test_a_likelihood_returns_one_number_per_example():
-    message = r"returned shape \(4, 1\) where one negative log-likelihood per example, \(4,\), is expected"
-    with pytest.raises(ValueError, match=message):
-        loss_with(lambda outputs, targets: (outputs - targets[:, None]).square())
-    with pytest.raises(ValueError, match=r"returned shape \(\) where"):
-        loss_with(lambda outputs, targets: outputs.mean())

@@ -1,6 +1,10 @@
 """Targets that a likelihood cannot take are refused in one sentence, wherever they come from."""
 
+import itertools
+from functools import partial
+
 import pytest
+import refusals
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -49,13 +53,14 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_does_not_fit_is_counted(name):
-    likelihood, targets, says = BAD[name]
-    with pytest.raises(ValueError, match=says):
-        likelihood.check(targets)
-    with pytest.raises(ValueError, match="examples of the validation data have"):
-        likelihood.check(targets, of=" of the validation data")
+def test_what_does_not_fit_is_counted():
+    rows = [(name, likelihood.check, targets, says) for name, (likelihood, targets, says) in BAD.items()]
+    of = {"of": " of the validation data"}
+    told = "examples of the validation data have"
+    refusals.check((name, partial(check, targets), ValueError, says) for name, check, targets, says in rows)
+    refusals.check(
+        (name, partial(check, targets, **of), ValueError, told) for name, check, targets, _ in rows
+    )
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -82,14 +87,17 @@ def experiment(good, **options):
 SAYS = "1 of 6 examples have targets other than 0 and 1"
 
 
-@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
-@pytest.mark.parametrize("evaluation", ["central", "clients"])
-def test_every_execution_looks_at_a_shard(execution, evaluation):
+def test_every_execution_looks_at_a_shard():
     (task, bad), (_, good) = experiment(False), experiment(True)
-    options = {"rounds": 1, "execution": execution, "evaluation": evaluation}
-    with pytest.raises(ClientError, match=f"Client 1 failed in round 1: ValueError: {SAYS}"):
-        federate(task, [good, bad, good], **options)
-    federate(task, [good] * 3, **options)
+    ways = list(itertools.product(("loop", "fused", "vectorised"), ("central", "clients")))
+    calls = [partial(federate, task, rounds=1, execution=one, evaluation=other) for one, other in ways]
+    says = f"Client 1 failed in round 1: ValueError: {SAYS}"
+    refusals.check(
+        (f"{way}", partial(call, [good, bad, good]), ClientError, says)
+        for way, call in zip(ways, calls, strict=True)
+    )
+    for call in calls:
+        call([good] * 3)
 
 
 def test_a_skipped_client_is_told_why_in_every_round():
@@ -100,41 +108,47 @@ def test_a_skipped_client_is_told_why_in_every_round():
         assert one["client"] == 1 and "other than 0 and 1" in one["reason"]
 
 
-def test_examples_of_the_clients_own_are_looked_at_too():
-    (task, bad), (_, good) = experiment(False), experiment(True)
-    data = [Dataset(good.inputs, good.targets, evaluation=one) for one in (good, bad, good)]
-    with pytest.raises(ClientError, match=f"Client 1 failed in round 1: ValueError: {SAYS}"):
-        federate(task, data, rounds=1, evaluation="clients", evaluation_share=None)
-
-
 def test_validation_data_are_looked_at_before_the_first_round():
     (task, bad), (_, good) = experiment(False), experiment(True)
     reports = []
     with pytest.raises(ValueError, match="examples of the validation data have targets other"):
         federate(task, [good] * 3, rounds=1, validation=bad, on_round=reports.append)
-    with pytest.raises(ValueError, match="examples of the validation data have targets other"):
-        fit(task, good, validation=bad, iterations=1, method="none")
-    with pytest.raises(ValueError, match="examples of the training data have targets other"):
-        fit(task, bad, iterations=1, method="none")
     assert reports == []
 
 
-def test_evaluation_and_personal_networks_look_at_theirs():
+def test_all_other_data_are_looked_at_too():
     (task, bad), (_, good) = experiment(False), experiment(True)
+    data = [Dataset(good.inputs, good.targets, evaluation=shard) for shard in (good, bad, good)]
+    own = {"rounds": 1, "evaluation": "clients", "evaluation_share": None}
     state = federate(task, [good] * 3, rounds=1).state
-    with pytest.raises(ValueError, match=SAYS):
-        state.evaluate(bad)
-    with pytest.raises(ValueError, match=r"1 of . examples have targets other than 0 and 1"):
-        personalise(state, bad)
-
-
-def test_labels_of_tokens_beyond_the_outputs_are_counted():
-    task = Task(nn.Embedding(5, K), likelihood=Tokens(), samples=1)
+    tokens = Task(nn.Embedding(5, K), likelihood=Tokens(), samples=1)
     x = torch.arange(N * T).view(N, T) % 5
-    data, bad = Dataset(x, CLASSES), Dataset(x, changed(CLASSES, (2, 1), (2, 2), to=K))
-    state = federate(task, [data] * 3, rounds=1).state
-    with pytest.raises(ValueError, match=r"1 of 6 examples have labels outside the 3 classes 0\.\.2"):
-        state.evaluate(bad)
+    read = federate(tokens, [Dataset(x, CLASSES)] * 3, rounds=1).state
+    beyond = Dataset(x, changed(CLASSES, (2, 1), (2, 2), to=K))
+    fitted = partial(fit, task, iterations=1, method="none")
+    says = "targets other than 0 and 1"
+    outside = r"1 of 6 examples have labels outside the 3 classes 0\.\.2"
+    client = f"Client 1 failed in round 1: ValueError: {SAYS}"
+    refusals.check(
+        [
+            ("a client's own examples", lambda: federate(task, data, **own), ClientError, client),
+            ("fit", lambda: fitted(bad), ValueError, f"examples of the training data have {says}"),
+            (
+                "validation",
+                lambda: fitted(good, validation=bad),
+                ValueError,
+                f"of the validation data have {says}",
+            ),
+            ("evaluation", lambda: state.evaluate(bad), ValueError, SAYS),
+            (
+                "a personal network",
+                lambda: personalise(state, bad),
+                ValueError,
+                f"1 of . examples have {says}",
+            ),
+            ("labels of tokens", lambda: read.evaluate(beyond), ValueError, outside),
+        ]
+    )
 
 
 def test_measures_that_cannot_be_computed_are_one_sentence():

@@ -7,7 +7,7 @@ import torch
 from logged_points import as_kept_by, in_lines, written
 from problems import chain_net, shards
 
-from fedpart import Dataset, Task, federate, fit
+from fedpart import Task, federate, fit
 from fedpart.loggers import Logger, Loggers
 from fedpart.loggers.lines import flat, scalars
 from fedpart.loggers.printed import EACH
@@ -138,30 +138,6 @@ def test_the_end_has_the_scores_of_the_test(test, tmp_path):
     for result, (summary,) in zip(done, (one.ends, other.ends), strict=True):
         assert ("test_nll" in summary) == (test is not None)
         assert summary.get("test_nll") == result.test_nll and "train_loss" in summary
-
-
-class Deaf(Logger):
-    def start(self, run):
-        raise OSError("nobody answers")
-
-
-@pytest.mark.parametrize(
-    "chosen, says",
-    [
-        (["tensorbord"], "Unknown logger 'tensorbord': did you mean 'tensorboard'"),
-        ("tensorboard", r"write \['tensorboard'\]"),
-        ([{"use": "mlflow", "uri": "x"}], "has the keys use and options"),
-        ([3], "'int' is no logger"),
-        ([Dataset], "is no logger"),
-        ([{"use": "wandb", "options": {"mode": "away"}}], "offline or online, not 'away'"),
-        ([{"use": "tensorboard", "options": {"folder": "x"}}], "does not take the options"),
-        ([Deaf()], "The logger Deaf cannot start .nobody answers.; mend or leave it out"),
-    ],
-)
-def test_what_is_no_logger_is_one_sentence(chosen, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=says):
-        federate(task(), shards([8, 8, 8]), rounds=1, loggers=chosen)
 
 
 def test_the_others_go_on_where_one_fails():
