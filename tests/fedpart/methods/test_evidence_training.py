@@ -9,11 +9,9 @@ from torch import nn
 from fedpart import (
     AdamSettings,
     AffineAugmentation,
-    HyperModule,
     SGDSettings,
     Task,
     Training,
-    TrainingError,
     TrainingSettings,
 )
 from fedpart.data import DATASETS, random_subset, rotated
@@ -159,49 +157,10 @@ def test_a_loop_of_ones_own_ends_epochs_too():
     assert not torch.equal(state.psi, start)
 
 
-@pytest.mark.parametrize(
-    "options, reason",
-    [
-        ({"evidence": "elbo"}, "evidence is kfac or last_layer, got 'elbo'"),
-        ({"burn_in": -1}, "burn_in is a whole number, 0 or more, got -1"),
-        ({"precision_steps": 1.5}, "precision_steps is a whole number, 0 or more, got 1.5"),
-        ({"batches": 0}, "batches is a whole number, 1 or more, got 0"),
-        ({"batch": True}, "batch is a whole number, 1 or more, got True"),
-        ({"final_rate": 0}, "final_rate is above 0 and at most 1, got 0"),
-        ({"burn_in": 5}, "after a burn-in of 5, first at iteration 24 of 20; train for longer"),
-    ],
-)
-def test_refused_options(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        training(options=options)
-
-
 def test_a_decay_beside_the_prior_is_refused():
     with pytest.raises(ValueError, match="learns the prior of the weights; set weight_decay to 0"):
         training(weight_decay=0.01)
     assert training("last_layer", weight_decay=0.01).settings.weight_decay == 0.01  # it has no prior of these
-
-
-class Root(HyperModule):
-    """Finite, but its derivative is not."""
-
-    hyperparameters = ("amount",)
-
-    def __init__(self):
-        super().__init__()
-        self.amount = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x):
-        return x * (1 + self.amount.sqrt())
-
-
-def test_a_gradient_that_is_not_finite_ends_the_run():
-    state = training(task=Task(chain_net(), transforms=[Root()], samples=2))
-    with pytest.raises(
-        TrainingError, match="iteration 12: the gradient of the evidence is not finite; lower"
-    ):
-        for _ in range(12):
-            state.step()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from parity import assert_parity
-from problems import SIZE, AtRound, chain_net, settings, shard, shards, smooth_net
+from problems import SIZE, AtRound, chain_net, settings, shard, shards
 from tiny import tiny
 from torch import nn
 
@@ -21,7 +21,6 @@ from fedpart.federated.safeguards import ClipSettings
 from fedpart.federated.wire import decode_update, encode_update
 from fedpart.likelihoods import Gaussian
 from fedpart.task.held_out import HeldOutScore as Score
-from simulations.config.load import ConfigError
 from simulations.running.run import run_experiment
 
 SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
@@ -297,62 +296,6 @@ def test_vectorised_clients_have_the_settings_and_the_scores_of_the_loop(local, 
     )
 
 
-def test_clients_cannot_be_fused():
-    with pytest.raises(ValueError, match="which the method 'fedex' asks for; use execution: loop"):
-        trained(1, execution="fused")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rates": []}, "need a list of values for dropout, at least one"),
-        ({"rates": [0.1, 0.1]}, "differ from one another, but two are dropout=10%"),
-        ({"rates": [0.0, 0.1]}, "drop rates lie strictly between 0 and 1, got 0.0"),
-        ({"arms": {}}, "a mapping from keys to lists of values"),
-        ({"arms": [0.1]}, "is a mapping such as"),
-        ({"arms": [{"learning_rate": 0}]}, "cannot set learning_rate to 0: learning_rate is above 0"),
-        ({"arms": {"psi_batch": [1, 2]}}, "set learning_rate, momentum, .*, but not 'psi_batch'"),
-        ({"arms": {"epochs": [1, 1.5]}}, "need whole numbers for epochs, got 1.5"),
-        ({"arms": [{"momentum": 1.0}, {}]}, "cannot set momentum to 1.0: momentum is .* below 1"),
-        ({"arms": 0}, "at least one arm"),
-        ({"arms": 3, "eps": 2.0}, "eps lies above 0"),
-        ({"arms": 3, "space": [0.5, 0.1]}, "space is a mapping with at least one key"),
-        ({"arms": [{}, {}]}, "differ from one another, but two are own"),
-        ({"arms": 3, "space": {"momentum": [0.5, 0.1]}}, "a low end below the high one for momentum"),
-        ({"arms": [{}], "space": {"momentum": [0, 0.9]}}, "give a number as arms, or leave space out"),
-        ({"held_out": 1.0}, "FedEx's held_out lies strictly between 0 and 1, got 1.0"),
-        ({"score": "f1"}, "FedEx's score is error or loss, got 'f1'"),
-        ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, scale, got 'fast'"),
-        ({"discount": -0.1}, "FedEx's discount lies between 0 and 1"),
-        ({"cutoff": 1.2}, "below 1.1, the entropy of the arms"),
-        ({"arm": [0.1]}, "does not take the options"),
-        ({"held_out": "much"}, "cannot be made with the options"),
-    ],
-)
-def test_options_are_refused_in_one_sentence(options, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        protocol(**options)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "safeguard"),
-    [
-        ("trim", {"trim": 0.3}),
-        ("privacy", {"clip": {"weights": 1.0, "psi": 1.0}, "privacy": {"noise_multiplier": 1.0}}),
-        ("clip.psi", {"clip": {"weights": 1.0, "psi": 1.0}}),
-    ],
-)
-def test_what_turns_sums_of_scores_and_counts_into_something_else_is_refused(name, safeguard):
-    """Everybody votes for one arm: the trimmed mean of ten such uploads over four arms is zero."""
-    changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
-    tiny(**changes)  # fits other methods
-    with pytest.raises(ConfigError, match=rf"'fedex' scores .*; leave {name} out, or"):
-        tiny(method="fedex", **changes)
-    with pytest.raises(ValueError, match=rf"which {name} does not leave"):
-        Protocol(task(), dataclasses.replace(tiny(**changes).settings(), method="fedex"))
-
-
 def test_clipped_weights_leave_the_feedback_as_it_is():
     """The first round's change of theta: clients have trained and been scored before anything is clipped."""
     thetas, weights = [], []
@@ -363,13 +306,6 @@ def test_clipped_weights_leave_the_feedback_as_it_is():
         thetas.append(theta(federation))
         weights.append(federation.w)
     assert np.array_equal(*thetas) and not torch.equal(*weights)
-
-
-def test_a_network_without_drop_rates_or_classes_is_refused():
-    with pytest.raises(ValueError, match="the network has no ConcreteDropout layer"):
-        protocol(task(smooth_net))
-    with pytest.raises(ValueError, match="set its score to loss"):
-        protocol(task(likelihood="gaussian"))
 
 
 def test_a_regression_is_scored_by_its_loss():

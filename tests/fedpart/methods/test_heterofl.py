@@ -6,7 +6,7 @@ from problems import augmentation, shard
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import AdamSettings, ClipSettings, LocalSettings, PrivacySettings, SGDSettings, Task, federate
+from fedpart import AdamSettings, ClipSettings, LocalSettings, SGDSettings, Task, federate
 
 WIDTHS = (1.0, 0.5)
 ARCHITECTURES = [{"share": 0.5, "model_options": {"width": width}} for width in WIDTHS]
@@ -110,42 +110,3 @@ def test_workers_and_a_resumed_run_have_the_bits_of_one_process(tmp_path, change
     assert_equal(run(rounds=3, workers=2, **changes), whole)
     run(rounds=2, checkpoint=tmp_path / "run.pt", **changes)
     assert_equal(run(rounds=3, checkpoint=tmp_path / "run.pt", resume=True, **changes), whole)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"architectures": None}, "give at least one, "),
-        ({"sharing": {"kind": "bank", "budget": 200}}, "leave sharing and private parameters out"),
-        ({"local": LocalSettings(0.3, weight_decay=0.1)}, "set local.weight_decay to 0"),
-        (
-            {"weighting": "uniform", "clip": ClipSettings(1.0), "privacy": PrivacySettings(1.0)},
-            "which privacy may not depend on",
-        ),
-        (
-            {"task": Task(net(), samples=1, average="probabilities", sizes=net)},
-            "classification with the average probabilities",
-        ),
-    ],
-)
-def test_what_masks_cannot_do_is_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        run(**changes)
-
-
-def test_a_network_that_does_not_end_with_its_logits_is_refused():
-    def build(width=1.0):
-        return nn.Sequential(net(width), nn.Linear(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(2), Mean())
-
-    with pytest.raises(RuntimeError, match="it has 6 for outputs"):
-        run(task=Task(build(), samples=1, precision="fp64", sizes=build))
-
-
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
-
-
-def test_clients_that_are_computed_together_have_one_loss():
-    with pytest.raises(ValueError, match="the method 'heterofl' gives each its own"):
-        run(architectures=None, options={}, execution="vectorised")

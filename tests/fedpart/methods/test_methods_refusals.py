@@ -1,0 +1,230 @@
+"""What methods refuse: options, networks, and settings of the run that they cannot work with."""
+
+import dataclasses
+from functools import partial
+
+import refusals
+import torch
+from problems import augmentation, chain_net, settings, shard, shards, smooth_net
+from tiny import tiny
+from torch import nn
+
+from fedpart import (
+    AdamSettings,
+    ClipSettings,
+    HyperModule,
+    LocalSettings,
+    PrivacySettings,
+    Protocol,
+    SGDSettings,
+    Task,
+    Training,
+    TrainingError,
+    TrainingSettings,
+    federate,
+)
+from fedpart.methods.augerino import Augerino
+from fedpart.parameters.rolling import rolled
+from fedpart.parameters.space import ParameterSpace
+from simulations.config.load import ConfigError
+
+SIZES = [10, 7, 1, 12, 5, 2]
+FEDEX = [
+    ({"arms": {"dropout": []}}, "need a list of values for dropout, at least one"),
+    ({"arms": {"dropout": [0.1, 0.1]}}, "differ from one another, but two are dropout=10%"),
+    ({"arms": {"dropout": [0.0, 0.1]}}, "drop rates lie strictly between 0 and 1, got 0.0"),
+    ({"arms": {}}, "a mapping from keys to lists of values"),
+    ({"arms": [0.1]}, "is a mapping such as"),
+    ({"arms": [{"learning_rate": 0}]}, "cannot set learning_rate to 0: learning_rate is above 0"),
+    ({"arms": {"psi_batch": [1, 2]}}, "set learning_rate, momentum, .*, but not 'psi_batch'"),
+    ({"arms": {"epochs": [1, 1.5]}}, "need whole numbers for epochs, got 1.5"),
+    ({"arms": [{"momentum": 1.0}, {}]}, "cannot set momentum to 1.0: momentum is .* below 1"),
+    ({"arms": 0}, "at least one arm"),
+    ({"arms": 3, "eps": 2.0}, "eps lies above 0"),
+    ({"arms": 3, "space": [0.5, 0.1]}, "space is a mapping with at least one key"),
+    ({"arms": [{}, {}]}, "differ from one another, but two are own"),
+    ({"arms": 3, "space": {"momentum": [0.5, 0.1]}}, "a low end below the high one for momentum"),
+    ({"arms": [{}], "space": {"momentum": [0, 0.9]}}, "give a number as arms, or leave space out"),
+    ({"held_out": 1.0}, "FedEx's held_out lies strictly between 0 and 1, got 1.0"),
+    ({"score": "f1"}, "FedEx's score is error or loss, got 'f1'"),
+    ({"schedule": "fast"}, "one of aggressive, adaptive, auto, constant, scale, got 'fast'"),
+    ({"discount": -0.1}, "FedEx's discount lies between 0 and 1"),
+    ({"cutoff": 1.2}, "below 1.1, the entropy of the arms"),
+    ({"arm": [0.1]}, "does not take the options"),
+    ({"held_out": "much"}, "cannot be made with the options"),
+]
+
+
+def fedex(network=chain_net, options=None, **of_task):
+    arms = {"arms": {"dropout": [0.05, 0.1, 0.3]}, **(options or {})}
+    task = Task(network(), samples=2, **of_task)
+    return Protocol(task, settings(6, method="fedex", method_options=arms))
+
+
+def test_options_of_fedex():
+    refusals.check((f"{o}", partial(fedex, options=o), ValueError, says) for o, says in FEDEX)
+
+
+def test_what_fedex_cannot_score():
+    """Everybody votes for one arm: the trimmed mean of ten such uploads over four arms is zero."""
+    bounds = {"clip": {"weights": 1.0, "psi": 1.0}}
+    rows = []
+    for name, safeguard in (
+        ("trim", {"trim": 0.3}),
+        ("privacy", {**bounds, "privacy": {"noise_multiplier": 1.0}}),
+        ("clip.psi", bounds),
+    ):
+        changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
+        other = dataclasses.replace(tiny(**changes).settings(), method="fedex")  # fits other methods
+        task, scores = Task(chain_net()), rf"'fedex' scores .*; leave {name} out, or"
+        rows.append(
+            (f"a configuration of {name}", partial(tiny, method="fedex", **changes), ConfigError, scores)
+        )
+        rows.append(
+            (f"{name} in code", partial(Protocol, task, other), ValueError, rf"which {name} does not leave")
+        )
+    fused = partial(federate, Task(chain_net()), shards(SIZES), rounds=1, method="fedex", execution="fused")
+    loop = "which the method 'fedex' asks for; use execution: loop"
+    arms = {"arms": {"dropout": [0.1, 0.2]}}
+    rows += [
+        ("no drop rates", partial(fedex, smooth_net), ValueError, "the network has no ConcreteDropout layer"),
+        ("no classes", partial(fedex, likelihood="gaussian"), ValueError, "set its score to loss"),
+        ("fused clients", partial(fused, method_options=arms), ValueError, loop),
+    ]
+    refusals.check(rows)
+
+
+class Root(HyperModule):
+    """Finite, but its derivative is not."""
+
+    hyperparameters = ("amount",)
+
+    def __init__(self):
+        super().__init__()
+        self.amount = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return x * (1 + self.amount.sqrt())
+
+
+def by_evidence(transform=None, options=None, **changes):
+    task = Task(chain_net(), transforms=[transform or augmentation()], samples=2)
+    method = {"evidence": "kfac", "burn_in": 2, "batch": 10, **(options or {})}
+    changes = {"iterations": 20, "batch_size": 10, "method": "laplace", "method_options": method, **changes}
+    return Training(task, shard(40), TrainingSettings(**changes))
+
+
+def steps(state, number):
+    for _ in range(number):
+        state.step()
+
+
+def test_training_by_evidence():
+    bad = [
+        ({"evidence": "elbo"}, "evidence is kfac or last_layer, got 'elbo'"),
+        ({"burn_in": -1}, "burn_in is a whole number, 0 or more, got -1"),
+        ({"precision_steps": 1.5}, "precision_steps is a whole number, 0 or more, got 1.5"),
+        ({"batches": 0}, "batches is a whole number, 1 or more, got 0"),
+        ({"batch": True}, "batch is a whole number, 1 or more, got True"),
+        ({"final_rate": 0}, "final_rate is above 0 and at most 1, got 0"),
+        ({"burn_in": 5}, "after a burn-in of 5, first at iteration 24 of 20; train for longer"),
+    ]
+    rows = [(str(options), partial(by_evidence, options=options), ValueError, says) for options, says in bad]
+    endless = "iteration 12: the gradient of the evidence is not finite; lower"
+    rows.append(("no gradient", partial(steps, by_evidence(Root()), 12), TrainingError, endless))
+    refusals.check(rows)
+
+
+def test_augerino():
+    prepare = partial(Augerino().prepare, Task(nn.Linear(2, 2)))
+    both = partial(Augerino, psi_gradient="both")
+    refusals.check(
+        [
+            ("no transform", prepare, ValueError, "No transform of the task has widths"),
+            ("both places", both, ValueError, "psi_gradient is training or server, got 'both'"),
+        ]
+    )
+
+
+def dense(width=1.0):
+    units = round(4 * width)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
+
+
+def frozen(width=1.0):
+    module = dense(width)
+    module[1].requires_grad_(False)
+    return module
+
+
+def normed(width=1.0):
+    return nn.Sequential(dense(width), nn.LayerNorm(3))
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+def averaging(width=1.0):
+    return nn.Sequential(dense(width), nn.Linear(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(2), Mean())
+
+
+def of_widths(method, build=dense, of_task=None, **changes):
+    task = Task(build(), transforms=[augmentation()], samples=1, sizes=build, **(of_task or {}))
+    sizes = [{"share": 0.5, "model_options": {"width": width}} for width in (1.0, 0.5)]
+    known = {"server": SGDSettings(1.0), "local": LocalSettings(0.3), "architectures": sizes}
+    federate(task, shards(SIZES), rounds=1, method=method, **{**known, **changes})
+
+
+def test_networks_of_nested_widths():
+    masked, adam, momentum = (
+        {"method_options": {"mask_classes": True}},
+        AdamSettings(),
+        SGDSettings(1.0, momentum=0.9),
+    )
+    private = {"weighting": "uniform", "clip": ClipSettings(1.0), "privacy": PrivacySettings(1.0)}
+    fed_back = {"upload": "int8", "error_feedback": True}
+    followed, found = (
+        "Adam's state and momentum cannot follow",
+        "what clients found in earlier ones cannot follow",
+    )
+    together = {"architectures": None, "execution": "vectorised"}
+    logits, probabilities = (
+        "classification with the average probabilities",
+        {"of_task": {"average": "probabilities"}},
+    )
+    decayed = {"local": LocalSettings(0.3, weight_decay=0.1)}
+    distilled = {"method_options": {"distil": True}, "of_task": {"likelihood": "multilabel"}}
+    norm = nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2))
+    rows = [
+        ("heterofl", {**masked, "architectures": None}, "give at least one, "),
+        (
+            "heterofl",
+            {**masked, "sharing": {"kind": "bank", "budget": 200}},
+            "leave sharing and private parameters out",
+        ),
+        ("heterofl", {**masked, **decayed}, "set local.weight_decay to 0"),
+        ("heterofl", {**masked, **private}, "which privacy may not depend on"),
+        ("heterofl", {**masked, **probabilities}, logits),
+        ("heterofl", together, "the method 'heterofl' gives each its own"),
+        ("fedrolex", {"server": adam}, followed),
+        ("fedrolex", {"server": momentum}, followed),
+        ("fedrolex", {"build": normed}, "LayerNorm at '1'"),
+        ("fedrolex", {"build": frozen}, "'weight' of the layer '1' is no weight of its own"),
+        ("fedrolex", {"aggregation": "buffered"}, found),
+        ("fedrolex", fed_back, found),
+        ("fjord", distilled, "distil trains on probabilities of classes, but the likelihood is"),
+    ]
+    refusals.check(
+        (f"{method} {changes}", partial(of_widths, method, **changes), ValueError, says)
+        for method, changes, says in rows
+    )
+    outside = partial(rolled, ParameterSpace(norm), norm, ["0", "2"])
+    no_logits = partial(of_widths, "heterofl", averaging, **masked)
+    refusals.check(
+        [
+            ("a layer beside the chain", outside, ValueError, r"'1.weight' does not belong to the chain"),
+            ("a mean of outputs at the end", no_logits, RuntimeError, "it has 6 for outputs"),
+        ]
+    )
