@@ -71,42 +71,6 @@ def test_a_trace_is_read_back(tmp_path):
     assert sum(1 in clients for clients in there) == pytest.approx(50, abs=25)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("client,speed,upload\n0,1,1\n", "no column 'download'"),
-        (TRACE.replace("50", "fast"), "line 2: could not convert"),
-        (TRACE.replace("50", "-1"), "line 2 has a number out of range"),
-        (TRACE.replace("50", "nan"), "line 2 has a number out of range"),
-        (TRACE.replace("0.25", "1.5"), "line 2 has a number out of range"),
-        (TRACE.replace("7,", "0,"), "line 4 is of client 0 again"),
-        (TRACE.replace("1,50", "2,50"), "no line for client 1, one of 1; give every client"),
-        ("", "no column 'client'"),
-    ],
-)
-def test_a_trace_that_is_none_is_refused(tmp_path, text, says):
-    with pytest.raises(ValueError, match=f"^The trace .*{says}[^\n]*\\.$"):
-        fleet(2, trace=written(tmp_path, text))
-
-
-@pytest.mark.parametrize(
-    ("devices", "says"),
-    [
-        ({"speed": 0.0}, "devices.speed is above 0, got 0.0"),
-        ({"upload": {"zipf": (1.0,)}}, "Unknown distribution 'zipf'"),
-        ({"upload": {"pareto": (1.0,)}}, r"takes positive numbers \[fastest, alpha\], got \[1.0\]"),
-        ({"upload": {"pareto": (1.0, -2.0)}}, r"got \[1.0, -2.0\]"),
-        ({"download": {}}, "devices.download has one distribution, got 0"),
-        ({"available": 0.0}, "available is above 0 and at most 1, got 0.0"),
-        ({"trace": "file.csv", "speed": 2.0}, "leave speed out"),
-        ({"trace": "file.csv", "available": 0.5}, "leave available out"),
-    ],
-)
-def test_devices_that_are_none_are_refused(devices, says):
-    with pytest.raises(ValueError, match=f"{says}.*\\.$"):
-        DeviceSettings(**devices)
-
-
 def less(rng, value):
     return np.float64(value - 1)
 

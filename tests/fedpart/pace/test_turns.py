@@ -4,7 +4,7 @@ import pytest
 import torch
 from problems import settings
 
-from fedpart import ClipSettings, DeviceSettings, PrivacySettings
+from fedpart import DeviceSettings
 from fedpart.pace.buffered import Buffered
 from fedpart.pace.devices import Fleet
 from fedpart.pace.turns import Group, Synchronous
@@ -125,34 +125,3 @@ def test_nobody_is_asked_who_is_not_there():
         assert {len(turn.cohort) for turn in found} > {3}, "fewer where too few are there"
         for turn in found:
             assert all(set(group.clients) <= set(there(group.round)) for group in turn.groups)
-
-
-PRIVATE = {
-    "privacy": PrivacySettings(1.0, randomness="seed"),
-    "clip": ClipSettings(1.0, 1.0),
-    "weighting": "uniform",
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"deadline": 2.0}, "deadline leaves clients out by their simulated time.*set devices"),
-        ({"overselect": 1.5}, "overselect leaves clients out.*set devices"),
-        ({"buffer": 2}, "buffer is for aggregation: buffered"),
-        ({"staleness": "sqrt"}, "staleness is for aggregation: buffered"),
-        ({"devices": DeviceSettings(), **PRIVATE}, "Privacy keeps the cohorts secret.*devices would"),
-        ({"aggregation": "buffered", **PRIVATE}, "Privacy .* aggregation: buffered would tell"),
-        (
-            {"aggregation": "buffered", "trim": 0.1, "weighting": "uniform"},
-            "A defence compares .* leave trim",
-        ),
-        ({"aggregation": "buffered", "deadline": 2.0}, "deadline is for rounds that wait"),
-        ({"aggregation": "buffered", "buffer": 11}, r"buffer is between 1 and .* \(10\), got 11"),
-        ({"aggregation": "buffered", "concurrency": 11}, r"concurrency is between 1 and .* \(10\), got 11"),
-        ({"aggregation": "buffered", "buffer": 1, "min_replies": 2}, "a step takes 1 answers; set buffer"),
-    ],
-)
-def test_settings_that_make_no_sense_together_are_refused(changes, says):
-    with pytest.raises(ValueError, match=f"{says}.*\\.$"):
-        settings(10, **{"cohort": 4, **changes})

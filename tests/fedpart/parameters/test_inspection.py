@@ -2,8 +2,10 @@
 
 import re
 import warnings
+from functools import partial
 
 import pytest
+import refusals
 import torch
 from torch import nn
 
@@ -79,19 +81,35 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case):
-    layer, message = REFUSED[case]
-    module = nn.Sequential(nn.Linear(4, 4), layer)
-    with pytest.raises(ValueError, match=message):
-        ParameterSpace(module, 2)
-    with pytest.raises(ValueError, match=message):  # at once, not in the first round
-        Task(module)
+class Blur(HyperModule):
+    hyperparameters = ("strength",)
+
+    def __init__(self):
+        super().__init__()
+        self.strength = nn.Parameter(torch.tensor(1.0))
+        self.norm = nn.BatchNorm2d(3)
 
 
-def test_at_the_top_level():
-    with pytest.raises(ValueError, match="BatchNorm1d at the top level cannot be partitioned"):
-        check_supported(nn.BatchNorm1d(3))
+def test_refused():
+    """At once, not in the first round; wherever the layers are, and all of them."""
+    modules = {case: nn.Sequential(nn.Linear(4, 4), layer) for case, (layer, _) in REFUSED.items()}
+    rows = [(case, partial(ParameterSpace, module, 2), REFUSED[case][1]) for case, module in modules.items()]
+    rows += [
+        (f"a task of {case}", partial(Task, module), REFUSED[case][1]) for case, module in modules.items()
+    ]
+    norm, norms = "BatchNorm1d at the top level cannot be partitioned", [nn.BatchNorm1d(3) for _ in range(2)]
+    several = nn.Sequential(norms[0], nn.Linear(3, 3), norms[1], nn.Embedding(5, 4, max_norm=1.0))
+    transforms = [AffineAugmentation(), Blur()]
+    rows += [
+        ("the top level", partial(check_supported, nn.BatchNorm1d(3)), norm),
+        ("several", partial(Task, several), r"BatchNorm1d at '0' \(and 1 more\) .*; Embedding at '3' cannot"),
+        (
+            "a transform",
+            lambda: Task(nn.Linear(2, 2), transforms=transforms),
+            "BatchNorm2d at 'norm' .* batch statistics",
+        ),
+    ]
+    refusals.check((*row, ValueError, says) for *row, says in rows)
 
 
 @pytest.mark.parametrize(
@@ -120,24 +138,3 @@ def test_at_the_top_level():
 )
 def test_accepted(layer):
     ParameterSpace(nn.Sequential(nn.Linear(4, 4), layer), 2)
-
-
-def test_all_that_is_refused_is_named_at_once():
-    module = nn.Sequential(
-        nn.BatchNorm1d(3), nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Embedding(5, 4, max_norm=1.0)
-    )
-    with pytest.raises(ValueError, match=r"BatchNorm1d at '0' \(and 1 more\) .*; Embedding at '3' cannot"):
-        Task(module)
-
-
-def test_transforms_are_inspected_as_well():
-    class Blur(HyperModule):
-        hyperparameters = ("strength",)
-
-        def __init__(self):
-            super().__init__()
-            self.strength = nn.Parameter(torch.tensor(1.0))
-            self.norm = nn.BatchNorm2d(3)
-
-    with pytest.raises(ValueError, match=r"BatchNorm2d at 'norm' .* batch statistics"):
-        Task(nn.Linear(2, 2), transforms=[AffineAugmentation(), Blur()])

@@ -109,22 +109,6 @@ def test_networks_that_lack_layers_or_overlap_in_part():
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (
-            nn.Sequential(nn.Linear(4, 12)),
-            "'0.weight' of a smaller network has the shape .*12, 4.*no part of",
-        ),
-        (nn.Sequential(nn.Conv1d(4, 2, 1)), "no part of"),
-        (nn.Sequential(nn.Identity(), nn.Linear(4, 2)), "a parameter '1.weight', .* shape|which the largest"),
-    ],
-)
-def test_a_network_that_is_no_part_of_the_largest_is_refused(other, says):
-    with pytest.raises(ValueError, match=says):
-        leading(ParameterSpace(nn.Sequential(nn.Linear(4, 9))), ParameterSpace(other).entries)
-
-
-@pytest.mark.parametrize(
     ("width", "numbers"), [(1.0, 1_276_630), (0.75, 727_981), (0.5, 319_570), (0.25, 83_296)]
 )
 def test_the_papers_network_in_four_widths(width, numbers):

@@ -1,7 +1,5 @@
 """Partition: masks, proportions, order, subnetworks, upload figures."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,6 @@ from torch import nn
 from fedpart import ParameterSpace, RandomPartition, Task, federate
 from fedpart.models import digits_cnn
 from fedpart.parameters.assigned import AssignedPartition
-from fedpart.parameters.proportions import check_proportions
 
 U = (0.7, 0.2, 0.1)
 
@@ -144,49 +141,9 @@ def test_subnetwork_is_differentiable_in_its_own_partitions_only():
     assert (w.grad[: partition.bounds[2]] == 1).all() and (w.grad[partition.bounds[2] :] == 0).all()
 
 
-@pytest.mark.parametrize("k", [-1, 4])
-def test_there_is_no_such_subnetwork(k):
-    partition = make()
-    with pytest.raises(ValueError, match=f"numbered 0 .* to 3, got {k}"):
-        partition.subnetwork(partition.space.initial(), k)
-
-
-@pytest.mark.parametrize(
-    ("u", "message"),
-    [
-        ((0.7, 0.2), "must sum to 1, but .* sums to 0.9"),
-        ((0.7, 0.4), "sums to 1.1"),
-        ((1.2, -0.2), "must be positive"),
-        ((0.8, 0.2, 0.0), "must be positive"),
-        ((math.nan, 0.5), "must be positive"),
-        ((), "between 1 and 255 chunk proportions, got 0"),
-        ((1 / 256,) * 256, "between 1 and 255 chunk proportions, got 256"),
-    ],
-)
-def test_bad_proportions(u, message):
-    with pytest.raises(ValueError, match=message):
-        check_proportions(u)
-    with pytest.raises(ValueError, match=message.replace("chunk", "parameter")):
-        RandomPartition(ParameterSpace(nn.Linear(9, 9), max(1, len(u))), u)
-
-
 def test_255_partitions():
     partition = RandomPartition(ParameterSpace(nn.Linear(50, 50), 255), (1 / 255,) * 255)
     assert min(partition.sizes) >= 10 and int(partition.assignment.max()) == 255
-
-
-def test_a_partition_may_not_be_empty_in_the_whole_model():
-    with pytest.raises(
-        ValueError, match=r"Partition 2 of 2 is empty in the whole model: its share 0.01 of 6 "
-    ):
-        RandomPartition(ParameterSpace(nn.Linear(2, 2), 2), (0.99, 0.01))
-
-
-def test_unknown_options():
-    with pytest.raises(ValueError, match="Unknown default values 'ones'; choose initial or zeros"):
-        make(defaults="ones")
-    with pytest.raises(ValueError, match=r"Unknown partitioning scheme 'rows': .*Known: node, random"):
-        federate(Task(nn.Linear(4, 2)), [(torch.rand(3, 4), torch.zeros(3).long())] * 3, scheme="rows")
 
 
 def halves(space, proportions, seed):
@@ -200,11 +157,6 @@ def test_a_scheme_of_ones_own_is_named_by_its_place():
     scheme = f"{__name__}:halves"
     result = federate(Task(nn.Linear(4, 2), samples=1), data, chunks=(0.8, 0.2), rounds=1, scheme=scheme)
     assert result.state.partition.sizes == (8, 2)
-
-
-def test_space_of_another_number_of_chunks():
-    with pytest.raises(ValueError, match="made for 2 chunks, but there are 3 parameter proportions"):
-        RandomPartition(ParameterSpace(nn.Linear(9, 9), 2), U)
 
 
 def test_cnn_keeps_the_upload_figure():
