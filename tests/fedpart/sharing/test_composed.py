@@ -249,31 +249,3 @@ def test_a_plain_copy_computes_the_same():
     assert torch.equal(composed.plain()(x), composed(x))
     names = [name for name, _ in composed.plain().named_parameters()]
     assert names == [name for name, _ in equal_layers().named_parameters()]
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "says"),
-    [
-        ("bank", {"clusters": "width"}, "clusters are layer, depth, or lists"),
-        ("bank", {"coefficients": "some"}, "coefficients are trained or frozen"),
-        ("bank", {"templates": 0}, "templates is a whole number, at least 1"),
-        ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
-        ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
-        ("bank", {"clusters": 5}, "lists of lists of layers"),
-        ("bank", {"coupled": "yes"}, "coupled is true, false, or lists of lists"),
-        ("bank", {"clusters": [["convx"]]}, "matches 'convx' of clusters; they are 0, 1, 2"),
-        ("bank", {"keep": ["conv*"]}, "No Linear or Conv layer matches 'conv"),
-        ("bank", {"keep": "0"}, r"keep has lists of names of layers"),
-        ("bank", {"budget": 10}, "The budget is 10 numbers, but one template for each bank takes 432"),
-        ("bank", {"keep": ["*"]}, "whose weight could be composed"),
-        ("basis", {"inputs": 0}, "inputs is a share above 0"),
-        ("basis", {"penalty": -1}, "at least 0"),
-        ("basis", {"penalty": float("inf")}, "at least 0, and finite"),
-        ("basis", {"coefficients": "some"}, "coefficients are trained or frozen"),
-        ("basis", {"keep": ["*"]}, "nothing to compose"),
-        ("bank", {"numbers": 10}, "does not take the options"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_sentence(kind, options, says):
-    with pytest.raises(ValueError, match=says):
-        compose(kind, [equal_layers()], **options)
