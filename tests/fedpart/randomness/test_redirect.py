@@ -197,20 +197,6 @@ def test_dropout_of_nothing_and_of_everything(p):
         assert torch.equal(F.dropout(ONES, 0.5, training=False), ONES)
 
 
-@pytest.mark.parametrize(
-    "name, call",
-    [
-        ("multinomial", lambda: torch.multinomial(ONES, 2)),
-        ("multinomial", lambda: torch.distributions.Categorical(ONES[:4]).sample()),
-        ("poisson", lambda: torch.poisson(ONES)),
-        ("_standard_gamma", lambda: torch.distributions.Gamma(1.0, 1.0).sample()),
-    ],
-)
-def test_what_has_no_rule_is_refused_by_name(name, call):
-    with pytest.raises(ValueError, match=rf"with torch's {name}, .*; draw with torch.rand, "):
-        drawn(call)
-
-
 COMPLEX = torch.ones(3, dtype=torch.complex64)
 
 
