@@ -247,7 +247,8 @@ class ModelState:
                 differs = difference(self.agreement, json.loads(state.pop("agreement")))
                 break
             except Exception as error:  # a torn or foreign file raises anything
-                unreadable.append(f"The checkpoint {file} cannot be read ({error})")
+                # its name, for torch's words take several lines, and advise to unpickle what is not trusted
+                unreadable.append(f"The checkpoint {file} cannot be read ({type(error).__name__})")
         else:
             raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
         if unreadable:

@@ -153,11 +153,3 @@ def test_trim_is_short_for_the_defence_of_that_name():
     short = run(1, defence=None, trim=0.2)
     long = run(1, defence="trim", defence_options={"share": 0.2})
     assert torch.equal(short.w, long.w) and torch.equal(short.psi, long.psi)
-
-
-def test_a_run_is_not_resumed_under_another_defence(tmp_path):
-    run(1, bucket=2).save(tmp_path / "checkpoint.pt")
-    for changes in ({}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}):
-        other = run(0, **changes)
-        with pytest.raises(ValueError, match=r"another configuration: .*(defence|bucket)"):
-            other.load(tmp_path / "checkpoint.pt")

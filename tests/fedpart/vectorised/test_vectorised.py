@@ -337,24 +337,3 @@ def test_clients_with_settings_of_their_own():
 
     local = LocalSettings(learning_rate=0.3, batch_size=4, weight_decay=0.1)
     assert_parity(images(precision="fp64"), 1e-11, watched=Apart(), local=local)
-
-
-class Branching(nn.Module):
-    """What it does depends on the data."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(SIZE**2, CLASSES)
-
-    def forward(self, x):
-        return self.linear(x.flatten(1)) if x.sum() > 0 else self.linear(-x.flatten(1))
-
-
-def test_what_cannot_be_computed_together_is_refused():
-    _, vectorised, protocol = started(Task(Branching(), samples=1))
-    with pytest.raises(ValueError, match=r"cannot be computed together \(.*; use execution: loop"):
-        cohort(vectorised, protocol, shards(SIZES))
-    with pytest.raises(ValueError, match="channels-last"):
-        started(images(channels_last=True))
-    with pytest.raises(ValueError, match=r"rows .* at least 1, got 0"):
-        started(images(), rows=0)

@@ -1,0 +1,99 @@
+"""Settings that make no sense, and checkpoints that are none or another run's."""
+
+from functools import partial
+
+import refusals
+import torch
+from problems import augmentation, chain_net, shards
+
+from fedpart import (
+    AdamSettings,
+    AdamWSettings,
+    ClipSettings,
+    FederationSettings,
+    LocalSettings,
+    PrivacySettings,
+    SGDSettings,
+    Task,
+    federate,
+)
+
+SETTINGS = [
+    ({"local": {"lr": 1.0}}, "no setting 'lr' in local: did you mean 'learning_rate'"),
+    ({"local": 5}, r"local is one of LocalSettings\(...\), or a mapping of its settings, got 5"),
+    ({"local": None}, "local is one of"),
+    ({"clip": "adaptve"}, "clip is one of .*ClipSettings"),
+    ({"local": {"epochs": 0}}, "local does not fit: epochs is at least 1, got 0"),
+    ({"server": {"name": "adamw"}}, "server is one of adam, sgd, got the name 'adamw'"),
+    ({"server": AdamWSettings()}, "The server steps by Adam or SGD"),
+    ({"privacy": {}}, "privacy does not fit: .*noise_multiplier"),
+    ({"seed": "a"}, "seed is a whole number and at least 0, got 'a'"),
+    ({"cohort": 2.0}, "cohort is a whole number and at least 1, got 2.0"),
+    ({"deadline": "soon"}, "deadline is a number and above 0, got 'soon'"),
+    ({"min_replies": None}, "min_replies is a whole number"),
+]
+
+
+def test_settings():
+    optimisers = [
+        (lambda: SGDSettings(0.0), "learning_rate is above 0, got 0.0"),
+        (lambda: SGDSettings(momentum=1.0), "momentum is at least 0 and below 1"),
+        (lambda: AdamSettings(-1.0), "learning_rate is above 0, got -1.0"),
+        (lambda: AdamWSettings(eps=0.0), "eps is above 0"),
+        (lambda: AdamSettings(betas=(0.9, 1.0)), r"betas are two numbers.*got \(0.9, 1.0\)"),
+    ]
+    calls = [(partial(FederationSettings, **changes), says) for changes, says in SETTINGS]
+    refusals.check((says, call, ValueError, says) for call, says in calls + optimisers)
+
+
+def run(rounds, path, task=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "local": LocalSettings(batch_size=4)}
+    data = shards([4, 7, 3, 9, 5, 6, 2, 8])
+    federate(task, data, rounds=rounds, checkpoint=path, **{**common, **changes})
+
+
+def test_checkpoints_of_another_configuration(tmp_path):
+    path = tmp_path / "run.pt"
+    run(1, path)
+    before = path.read_bytes()
+    rows = [
+        ({"seed": 7}, "seed was 6, is 7"),
+        ({"cohort": 4}, "cohort was 3, is 4"),
+        ({"local": LocalSettings(0.1, 4)}, "local was .*'learning_rate': 0.05.* is .*'learning_rate': 0.1"),
+        ({"method": "fedavg"}, "method was 'partitioned', is 'fedavg'"),
+        ({"task": Task(chain_net(), transforms=[augmentation()])}, "samples was 2, is 10"),
+        ({"task": Task(chain_net(seed=1), transforms=[augmentation()], samples=2)}, "default values"),
+    ]
+    another = "belongs to another configuration.*{}.*Resume with"
+    refusals.check(
+        (says, partial(run, 5, path, resume=True, **changes), ValueError, another.format(says))
+        for changes, says in rows
+    )
+    new = "exists already; pass resume=True"
+    refusals.check([("a new run", partial(run, 5, path), ValueError, rf"run\.pt {new}")])
+    assert path.read_bytes() == before
+
+
+def test_files_that_are_no_checkpoints(tmp_path):
+    """Rounds that spent privacy are not computed again: the system's noise would be drawn anew."""
+    private = {"weighting": "uniform", "clip": ClipSettings(1.0, psi=1.0), "privacy": PrivacySettings(1.0)}
+    private["checkpoint_every"] = 1
+    folders = {name: tmp_path / name for name in ("empty", "text", "other", "torn", "private")}
+    paths = {name: folder / "run.pt" for name, folder in folders.items()}
+    run(1, paths["torn"])
+    run(2, paths["private"], **private)
+    for name in ("empty", "text", "other"):
+        folders[name].mkdir()
+    paths["empty"].write_bytes(b"")
+    paths["text"].write_bytes(b"not a checkpoint")
+    torch.save({"epoch": 3}, paths["other"])
+    paths["torn"].write_bytes(paths["torn"].read_bytes()[:-200])
+    paths["private"].write_bytes(b"torn")
+    unread = r"run\.pt cannot be read"
+    rows = [
+        (name, partial(run, 5, path, resume=True, **(private if name == "private" else {})), unread)
+        for name, path in paths.items()
+    ]
+    refusals.check((*row, ValueError, says) for *row, says in rows)
+    refusals.check([("private, anew", rows[-1][1], ValueError, rf"{unread} .*start the run anew")])

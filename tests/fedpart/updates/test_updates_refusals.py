@@ -1,0 +1,88 @@
+"""Updates that a server refuses, and states of another defence."""
+
+import math
+from functools import partial
+
+import refusals
+import torch
+from problems import chain_net, settings
+
+from fedpart import Federation, Protocol, Task
+from fedpart.updates.checks import validate
+from fedpart.updates.update import Update
+
+ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
+
+
+def update(ks=(2, 3), psi=True, **changes):
+    """A good update, but for the changes."""
+    deltas = {k: torch.ones(5 - k) for k in ks}
+    more = {"unseen_loss": 3.0, "unseen_examples": 5} if psi else {}
+    answer = Update(
+        deltas, torch.ones(2) if psi else None, examples=5, loss=1.5, visited=15, seconds=1.25, **more
+    )
+    for name, value in changes.items():
+        if name in ("w2", "w3"):
+            answer.deltas[int(name[1:])] = value
+        else:
+            setattr(answer, name, value)
+    return answer
+
+
+def gradient(values):
+    answer = update()
+    answer.psi = torch.tensor(values)
+    return answer
+
+
+def check(answer, psi=2, dtype=torch.float32):
+    validate(answer, ASKED, psi, dtype, max_examples=100)
+
+
+def test_updates():
+    check(update())
+    short, halves, whole = torch.zeros(4), torch.zeros(3).half(), torch.zeros(2).long()
+    no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
+    rows = [
+        (update(ks=(3,)), r"partitions \[3\] where \[2, 3\]"),
+        (update(ks=(1, 2, 3)), r"partitions \[1, 2, 3\] where \[2, 3\]"),
+        (update(psi=False), "a psi gradient was asked for"),
+        (update(w2=short), r"w_2 has shape \(4,\) where \(3,\)"),
+        (update(w3=torch.zeros(1, 2)), r"w_3 has shape \(1, 2\) where \(2,\)"),
+        (gradient([0.0] * 3), r"psi gradient has shape \(3,\) where \(2,\)"),
+        (update(w2=halves), "w_2 has dtype torch.float16"),
+        (update(w3=whole), "w_3 has dtype torch.int64"),
+        (update(w2=torch.tensor(no_number)), "w_2 has values that are not finite"),
+        (update(w2=torch.tensor(both)), "w_2 has values that are not finite"),
+        (update(w2=torch.tensor(large)), r"w_2 has values beyond 1e\+15, the most"),
+        (gradient([0.0, math.inf]), "psi gradient has values that are not finite"),
+        (update(examples=0), "claims 0 examples"),
+        (update(examples=-3), "claims -3 examples"),
+        (update(examples=math.nan), "claims nan examples"),
+        (update(loss=math.nan), "training loss is not finite"),
+        (update(unseen_loss=math.inf), "loss on unseen examples is not finite"),
+        (update(unseen_loss=-2e15), "loss on unseen examples is beyond 1e[+]15"),
+        (update(loss=math.inf), "loss is not finite"),
+        (update(visited=-1), "its visited is -1, not between 0 and 1e[+]15"),
+        (update(seconds=math.nan), "its seconds is nan, not between"),
+    ]
+    calls = [(partial(check, answer), says) for answer, says in rows]
+    double = "w_2 has dtype torch.float32 where torch.float64 is expected"
+    calls.append((partial(check, update(), dtype=torch.float64), double))
+    calls.append((partial(check, update(), psi=None), "a psi gradient was not asked for"))
+    refusals.check((f"{i}: {says}", call, ValueError, says) for i, (call, says) in enumerate(calls))
+
+
+def defended(**changes):
+    options = {"weighting": "uniform", "defence": "centred", "chunks": (0.5, 0.3, 0.2), **changes}
+    return Federation(Protocol(Task(chain_net(), samples=1), settings(10, **options)))
+
+
+def test_checkpoints_of_another_defence(tmp_path):
+    defended(bucket=2).save(tmp_path / "checkpoint.pt")
+    changes = [{}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}]
+    says = "another configuration: .*(defence|bucket)"
+    refusals.check(
+        (f"{one}", partial(defended(**one).load, tmp_path / "checkpoint.pt"), ValueError, says)
+        for one in changes
+    )
