@@ -1,4 +1,4 @@
-"""Configurations: one sentence for whatever does not fit, a complete resolved form, the shipped files."""
+"""Configurations: a complete resolved form, what a file extends, and the shipped files."""
 
 import json
 import math
@@ -13,7 +13,6 @@ from fedpart import FederationSettings, TrainingSettings
 from simulations.config.keys import keys_of
 from simulations.config.load import (
     Config,
-    ConfigError,
     ExperimentConfig,
     TrainingConfig,
     kind_of,
@@ -22,111 +21,9 @@ from simulations.config.load import (
 from simulations.config.yaml_files import read_extended
 
 
-def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
-    path = tmp_path / "my.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "pydantic" not in message
-    return message
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("sever: {learning_rate: 1}", ["'sever'", "did you mean 'server'?"]),
-        ("local: {batchsize: 1}", ["'local.batchsize'", "did you mean 'batch_size'?"]),
-        ("learning_rate: 1", ["'learning_rate'", "local.learning_rate"]),
-        ("hyperparameters: {affine: {famly: minmax}}", ["affine.famly", "did you mean 'family'?"]),
-        ("hyperparameters: {transforms: [{usee: a.b:c}]}", ["usee", "did you mean 'use'?"]),
-        ("method: fedavgg", ["Unknown method 'fedavgg'", "did you mean 'fedavg'?"]),
-        ("model: mnistcnn", ["Unknown model 'mnistcnn'", "did you mean 'mnist_cnn'?"]),
-        ("data: digit", ["Unknown data set 'digit'", "did you mean 'digits'?"]),
-        (
-            "data: image_folder\ndata_options: {siz: 3}",
-            ["the data set 'image_folder' has no option 'siz'", "'size'"],
-        ),
-        ("data: image_folder\ndata_options: {data_seed: 3}", ["data_seed is a key of the configuration"]),
-        ("split: {recipe: perlabel}", ["Unknown split 'perlabel'", "did you mean 'per_label'?"]),
-        ("likelihood: gausian", ["did you mean 'gaussian'?"]),
-        ("model: no.such.package:build", ["'no.such.package:build'", "cannot be imported"]),
-        ("method_options: {augerino: {wieght: 1}}", ["'wieght'", "did you mean 'weight'?"]),
-        ("method_options: {augerinno: {}}", ["did you mean 'augerino'?"]),
-        ("rounds: 0", ["rounds cannot be 0", "greater than or equal to 1"]),
-        ("rounds: many", ["rounds cannot be 'many'", "integer"]),
-        ("local: {psi_batch: some}", ["local.psi_batch", "'shard' or a valid integer"]),
-        ("precision: fp16", ["precision", "'fp32', 'fp64', 'bf16' or 'auto'"]),
-        ("split: per_label", ["split cannot be 'per_label'", "section"]),
-        ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
-        ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
-        ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
-        ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
-        ("method: fedavg\ncaps: {1: 1.0}", ["the method 'fedavg' has one network for all", "leave caps out"]),
-        ("caps: {4: 1.0}", ["as there are chunks, got 4", "use caps from 1 to 3"]),
-        ("caps: [0.4, 0.6]", ["caps cannot be [0.4, 0.6]"]),
-        ("evaluation_share: 0.5", ["evaluation_share is for evaluation: clients; set that, or leave"]),
-        ("evaluation_share: null", ["evaluation_share is for evaluation: clients"]),
-        ("evaluation: none\nevaluation_clients: 3", ["evaluation_clients is for evaluation: clients"]),
-        ("evaluation: none\nmeasures: true", ["measures are taken on the test data", "leave measures out"]),
-        ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
-        ("max_angle: .nan", ["max_angle", "finite"]),
-        (
-            "hyperparameters: {transforms: [blurr]}",
-            ["Unknown transform 'blurr': did you mean 'blur'?", "Known"],
-        ),
-        ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
-        ("rounds: [1,\nseed: }", ["not valid YAML", "line 2"]),
-        ("rounds: 1\n[seed, rounds]: 2", ["not valid YAML, line 2", "unhashable key"]),
-        ("- rounds", ["key: value"]),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused_in_one_sentence(
-    tmp_path: Path, text: str, wanted: list[str]
-) -> None:
-    message = refusal(tmp_path, text)
-    assert "my.yaml" in message
-    for part in wanted:
-        assert part in message, message
-
-
-@pytest.mark.parametrize(
-    ("override", "wanted"),
-    [
-        ("rounds", "key=value"),
-        ("=3", "key=value"),
-        ("local..epochs=3", "key=value"),
-        ("rounds.x=3", "rounds has no keys of its own"),
-        ("chunks=[0.7, 0.3", "not valid YAML"),
-        ("locl.epochs=3", "did you mean 'local'?"),
-        ("ray_address=auto", "ray_address is for engine ray"),
-        ("workers=0", "workers"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_in_one_sentence(
-    tmp_path: Path, override: str, wanted: str
-) -> None:
-    message = refusal(tmp_path, "rounds: 2", override)
-    assert wanted in message
-    assert f"--set {override}" in message
-
-
 def test_workers_have_one_torch_thread_each() -> None:
     assert ExperimentConfig.from_dict({"threads": 4}).processes == 1
     assert ExperimentConfig.from_dict({"engine": "ray", "threads": 4}).processes is None
-    with pytest.raises(ConfigError, match="4 workers of engine local have one torch thread"):
-        ExperimentConfig.from_dict({"workers": 4, "threads": 2})
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
-        load_config(tmp_path / "nowhere.yaml")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(tmp_path)
-    (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
-    with pytest.raises(ConfigError, match="not text"):
-        load_config(tmp_path / "image.yaml")
 
 
 def test_settings_are_yaml_and_reach_into_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,22 +112,6 @@ def test_a_file_beside_the_configuration_is_found_from_anywhere(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if str(tmp_path) not in place])
     monkeypatch.delitem(sys.modules, "netbeside")
     assert ExperimentConfig.from_dict(config.resolved()) == config
-
-
-@pytest.mark.parametrize(
-    ("base", "wanted"),
-    [
-        ("extends: my.yaml", ["in a circle", "my.yaml extends", "base.yaml extends"]),
-        ("extends: nowhere.yaml", ["base.yaml extends", "nowhere.yaml", "no such file"]),
-        ("extends: [a, b]", ["base.yaml: extends cannot be ['a', 'b']", "name of a YAML file"]),
-        ("sever: 1", ["my.yaml extends", "base.yaml: unknown key 'sever'", "did you mean 'server'?"]),
-    ],
-)
-def test_what_a_file_cannot_extend(tmp_path: Path, base: str, wanted: list[str]) -> None:
-    (tmp_path / "base.yaml").write_text(base)
-    message = refusal(tmp_path, "extends: base.yaml")
-    for part in wanted:
-        assert part in message, message
 
 
 def test_an_empty_file_is_the_default_experiment(tmp_path: Path) -> None:

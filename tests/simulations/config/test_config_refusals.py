@@ -1,0 +1,153 @@
+"""Configurations that do not fit: one sentence, which names the file and what to write in its place."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import refusals
+
+from simulations.config.load import ConfigError, ExperimentConfig, TrainingConfig, load_config
+
+FILES = [
+    ("sever: {learning_rate: 1}", ["'sever'", "did you mean 'server'?"]),
+    ("local: {batchsize: 1}", ["'local.batchsize'", "did you mean 'batch_size'?"]),
+    ("learning_rate: 1", ["'learning_rate'", "local.learning_rate"]),
+    ("hyperparameters: {affine: {famly: minmax}}", ["affine.famly", "did you mean 'family'?"]),
+    ("hyperparameters: {transforms: [{usee: a.b:c}]}", ["usee", "did you mean 'use'?"]),
+    ("method: fedavgg", ["Unknown method 'fedavgg'", "did you mean 'fedavg'?"]),
+    ("model: mnistcnn", ["Unknown model 'mnistcnn'", "did you mean 'mnist_cnn'?"]),
+    ("data: digit", ["Unknown data set 'digit'", "did you mean 'digits'?"]),
+    (
+        "data: image_folder\ndata_options: {siz: 3}",
+        ["the data set 'image_folder' has no option 'siz'", "'size'"],
+    ),
+    ("data: image_folder\ndata_options: {data_seed: 3}", ["data_seed is a key of the configuration"]),
+    ("split: {recipe: perlabel}", ["Unknown split 'perlabel'", "did you mean 'per_label'?"]),
+    ("likelihood: gausian", ["did you mean 'gaussian'?"]),
+    ("model: no.such.package:build", ["'no.such.package:build'", "cannot be imported"]),
+    ("method_options: {augerino: {wieght: 1}}", ["'wieght'", "did you mean 'weight'?"]),
+    ("method_options: {augerinno: {}}", ["did you mean 'augerino'?"]),
+    ("rounds: 0", ["rounds cannot be 0", "greater than or equal to 1"]),
+    ("rounds: many", ["rounds cannot be 'many'", "integer"]),
+    ("local: {psi_batch: some}", ["local.psi_batch", "'shard' or a valid integer"]),
+    ("precision: fp16", ["precision", "'fp32', 'fp64', 'bf16' or 'auto'"]),
+    ("split: per_label", ["split cannot be 'per_label'", "section"]),
+    ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
+    ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
+    ("clients: 5", ["cohort must be between 1 and the number of clients (5)"]),
+    ("clients: 2\ncohort: 2", ["2 clients for 3 chunks", "fewer chunks"]),
+    ("method: fedavg\ncaps: {1: 1.0}", ["the method 'fedavg' has one network for all", "leave caps out"]),
+    ("caps: {4: 1.0}", ["as there are chunks, got 4", "use caps from 1 to 3"]),
+    ("caps: [0.4, 0.6]", ["caps cannot be [0.4, 0.6]"]),
+    ("evaluation_share: 0.5", ["evaluation_share is for evaluation: clients; set that, or leave"]),
+    ("evaluation_share: null", ["evaluation_share is for evaluation: clients"]),
+    ("evaluation: none\nevaluation_clients: 3", ["evaluation_clients is for evaluation: clients"]),
+    ("evaluation: none\nmeasures: true", ["measures are taken on the test data", "leave measures out"]),
+    ("split: {by: angle}", ["split.by is angle", "rotated: true"]),
+    ("max_angle: .nan", ["max_angle", "finite"]),
+    (
+        "hyperparameters: {transforms: [blurr]}",
+        ["Unknown transform 'blurr': did you mean 'blur'?", "Known"],
+    ),
+    ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
+    ("rounds: [1,\nseed: }", ["not valid YAML", "line 2"]),
+    ("rounds: 1\n[seed, rounds]: 2", ["not valid YAML, line 2", "unhashable key"]),
+    ("- rounds", ["key: value"]),
+]
+TRAINING_FILES = [
+    ("optimizer: {name: adam}", ["'optimizer'", "did you mean 'optimiser'?"]),
+    ("optimiser: {name: adm}", ["optimiser.name", "'adam', 'adamw' or 'sgd'"]),
+    ("optimiser: {name: adam, momentum: 0.9}", ["adam has no momentum"]),
+    ("optimiser: {name: sgd, eps: 1e-5}", ["sgd has no eps"]),
+    ("schedule: cosine", ["schedule", "section"]),
+    ("schedule: {shape: linear}", ["'constant' or 'cosine'"]),
+    ("learning_rate: 1", ["optimiser.learning_rate", "optimiser_psi.learning_rate"]),
+    ("iterations: 0", ["iterations cannot be 0"]),
+    ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),
+    ("chunks: [0.5, 0.5]\nparameters: [0.2, 0.3, 0.5]", ["2 chunk proportions but 3 parameter"]),
+    ("method: fedavg", ["'fedavg' is for federated", "fedpart run", "none", "fedpart train"]),
+    ("hyperparameters: {mask: {keep: 3}}", ["mask.keep", "did you mean 'kept'?"]),
+    ("select: {values: []}", ["select.values"]),
+    ("rounds: 3", ["'rounds' is a key of federated experiments", "use fedpart run"]),
+]
+FILES_OF_TRAINING = [  # that fedpart run is given
+    ("iterations: 3", ["'iterations' is a key of centralised training", "use fedpart train"]),
+    ("optimiser: {}", ["use fedpart train"]),
+    ("batch_size: 3", ["did you mean 'local.batch_size'?"]),  # no key of its own, but here it means this
+    ("method: validation", ["'validation' is for centralised", "fedpart train", "fedavg"]),
+]
+OVERRIDES = [
+    ("rounds", "key=value"),
+    ("=3", "key=value"),
+    ("local..epochs=3", "key=value"),
+    ("rounds.x=3", "rounds has no keys of its own"),
+    ("chunks=[0.7, 0.3", "not valid YAML"),
+    ("locl.epochs=3", "did you mean 'local'?"),
+    ("ray_address=auto", "ray_address is for engine ray"),
+    ("workers=0", "workers"),
+]
+BASES = [  # of a file that extends them
+    ("extends: my.yaml", ["in a circle", "my.yaml extends", "base.yaml extends"]),
+    ("extends: nowhere.yaml", ["base.yaml extends", "nowhere.yaml", "no such file"]),
+    ("extends: [a, b]", ["base.yaml: extends cannot be ['a', 'b']", "name of a YAML file"]),
+    ("sever: 1", ["my.yaml extends", "base.yaml: unknown key 'sever'", "did you mean 'server'?"]),
+]
+
+
+def saying(*words: str) -> str:
+    """A pattern of all these words, in any order, and none of pydantic's name."""
+    return "^(?!.*pydantic)" + "".join(f"(?=.*{re.escape(word)})" for word in words)
+
+
+def load(path: Path, text: str, overrides: Sequence[str] = (), kind: type = ExperimentConfig) -> None:
+    path.write_text(text)
+    load_config(path, overrides, kind=kind)
+
+
+def test_files(tmp_path: Path) -> None:
+    path, rows = tmp_path / "my.yaml", []
+    for kind, files in ((ExperimentConfig, FILES + FILES_OF_TRAINING), (TrainingConfig, TRAINING_FILES)):
+        for text, words in files:
+            call = partial(load, path, text, kind=kind)
+            rows.append((f"{kind.__name__}: {text}", call, ConfigError, saying("my.yaml", *words)))
+    refusals.check(rows)
+
+
+def test_settings_of_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    refusals.check(
+        (text, partial(load, path, "rounds: 2", [text]), ConfigError, saying(words, f"--set {text}"))
+        for text, words in OVERRIDES
+    )
+
+
+def extend(base: Path, text: str) -> None:
+    base.write_text(text)
+    load(base.with_name("my.yaml"), "extends: base.yaml")
+
+
+def test_what_a_file_cannot_extend(tmp_path: Path) -> None:
+    refusals.check(
+        (text, partial(extend, tmp_path / "base.yaml", text), ConfigError, saying(*words))
+        for text, words in BASES
+    )
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
+    places = [
+        ("nowhere.yaml", r"no configuration file .*nowhere\.yaml"),
+        ("", "cannot be read"),
+        ("image.yaml", "not text"),
+    ]
+    refusals.check(
+        (f"{name} of the folder", partial(load_config, tmp_path / name), ConfigError, says)
+        for name, says in places
+    )
+
+
+def test_workers_of_several_threads() -> None:
+    call = partial(ExperimentConfig.from_dict, {"workers": 4, "threads": 2})
+    says = "4 workers of engine local have one torch thread"
+    refusals.check([("four of two threads", call, ConfigError, says)])
