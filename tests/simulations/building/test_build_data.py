@@ -1,12 +1,9 @@
 """Data of a configuration: normalised once, after they are rotated, and shown in their own colours."""
 
-import pytest
 import torch
 from tiny import tiny
 
 from simulations.building.data import client_shards, load_data
-from simulations.config.load import ExperimentConfig
-from simulations.errors import ConfigError
 from simulations.pictures.transform_figures import examples, run_blocks
 from simulations.running.run import run_experiment
 
@@ -37,10 +34,3 @@ def test_pictures_of_transforms_have_the_images_own_colours(tmp_path):
     (_, shown), *others = run_blocks(tmp_path / "run", load_data(config))
     torch.testing.assert_close(shown[:, 0], examples(load_data(tiny()))[0])
     assert others
-
-
-def test_what_is_no_mean_and_deviation():
-    with pytest.raises(ConfigError, match="normalise"):
-        ExperimentConfig.from_dict({"normalise": {"mean": [0.5]}})
-    with pytest.raises(ValueError, match="2 means and 2 deviations, but the images have 1 channels"):
-        load_data(tiny(normalise={"mean": [0.5, 0.5], "std": [1.0, 1.0]}))

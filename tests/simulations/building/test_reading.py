@@ -11,9 +11,8 @@ from sizes import TWO
 from tiny import tiny, tiny_training
 
 import fedpart
-from fedpart.training import saved
 from simulations.building.experiment import build
-from simulations.config.load import Config, ConfigError
+from simulations.config.load import Config
 from simulations.folders.run_directory import read_summary
 from simulations.running.run import run_experiment
 
@@ -73,21 +72,3 @@ def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data() ->
     Path("run/summary.json").write_text(json.dumps(kept))
     assert "inputs" not in (read_summary("run") or {"inputs": ()})
     assert torch.equal(fedpart.load("run").state.w, before.state.w)
-
-
-def test_what_is_no_finished_run_gets_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="nowhere holds no run"):
-        fedpart.load("nowhere")
-    run_experiment(tiny(rounds=1), "run")
-    Path("run/state.safetensors").rename("state")
-    with pytest.raises(ConfigError, match=r"run holds no finished run \(there is no state.safetensors\)"):
-        fedpart.load("run")
-    Path("run/summary.json").unlink()
-    with pytest.raises(ConfigError, match="not finished; continue it with fedpart run --resume run"):
-        fedpart.load("run")
-
-
-def test_without_an_installation_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "GROUP", "fedpart.nothing")
-    with pytest.raises(RuntimeError, match="install fedpart anew"):
-        fedpart.load("run")
