@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from adapted import DRAWING, Applied, Recurrent, chain, dropped, lstm_without_dropout, trained
+from adapted import DRAWING, Applied, dropped, lstm_without_dropout, trained
 from problems import CLASSES, SIZE
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from fedpart import ClientError, ConcreteDropout
+from fedpart import ClientError
 
 
 @pytest.mark.parametrize("name", DRAWING)
@@ -38,29 +37,15 @@ def test_clients_computed_together_draw_what_each_draws_alone(name, execution, s
     assert not torch.equal(loop.w, trained(net, of={"share_dropout_mask": not share}).w)
 
 
-def test_stochastic_depth_is_fused_and_refused_vectorised():
+def test_stochastic_depth_is_fused():
     net = DRAWING["stochastic depth"]()
     loop, fused = trained(net), trained(net, execution="fused")
     torch.testing.assert_close(fused.w, loop.w, rtol=0, atol=1e-12)
-    with pytest.raises(ClientError, match=r"cannot be computed together .*use execution: loop"):
-        trained(net, execution="vectorised")
-
-
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_recurrent_layers_are_refused_vectorised(kind):
-    says = r"^The recurrent layer 'body' cannot be vectorised; use execution: loop, or several workers\.$"
-    with pytest.raises(ValueError, match=says):
-        trained(Recurrent(kind), execution="vectorised")
 
 
 def test_recurrent_layers_without_dropout_are_fused():
     net = lstm_without_dropout()
     torch.testing.assert_close(trained(net, execution="fused").w, trained(net).w, rtol=0, atol=1e-12)
-
-
-def test_dropout_between_time_steps_is_refused_fused():
-    with pytest.raises(ClientError, match=r"cannot be fused .*; use execution: loop"):
-        trained(Recurrent(), execution="fused")
 
 
 def test_examples_in_another_order_are_refused_fused():
@@ -69,21 +54,6 @@ def test_examples_in_another_order_are_refused_fused():
     assert torch.equal(trained(net).w, trained(net, workers=2).w)
     with pytest.raises(ClientError, match=r"cannot be fused .* all examples share.*; use execution: loop"):
         trained(net, execution="fused")
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, *layers):
-        super().__init__()
-        self.block = nn.Sequential(*layers, nn.Tanh())
-
-    def forward(self, x):
-        return checkpoint(self.block, x, use_reentrant=False)
-
-
-@pytest.mark.parametrize("drops", [[], [nn.Dropout(0.3)], [ConcreteDropout(0.3)]], ids=["no", "torch", "own"])
-def test_layers_that_would_be_computed_again_in_the_backward_pass_are_refused(drops):
-    with pytest.raises(ClientError, match=r"Checkpointed at '1' computes with torch.utils.checkpoint, "):
-        trained(chain(Checkpointed(*drops)))
 
 
 class Backbone(nn.Module):

@@ -61,26 +61,6 @@ def test_the_only_part_with_real_numbers_needs_no_name():
     torch.testing.assert_close(found, (((A + 0.5) * mask).sum(1) + 1)[:, None].expand(4, 2))
 
 
-@pytest.mark.parametrize("part", [None, "c"])
-def test_a_part_that_is_not_clear(part):
-    """The example is a part with real numbers, in Python and in a configuration."""
-    message = (
-        r"the parts 'ids', 'a', 'b'; say which one the transform 'shift' acts on: Shift\(...\).on\('a'\), "
-        r"in a configuration part: a\.$"
-    )
-    with pytest.raises(ValueError, match=message):
-        outputs(
-            Shift() if part is None else Shift().on(part), {"ids": torch.arange(4), "a": A, "b": B}, Sum()
-        )
-
-
-@pytest.mark.parametrize("part", ["a", 0])
-def test_one_tensor_has_no_parts(part):
-    message = rf"transform 'shift' cannot act on a part {part!r} .*leave out \.on\({part!r}"
-    with pytest.raises(ValueError, match=message):
-        outputs(Shift().on(part), A, nn.Linear(3, 2))
-
-
 def test_it_is_part_of_the_agreement():
     def fingerprint(transform):
         torch.manual_seed(0)

@@ -66,39 +66,3 @@ def test_nested_parameters_of_a_transform():
     assert widths.tolist() == [3.0, 8.0, 13.0, 18.0]
     widths.sum().backward()
     assert psi.grad[:2].tolist() == [4.0, 4.0] and psi.grad.sum() == 12
-
-
-def test_widths_need_a_transform_that_has_some():
-    with pytest.raises(ValueError, match="No transform of the task has widths; add AffineAugmentation"):
-        Task(nn.Linear(2, 2), transforms=[Shift()]).widths(torch.zeros(1))
-
-
-class Stray(HyperModule):
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.zeros(2))
-
-
-class Misdeclared(Stray):
-    hyperparameters = ("gian", "gain")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"hyperparameters": ["wieght"]}, "matches the hyperparameter 'wieght': did you mean 'weight'"),
-        ({"transforms": [Stray()]}, "'stray.gain' is not listed in its `hyperparameters`; list it there"),
-        ({"transforms": [Misdeclared()]}, "declares 'misdeclared.gian' as hyperparameter but has no such"),
-        ({"transforms": {"weight": Shift()}}, "cannot be called 'weight': .* no part of the module bears"),
-        ({"transforms": {"a.b": Shift()}}, "cannot be called 'a.b'"),
-        ({"transforms": {"pop": Shift()}}, "cannot be called 'pop'"),
-    ],
-)
-def test_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Task(nn.Linear(2, 2), **options)
-
-
-def test_everything_is_psi():
-    with pytest.raises(ValueError, match="no trainable parameters"):
-        Task(nn.Linear(2, 2), hyperparameters=["*"])

@@ -1,4 +1,4 @@
-"""Task: explicit noise, example weights, copies, precision, names, refusals."""
+"""Task: explicit noise, example weights, copies, precision, names."""
 
 import copy
 
@@ -248,21 +248,3 @@ def test_integer_inputs():
     space = task.parameter_space(1)
     tokens = torch.randint(9, (5, 3))
     assert task.outputs(space.tensors(space.initial()), torch.zeros(0), tokens, None).shape == (5, 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"likelihood": "clasification"},
-            "Unknown likelihood 'clasification': did you mean 'classification'",
-        ),
-        ({"average": "logit"}, "Unknown average over samples 'logit': did you mean 'logits'"),
-        ({"precision": "fp16"}, "Unknown precision 'fp16': choose fp32, fp64 or bf16"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"likelihood": "gaussian", "average": "probabilities"}, "no probabilities; use average='logits'"),
-    ],
-)
-def test_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Task(nn.Linear(2, 2), **options)

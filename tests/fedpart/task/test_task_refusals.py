@@ -1,0 +1,214 @@
+"""What a Task, its psi, its inputs and outputs and its jobs must not be."""
+
+import re
+from collections import namedtuple
+from functools import partial
+from types import SimpleNamespace
+
+import refusals
+import torch
+from adapted import DRAWING, Recurrent, chain, frozen_body, trained
+from problems import CLASSES, Shift
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from fedpart import ClientError, ConcreteDropout, HyperModule, Task
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.calling import call, loss_of, outputs_of
+from fedpart.task.jobs import Job
+
+ROWS = 5
+A, B = torch.rand(2, ROWS, 3)
+Pair = namedtuple("Pair", ["a", "b"])
+
+
+class Stray(HyperModule):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(2))
+
+
+class Misdeclared(Stray):
+    hyperparameters = ("gian", "gain")
+
+
+def test_options_and_psi():
+    unknown = "Unknown likelihood 'clasification': did you mean 'classification'"
+    no_part = "cannot be called 'weight': .* no part of the module bears"
+    gaussian = {"likelihood": "gaussian", "average": "probabilities"}
+    rows = [
+        (says, partial(Task, nn.Linear(2, 2), **options), says)
+        for options, says in [
+            ({"likelihood": "clasification"}, unknown),
+            ({"average": "logit"}, "Unknown average over samples 'logit': did you mean 'logits'"),
+            ({"precision": "fp16"}, "Unknown precision 'fp16': choose fp32, fp64 or bf16"),
+            ({"samples": 0}, "samples must be at least 1, got 0"),
+            (gaussian, "no probabilities; use average='logits'"),
+            ({"hyperparameters": ["wieght"]}, "the hyperparameter 'wieght': did you mean 'weight'"),
+            ({"hyperparameters": ["*"]}, "no trainable parameters"),
+            ({"transforms": [Stray()]}, "'stray.gain' is not listed in its `hyperparameters`; list it"),
+            ({"transforms": [Misdeclared()]}, "'misdeclared.gian' as hyperparameter but has no such"),
+            ({"transforms": {"weight": Shift()}}, no_part),
+            ({"transforms": {"a.b": Shift()}}, "cannot be called 'a.b'"),
+            ({"transforms": {"pop": Shift()}}, "cannot be called 'pop'"),
+        ]
+    ]
+    frozen = (
+        r"hyperparameter '0\.\*' is frozen; .* call module.get_parameter\('0.weight'\).requires_grad_\(True\)"
+    )
+    widths = "No transform of the task has widths; add AffineAugmentation"
+    shifted = Task(nn.Linear(2, 2), transforms=[Shift()])
+    rows += [
+        ("frozen psi", lambda: Task(frozen_body(), hyperparameters=["0.*"]), frozen),
+        ("widths of a shift", lambda: shifted.widths(torch.zeros(1)), widths),
+    ]
+    refusals.check((what, make, ValueError, says) for what, make, says in rows)
+
+
+class Named(nn.Module):
+    """Adds two inputs before a layer."""
+
+    def __init__(self, returned=lambda out: out):
+        super().__init__()
+        self.linear, self.returned = nn.Linear(3, 4), returned
+
+    def forward(self, a, b):
+        return self.returned(self.linear(a + b))
+
+
+class Single(Named):
+    def forward(self, x):
+        return super().forward(x, x)
+
+
+def outputs(net, inputs, *transforms):
+    """A call of a task's outputs at its first weights."""
+    task = Task(net, transforms=transforms, samples=1)
+    space = task.parameter_space(1)
+    w, noise = space.tensors(space.initial()), Noise(NoiseKey(0, "test"))
+    return lambda: task.outputs(w, task.psi_space.initial(), inputs, noise)
+
+
+def module(forward):
+    net = nn.Module()
+    net.forward = forward
+    return net
+
+
+def test_inputs_that_are_no_arguments():
+    rowwise = nn.Linear(3, 4)
+    ways_out = "give a dict whose keys are its arguments, or a tu"
+    refusals.check(
+        (
+            f"{which} for {takes}",
+            outputs(net, inputs),
+            ValueError,
+            re.escape(f"The inputs are {which}, but the network has forward({takes})") + f".*; {ways_out}",
+        )
+        for net, inputs, which, takes in [
+            (Single(), {"x": A, "more": B}, "a dict of 'x', 'more'", "x"),
+            (Single(), {"image": A}, "a dict of 'image'", "x"),
+            (Single(), (A, B), "a tuple of 2", "x"),
+            (Named(), (A, B, A), "a tuple of 3", "a, b"),
+            (Named(), Pair(A, B)[:1], "a tuple of 1", "a, b"),
+            (Named(), {"a": A}, "a dict of 'a'", "a, b"),
+            (Named(), {0: A, 1: B}, "a dict of 0, 1", "a, b"),
+            (Named(), A, "one tensor", "a, b"),
+            (rowwise, {"module": A, "b": B}, "a dict of 'module', 'b'", "input"),
+            (rowwise, {0: A, 1: B}, "a dict of 0, 1", "input"),
+            (nn.Sequential(rowwise), [A, B], "a list of 2", "input"),
+            (nn.GRU(3, 4), {"input": A, "h": B}, "a dict of 'input', 'h'", "input, hx=..."),
+        ]
+    )
+
+
+def test_targets_outputs_and_losses():
+    targets = "and targets, but .* call the argument for the targets labels;"
+    shape = r"for 5 rows; the first dimension .* \(batch_first=True\)"
+    several = "tuple of tensors .* for 5 rows, and it is not clear which"
+    nothing = "in which no outputs are found; return a tensor, a tuple"
+    forwards = [
+        (lambda x, mask=None, truth=None: x, A),
+        (lambda x: x, A),
+        (lambda x, mask, truth: x, (A,)),
+        (lambda x, labels: x, {"x": A, "labels": B}),
+        (lambda batch: batch["x"], {"x": A}),
+    ]
+    other_rows = {"turned": lambda out: out.T, "averaged": lambda out: out.mean(), "cut": lambda out: out[:2]}
+    losses = [
+        (torch.rand(ROWS), torch.rand(ROWS)),
+        (torch.tensor(1.0), torch.rand(ROWS, CLASSES), torch.tensor(2.0)),
+        (torch.rand(ROWS, CLASSES), torch.rand(ROWS, 1)),
+    ]
+    no_outputs = (None, (), {}, "text", {"logits": None}, SimpleNamespace(hidden=A, logits=None))
+    y = torch.arange(ROWS)
+    calls = [(partial(call, module(forward), x, y), ValueError, targets) for forward, x in forwards]
+    calls += [(outputs(Named(change), (A, B)), ValueError, shape) for change in other_rows.values()]
+    calls += [(partial(loss_of, loss, ROWS), TypeError, several) for loss in losses]
+    calls += [(partial(outputs_of, value), TypeError, nothing) for value in no_outputs]
+    refusals.check((f"{number}: {row[2]}", *row) for number, row in enumerate(calls))
+
+
+def test_parts_of_the_inputs():
+    inputs, net = {"ids": torch.arange(ROWS), "a": A, "b": B}, nn.Linear(3, 2)
+    unclear = (
+        r"the parts 'ids', 'a', 'b'; say which one the transform 'shift' acts on: Shift\(...\).on\('a'\), "
+        r"in a configuration part: a\.$"
+    )
+    refusals.check(
+        [
+            ("no part", outputs(net, inputs, Shift()), ValueError, unclear),
+            ("another part", outputs(net, inputs, Shift().on("c")), ValueError, unclear),
+            *(
+                (
+                    f"the part {part!r} of a tensor",
+                    outputs(net, A, Shift().on(part)),
+                    ValueError,
+                    rf"transform 'shift' cannot act on a part {part!r} .*leave out \.on\({part!r}",
+                )
+                for part in ("a", 0)
+            ),
+        ]
+    )
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.block = nn.Sequential(*layers, nn.Tanh())
+
+    def forward(self, x):
+        return checkpoint(self.block, x, use_reentrant=False)
+
+
+def test_layers_that_an_execution_cannot_compute():
+    alone = r"^The recurrent layer 'body' cannot be vectorised; use execution: loop, or several workers\.$"
+    again = "Checkpointed at '1' computes with torch.utils.checkpoint, "
+    together = "cannot be computed together .*use execution: loop"
+    depth, drops = DRAWING["stochastic depth"](), [[], [nn.Dropout(0.3)], [ConcreteDropout(0.3)]]
+    rows = [
+        ("LSTM", Recurrent(), "vectorised", ValueError, alone),
+        ("GRU", Recurrent(nn.GRU), "vectorised", ValueError, alone),
+        ("dropout between steps", Recurrent(), "fused", ClientError, "be fused .*; use execution: loop"),
+        ("stochastic depth", depth, "vectorised", ClientError, together),
+    ]
+    rows += [(f"{drop} again", chain(Checkpointed(*drop)), "loop", ClientError, again) for drop in drops]
+    refusals.check(
+        (what, partial(trained, net, execution=execution), error, says)
+        for what, net, execution, error, says in rows
+    )
+
+
+def test_jobs():
+    refusals.check(
+        (str(data), partial(Job.from_dict, data), ValueError, "This is not a job")
+        for data in (
+            {},
+            {"subnetwork": "1"},
+            {"subnetwork": 1.0},
+            {"subnetwork": True},
+            {"subnetwork": 1, "partition": "2"},
+            {"subnetwork": 1, "psi": 1},
+            {"subnetwork": 1, "chunk": 2},
+        )
+    )
