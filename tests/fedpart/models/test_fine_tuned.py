@@ -1,12 +1,12 @@
 """Frozen bodies from local files: what is trained, what is psi, that it partitions, and what is refused."""
 
 import importlib.util
-import math
 import shutil
+from functools import partial
 
 import pytest
+import refusals
 import torch
-from torch import nn
 from torchvision.models import resnet18
 from torchvision.transforms import Normalize
 
@@ -79,16 +79,6 @@ def test_images_are_normalised_as_the_weights_want(resnet, channels):
     )
 
 
-@pytest.mark.parametrize(
-    "constants", [{"mean": [0.5]}, {"std": [1.0, 0.0, 1.0]}, {"mean": [0.0, 0.0, math.nan]}]
-)
-def test_constants_that_do_not_fit_are_refused(resnet, constants):
-    with pytest.raises(
-        ValueError, match=r"mean and std have three numbers each, .* give those that the weights"
-    ):
-        frozen_resnet(4, (3, 32, 32), resnet, **constants)
-
-
 def run(task, shards, method="partitioned"):
     settings = FederationSettings(
         chunks=(0.7, 0.3), clients=len(shards), cohort=len(shards), method=method, local=LocalSettings(0.5)
@@ -131,23 +121,6 @@ def _images(n, generator):
     return Dataset(torch.rand(n, 1, 8, 8, generator=generator), torch.arange(n) % 4)
 
 
-def test_missing_weights_name_the_command(tmp_path, distilbert):
-    with pytest.raises(FileNotFoundError, match=r"not in no\.pt; make them with python -m simulations\.pre"):
-        frozen_resnet(4, (1, 32, 32), "no.pt")
-    with pytest.raises(FileNotFoundError, match=r"not in nowhere; make it with python -m simulations\.pre"):
-        lora_text(4, None, "nowhere")
-
-
-def test_other_files_and_images_are_refused(tmp_path, resnet):
-    (tmp_path / "text.pt").write_text("no weights")
-    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "linear.pt")
-    for name in ("text.pt", "linear.pt"):
-        with pytest.raises(ValueError, match=rf"{name} holds no weights of torchvision's resnet18 \(.+\)"):
-            frozen_resnet(4, (1, 32, 32), str(tmp_path / name))
-    with pytest.raises(ValueError, match="1 or 3 channels, got 2"):
-        frozen_resnet(4, (2, 32, 32), resnet)
-
-
 def test_a_missing_package_names_the_extra(monkeypatch, distilbert):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else found(name))
@@ -155,27 +128,31 @@ def test_a_missing_package_names_the_extra(monkeypatch, distilbert):
         lora_text(4, None, distilbert)
 
 
-@pytest.mark.parametrize("name", ["query", "lin"])  # the end of a name, q_lin, is not one
-def test_layers_that_are_not_there_are_named(distilbert, name):
-    with pytest.raises(ValueError, match=rf"no layers called {name}; set model_options\.target_modules"):
-        lora_text(4, None, distilbert, target_modules=[name])
+def test_what_lora_text_refuses(distilbert, tmp_path):
+    bare, broken = tmp_path / "bare", tmp_path / "broken"
+    for folder in (bare, broken):
+        folder.mkdir()
+        shutil.copy(f"{distilbert}/config.json", folder)
+    (broken / "model.safetensors").write_text("no weights")
+    no_layers = "no layers called {}; set model_options\\.target_modules"
+    peft = r"^(?!.*\. )peft cannot adapt .*; set model_options\.target_modules"
+    no_model = (
+        r"^(?!.*\. ).*holds no pretrained model \(.+\); make it with python -m simulations\.pretraining\.text"
+    )
+    missing = r"not in nowhere; make it with python -m simulations\.pre"
+    refusals.check(
+        (what, partial(lora_text, 4, None, str(folder), **options), error, says)
+        for what, folder, options, error, says in [
+            ("no folder", "nowhere", {}, FileNotFoundError, missing),
+            ("no weights", bare, {}, ValueError, no_model),
+            ("broken weights", broken, {}, ValueError, no_model),
+            ("another layer", distilbert, layers("query"), ValueError, no_layers.format("query")),
+            ("the end of q_lin", distilbert, layers("lin"), ValueError, no_layers.format("lin")),
+            ("no layer", distilbert, layers(), ValueError, peft),
+            ("no linear layer", distilbert, layers("attention"), ValueError, peft),
+        ]
+    )
 
 
-@pytest.mark.parametrize("names", [[], ["attention"]], ids=str)
-def test_what_peft_refuses_is_one_sentence(distilbert, names):
-    with pytest.raises(
-        ValueError, match=r"peft cannot adapt .*; set model_options\.target_modules"
-    ) as caught:
-        lora_text(4, None, distilbert, target_modules=names)
-    assert ". " not in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("weights", [None, "no weights"])
-def test_a_folder_without_weights_names_the_command(distilbert, tmp_path, weights):
-    shutil.copy(f"{distilbert}/config.json", tmp_path)
-    if weights:
-        (tmp_path / "model.safetensors").write_text(weights)
-    message = r"holds no pretrained model \(.+\); make it with python -m simulations\.pretraining\.text"
-    with pytest.raises(ValueError, match=message) as caught:
-        lora_text(4, None, str(tmp_path))
-    assert ". " not in str(caught.value) and "\n" not in str(caught.value)
+def layers(*names):
+    return {"target_modules": [*names]}

@@ -141,13 +141,6 @@ def test_the_skip_of_a_block_that_halves_the_image(side):
     torch.testing.assert_close(out[:, 4:], branch[:, 4:].relu())
 
 
-def test_what_is_no_fixup_resnet():
-    with pytest.raises(ValueError, match=r"6 n \+ 2, as 8, 14 or 20, got 9"):
-        fixup_resnet(depth=9)
-    with pytest.raises(ValueError, match="1 or more, got 0"):
-        fixup_resnet(width=0)
-
-
 OPTIMISERS = {
     "sgd": (SGDSettings(0.05, momentum=0.9), {"weight_decay": 0.01}),
     "adam": (AdamSettings(0.01), {}),
@@ -178,9 +171,3 @@ def test_scalars_step_at_a_rate_of_their_own(name, method, chunks):
     assert found[1.0][~slow].equal(found[0.1][~slow])
     torch.testing.assert_close(found[0.1][slow], 0.1 * found[1.0][slow], rtol=1e-3, atol=1e-7)
     assert found[0.1][slow].any()
-
-
-def test_a_network_without_scalars_has_no_rate_for_them():
-    settings = TrainingSettings(chunks=(1.0,), method="none", scalars=0.1)
-    with pytest.raises(ValueError, match="no stacked scales and biases"):
-        Training(Task(nn.Linear(3, 2)), Dataset(torch.rand(4, 3), torch.arange(4) % 2), settings)

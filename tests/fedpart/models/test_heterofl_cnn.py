@@ -30,9 +30,3 @@ def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():
     part = heterofl_cnn(width=0.5, scaler=False)[:3]
     part.load_state_dict({name: value[:32] for name, value in first.state_dict().items()})
     torch.testing.assert_close(part(x), first(x)[:, :32])  # its norm's groups are the same
-
-
-@pytest.mark.parametrize("width", [0.3, 0.0, 2.0])
-def test_a_width_that_leaves_no_whole_groups_is_refused(width):
-    with pytest.raises(ValueError, match="use a share of at most 1 that leaves a multiple of 4"):
-        heterofl_cnn(width=width)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import ConcreteDropout, RandomPartition, Task
-from fedpart.models import MODELS, digits_cnn, mlp, mnist_cnn, resnet9
+from fedpart.models import MODELS, mlp, mnist_cnn, resnet9
 
 ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, ensembles/
 
@@ -25,11 +25,6 @@ def test_mnist_cnn_is_the_papers():
 def test_outputs(name, shape):
     module = MODELS.resolve(name)(num_classes=7, input_shape=shape)
     assert module(torch.rand(2, *shape)).shape == (2, 7)
-
-
-def test_too_small_images():
-    with pytest.raises(ValueError, match="pools twice and needs images of at least 4x4, got 3x8"):
-        digits_cnn(input_shape=(1, 3, 8))
 
 
 def test_mlp_is_the_papers():
@@ -61,10 +56,6 @@ def test_mlp_options():
     linear = mlp(3, (4,), hidden=())
     x = torch.randn(6, 4)
     torch.testing.assert_close(linear(x), x @ linear.classes.weight.T + linear.classes.bias)
-    with pytest.raises(ValueError, match="Unknown activation 'gel': did you mean 'gelu'"):
-        mlp(2, (4,), activation="gel")
-    with pytest.raises(ValueError, match=r"at least one unit, got \[8, 0\]"):
-        mlp(2, (4,), hidden=(8, 0))
 
 
 def test_resnet9_is_the_standard_one():
@@ -114,12 +105,3 @@ def test_resnet9_partitions():
 def test_resnet9_dropout_in_stages():
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2, dropout_in="stage"))
     assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
-    with pytest.raises(ValueError, match="dropout_in is residual or stage, got 'block'"):
-        resnet9(dropout_in="block")
-
-
-def test_resnet9_refuses():
-    with pytest.raises(ValueError, match="pools three times and needs images of at least 8x8, got 8x7"):
-        resnet9(input_shape=(3, 8, 7))
-    with pytest.raises(ValueError, match="groups must divide width, got 32 and 48"):
-        resnet9(width=48)

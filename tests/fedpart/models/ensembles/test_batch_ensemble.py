@@ -58,8 +58,3 @@ def test_a_member_without_signs_is_the_plain_network_to_the_bit():
     ones(found)
     x = torch.rand(2, 3, 8, 8)
     assert torch.equal(found(x)[:, 0], plain(x))
-
-
-def test_other_architectures_are_refused():
-    with pytest.raises(ValueError, match="the layers of two differ"):
-        batch_ensemble([wrn(depth=10, width=1), wrn(depth=16, width=1)])

@@ -1,6 +1,5 @@
 """Members whose weights are composed from one bank: SuperWeight Networks' ensembles."""
 
-import pytest
 import torch
 from test_deep import made
 
@@ -20,8 +19,3 @@ def test_members_of_two_widths_learn_from_one_budget_with_psi_beside():
     result = fit(task, data, iterations=2, batch_size=4)
     assert result.metrics[-1].lml < 0 and len(task.psi_names) == 6
     assert result.state.module().eval()(data.inputs).shape == (16, 2, 3)
-
-
-def test_a_budget_that_is_too_small_is_refused():
-    with pytest.raises(ValueError, match="raise the budget"):
-        made("composed", MEMBERS, {"sharing": {"kind": "bank", "budget": 100}})

@@ -5,7 +5,6 @@ import torch
 
 from fedpart import Dataset, Task, fit
 from fedpart.models import MODELS, digits_cnn
-from fedpart.models.ensembles import Ensemble
 
 SHAPE = (1, 8, 8)
 CNN = {"model": "digits_cnn", "width": 0.5}
@@ -47,25 +46,3 @@ def test_one_member_is_the_plain_network_to_the_bit(kind):
         found.append(fit(task, data, **settings).state)
     for name, value in found[0].tensors().items():
         assert torch.equal(value, found[1].tensors()[f"members.0.{name}"])
-
-
-@pytest.mark.parametrize(
-    "changes, wanted",
-    [
-        ({"members": []}, "needs members; for instance"),
-        ({"members": [{"depth": 10}]}, "names its model"),
-        ({"members": [{"model": "wnr"}]}, "did you mean 'wrn'"),
-        ({"members": [CNN | {"wide": 2}]}, "does not take the options"),
-        ({"members": [CNN | {"times": 0}]}, "times is a whole number"),
-        ({"members": [CNN | {"dropout": 0.5}]}, "no dropout of its own"),
-        ({"kind": "shallow"}, "Unknown kind of ensemble 'shallow'"),
-        ({"options": {"own_norms": True}}, "does not take the options"),
-        ({"kind": "batch", "members": [CNN, CNN | {"width": 1.0}]}, "two of them differ"),
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_is_refused_in_a_sentence(changes, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        made(**changes)
-    with pytest.raises(ValueError, match="at least one network"):
-        Ensemble([])

@@ -1,4 +1,4 @@
-"""MIMO: numbers of parameters, which image an output is of, and why it cannot be partitioned."""
+"""MIMO: numbers of parameters, which image an output is of, and when it can be partitioned."""
 
 import pytest
 import torch
@@ -62,8 +62,5 @@ def test_training_is_a_function_of_the_seed():
     assert torch.equal(states[0].w, states[1].w)
 
 
-def test_it_is_not_partitioned():
-    several, one = made("mimo", [WRN | {"times": 2}]), made("mimo", [WRN])
-    assert ParameterSpace(one, 3).chunks == 3
-    with pytest.raises(ValueError, match="Mimo at the top level cannot be partitioned"):
-        ParameterSpace(several, 3)
+def test_a_single_member_is_partitioned():
+    assert ParameterSpace(made("mimo", [WRN]), 3).chunks == 3
