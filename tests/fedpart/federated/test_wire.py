@@ -17,7 +17,6 @@ from fedpart.federated.wire import (
 from fedpart.task.jobs import Job
 
 CLIENT = 0  # whose sizes those of all are
-SCALARS = {"examples": 3, "loss": 0.5, "unseen_loss": 0.7}
 
 
 @pytest.fixture(scope="module")
