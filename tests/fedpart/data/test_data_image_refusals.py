@@ -39,14 +39,7 @@ def images(folder, **options):
     return lambda: load_image_folder(str(folder), validation=0, **options).train.inputs
 
 
-def written(file, text):
-    """The folder of a file with this text."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    return file.parent
-
-
-def test_images_that_cannot_be_read(divided):
+def test_images_that_cannot_be_read(divided, new):
     name = "train/green/03.png"
     rows = []
     for content, reason in (
@@ -67,7 +60,7 @@ def test_images_that_cannot_be_read(divided):
     central = whole.index(name.encode(), directory) - 46
 
     def damaged(at, bits):
-        path = divided() / "data.zip"
+        path = new() / "data.zip"
         path.write_bytes(whole[:at] + bits + whole[at + len(bits) :])
         return path
 
@@ -133,8 +126,8 @@ def test_classes_and_parts_without_images(divided, new):
 
 
 def test_folders_of_images_in_another_layout(divided, new, tmp_path):
-    colour, single, odd, beside = new(), new(), divided(), divided()
-    text = written(colour / "text.zip", "no zip file") / "text.zip"
+    text, single, odd, beside = new() / "text.zip", new(), divided(), divided()
+    text.write_text("no zip file")
     shutil.copytree(odd / "train" / "red", single / "red")
     shutil.copytree(odd / "test" / "red", odd / "test" / "violet")
     shutil.copytree(beside / "test" / "red", beside / "violet")

@@ -52,8 +52,8 @@ def test_data_sets():
     missing = torch.tensor([0.0, math.nan])
     sizes = {"a": three, "b": [two]}
     refusals.check(
-        (what, partial(Dataset, *parts), ValueError, says)
-        for what, parts, says in [
+        (what, partial(Dataset, *tensors), ValueError, says)
+        for what, tensors, says in [
             ("more targets than inputs", (three, torch.arange(4)), "differ in length"),
             ("fewer groups than inputs", (three, LABELS, two), "differ in length"),
             ("inputs that are not finite", (holes, LABELS), "in 2 of 3 examples"),
