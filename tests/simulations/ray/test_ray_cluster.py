@@ -1,8 +1,10 @@
 """Joining a Ray cluster that runs already: two nodes of one core each, in processes of their own."""
 
 import socket
+from functools import partial
 
 import pytest
+import refusals
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from tiny import tiny
@@ -48,18 +50,20 @@ def test_the_command_is_the_same(address, tmp_path):
     assert (summary["engine"], summary["workers"]) == ("ray", 2)
 
 
-@pytest.mark.parametrize("port", [None, "nonsense"])
-def test_no_cluster_there(tmp_path, port):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = f"127.0.0.1:{port or server.getsockname()[1]}"  # free once it is closed
-    with pytest.raises(RunError, match=f"no Ray cluster to join at '{free}' .*start one with `ray start"):
-        run_experiment(tiny(engine="ray", ray_address=free), tmp_path)
+def test_no_cluster(monkeypatch, tmp_path):
+    def joined(address):
+        run_experiment(tiny(engine="ray", ray_address=address), tmp_path / address.replace(":", "-"))
 
-
-def test_no_cluster_here(monkeypatch, tmp_path):
     def refuse(**options):
         raise ConnectionError(f"nothing answers at {options['address']}")
 
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"127.0.0.1:{server.getsockname()[1]}"  # free once it is closed
+    places, none = (free, "127.0.0.1:nonsense"), "no Ray cluster to join at"
+    refusals.check(
+        (place, partial(joined, place), RunError, f"{none} '{place}' .*start one with `ray start")
+        for place in places
+    )
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(RunError, match=r"no Ray cluster to join at 'auto' \(nothing answers at auto\)"):
-        run_experiment(tiny(engine="ray", ray_address="auto"), tmp_path)
+    says = rf"{none} 'auto' \(nothing answers at auto\)"
+    refusals.check([("here", partial(joined, "auto"), RunError, says)])

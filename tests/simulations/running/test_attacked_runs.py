@@ -117,25 +117,6 @@ def test_wrong_labels_reach_training_alone(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"engine": "ray"}, "one process, client by client, but engine is ray; set engine: local"),
-        ({"workers": 2}, "but workers is 2; set workers: 1"),
-        ({"execution": "vectorised"}, "but execution is vectorised; set execution: loop"),
-        ({"upload": "int8"}, "not their codes; leave attack or upload out"),
-        ({"attack": {"kind": "sing"}}, "did you mean 'sign'"),
-        ({"attack": {"kind": "sign", "options": {"factor": 1}}}, "the attack 'sign' has no option 'factor'"),
-        ({"attack": {"kind": "labels", "once": 1}}, "on the clients' data, which they have in every round"),
-        ({"attack": {"kind": "sign", "once": 1}, "devices": {"speed": 10.0}}, "leave once out"),
-        ({"attack": {"kind": "sign", "share": 1.0}}, "attack.share cannot be 1.0"),
-    ],
-)
-def test_attacks_that_cannot_be(changes, says):
-    with pytest.raises(ConfigError, match=says):
-        tiny(**{"attack": {"kind": "sign"}, **changes})
-
-
 def test_no_flower_app_attacks():
     attacked = {"experiment": json.dumps(tiny(attack={"kind": "sign"}).resolved())}
     with pytest.raises(ConfigError, match="leave attack out, clients here are real"):

@@ -11,7 +11,6 @@ from tiny import tiny
 
 from fedpart.data import Splits, load_splits
 from simulations.building.experiment import build
-from simulations.errors import ConfigError
 from simulations.folders.run_directory import METRICS, read_metrics, read_summary
 from simulations.pictures.run_figures import run_figure
 from simulations.report.sections import evaluation_section
@@ -144,13 +143,6 @@ def test_clients_with_a_part_of_the_validation_data():
     assert experiment.protocol.settings.max_examples >= max(map(len, own))
     with pytest.raises(ValueError, match=r"evaluation_share: null clients share the validation data\. 6 cl"):
         build(tiny(evaluation="clients", evaluation_share=None, validation_points=5))
-
-
-def test_the_share_is_checked():
-    with pytest.raises(ConfigError, match="evaluation_share cannot be"):
-        tiny(evaluation_share=1.0)
-    with pytest.raises(ConfigError, match="evaluation cannot be 'client'"):
-        tiny(evaluation="client")
 
 
 def test_lines_are_plain_json(evaluated):

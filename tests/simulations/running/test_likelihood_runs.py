@@ -64,22 +64,3 @@ def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_pat
     with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
         run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
-        ({"likelihood_options": {"temperatur": 2}}, "has no option 'temperatur': did you mean 'temperature'"),
-        ({"likelihood": "gausian"}, "did you mean 'gaussian'"),
-        ({"likelihood": "ordinal"}, r"'ordinal' needs classes; .*likelihood_options: \{classes: \.\.\.\}"),
-        ({"likelihood_options": {"temperature": "abc"}}, "likelihood_options.temperature cannot be 'abc'"),
-        (
-            {"likelihood": "ordinal", "likelihood_options": {"classes": "5"}},
-            "options.classes cannot be '5'; .* integer",
-        ),
-        ({"likelihood_options": {"label_smoothing": 1.5}}, "strictly between 0 and 1, got 1.5"),
-    ],
-)
-def test_a_likelihood_that_cannot_be_is_one_sentence(changes, says: str, tmp_path: Path) -> None:
-    with pytest.raises((ConfigError, ValueError), match=says):
-        run_experiment(tiny(rounds=1, **changes), tmp_path / "run")

@@ -12,7 +12,6 @@ from fake_runs import write_run
 from rich.console import Console
 from tiny import tiny, tiny_file, tiny_training
 
-from simulations.building.task import build_task
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.running import precision
 from simulations.running.precision import choose_precision, measure
@@ -140,13 +139,3 @@ def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
     made()
     assert found == {"exact": ("fp32", False), "plain": ("bf16", True), "vect": ("bf16", False)}
     assert made(read_only=True).summaries.keys() == rows.keys()
-
-
-def test_where_flower_starts_the_clients_it_is_refused():
-    with pytest.raises(ValueError, match="give fp32 or bf16"):
-        build_task(auto(), 10, (1, 8, 8))
-
-
-def test_data_that_are_missing_are_a_sentence(tmp_path):
-    with pytest.raises(ConfigError, match="MNIST"):
-        choose_precision(auto(data="mnist", data_dir=None), tmp_path)
