@@ -90,7 +90,9 @@ SAYS = "1 of 6 examples have targets other than 0 and 1"
 def test_every_execution_looks_at_a_shard():
     (task, bad), (_, good) = experiment(False), experiment(True)
     ways = list(itertools.product(("loop", "fused", "vectorised"), ("central", "clients")))
-    calls = [partial(federate, task, rounds=1, execution=one, evaluation=other) for one, other in ways]
+    calls = [
+        partial(federate, task, rounds=1, execution=execution, evaluation=place) for execution, place in ways
+    ]
     says = f"Client 1 failed in round 1: ValueError: {SAYS}"
     refusals.check(
         (f"{way}", partial(call, [good, bad, good]), ClientError, says)
@@ -119,7 +121,7 @@ def test_validation_data_are_looked_at_before_the_first_round():
 def test_all_other_data_are_looked_at_too():
     (task, bad), (_, good) = experiment(False), experiment(True)
     data = [Dataset(good.inputs, good.targets, evaluation=shard) for shard in (good, bad, good)]
-    own = {"rounds": 1, "evaluation": "clients", "evaluation_share": None}
+    clients = {"rounds": 1, "evaluation": "clients", "evaluation_share": None}
     state = federate(task, [good] * 3, rounds=1).state
     tokens = Task(nn.Embedding(5, K), likelihood=Tokens(), samples=1)
     x = torch.arange(N * T).view(N, T) % 5
@@ -131,7 +133,7 @@ def test_all_other_data_are_looked_at_too():
     client = f"Client 1 failed in round 1: ValueError: {SAYS}"
     refusals.check(
         [
-            ("a client's own examples", lambda: federate(task, data, **own), ClientError, client),
+            ("a client's own examples", lambda: federate(task, data, **clients), ClientError, client),
             ("fit", lambda: fitted(bad), ValueError, f"examples of the training data have {says}"),
             (
                 "validation",

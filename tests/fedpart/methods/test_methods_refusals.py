@@ -178,42 +178,32 @@ def of_widths(method, build=dense, of_task=None, **changes):
 
 
 def test_networks_of_nested_widths():
-    masked, adam, momentum = (
-        {"method_options": {"mask_classes": True}},
-        AdamSettings(),
-        SGDSettings(1.0, momentum=0.9),
-    )
+    masked = {"method_options": {"mask_classes": True}}
     private = {"weighting": "uniform", "clip": ClipSettings(1.0), "privacy": PrivacySettings(1.0)}
-    fed_back = {"upload": "int8", "error_feedback": True}
-    followed, found = (
-        "Adam's state and momentum cannot follow",
-        "what clients found in earlier ones cannot follow",
-    )
-    together = {"architectures": None, "execution": "vectorised"}
-    logits, probabilities = (
-        "classification with the average probabilities",
-        {"of_task": {"average": "probabilities"}},
-    )
+    shared = {"sharing": {"kind": "bank", "budget": 200}}
     decayed = {"local": LocalSettings(0.3, weight_decay=0.1)}
+    probabilities = {"of_task": {"average": "probabilities"}}
     distilled = {"method_options": {"distil": True}, "of_task": {"likelihood": "multilabel"}}
+    adam = "Adam's state and momentum cannot follow"
+    earlier = "what clients found in earlier ones cannot follow"
     norm = nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2))
     rows = [
-        ("heterofl", {**masked, "architectures": None}, "give at least one, "),
+        ("heterofl", {"architectures": None, **masked}, "give at least one, "),
+        ("heterofl", {**shared, **masked}, "leave sharing and private parameters out"),
+        ("heterofl", {**decayed, **masked}, "set local.weight_decay to 0"),
+        ("heterofl", {**private, **masked}, "which privacy may not depend on"),
+        ("heterofl", {**probabilities, **masked}, "classification with the average probabilities"),
         (
             "heterofl",
-            {**masked, "sharing": {"kind": "bank", "budget": 200}},
-            "leave sharing and private parameters out",
+            {"architectures": None, "execution": "vectorised"},
+            "the method 'heterofl' gives each its own",
         ),
-        ("heterofl", {**masked, **decayed}, "set local.weight_decay to 0"),
-        ("heterofl", {**masked, **private}, "which privacy may not depend on"),
-        ("heterofl", {**masked, **probabilities}, logits),
-        ("heterofl", together, "the method 'heterofl' gives each its own"),
-        ("fedrolex", {"server": adam}, followed),
-        ("fedrolex", {"server": momentum}, followed),
+        ("fedrolex", {"server": AdamSettings()}, adam),
+        ("fedrolex", {"server": SGDSettings(1.0, momentum=0.9)}, adam),
         ("fedrolex", {"build": normed}, "LayerNorm at '1'"),
         ("fedrolex", {"build": frozen}, "'weight' of the layer '1' is no weight of its own"),
-        ("fedrolex", {"aggregation": "buffered"}, found),
-        ("fedrolex", fed_back, found),
+        ("fedrolex", {"aggregation": "buffered"}, earlier),
+        ("fedrolex", {"upload": "int8", "error_feedback": True}, earlier),
         ("fjord", distilled, "distil trains on probabilities of classes, but the likelihood is"),
     ]
     refusals.check(

@@ -80,9 +80,9 @@ def defended(**changes):
 
 def test_checkpoints_of_another_defence(tmp_path):
     defended(bucket=2).save(tmp_path / "checkpoint.pt")
-    changes = [{}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}]
+    others = [{}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}]
+    loads = {f"{changes}": defended(**changes).load for changes in others}
     says = "another configuration: .*(defence|bucket)"
     refusals.check(
-        (f"{one}", partial(defended(**one).load, tmp_path / "checkpoint.pt"), ValueError, says)
-        for one in changes
+        (what, partial(load, tmp_path / "checkpoint.pt"), ValueError, says) for what, load in loads.items()
     )
