@@ -10,8 +10,10 @@ ENV PATH=/venv/bin:$PATH
 WORKDIR /source
 COPY pyproject.toml ./
 # All versions as pyproject.toml pins them, without Ray: each client is on a machine of its own here.
-RUN python -c "import tomllib; file = tomllib.load(open('pyproject.toml', 'rb')); \
-      wanted = [line.replace('[simulation]', '') for line in file['project']['dependencies'] if not line.startswith('ray')]; \
+# Of the extras what a deployment takes, and what makes it fast and draws its pictures.
+RUN python -c "import tomllib; file = tomllib.load(open('pyproject.toml', 'rb')); project = file['project']; \
+      extras = sum((project['optional-dependencies'][name] for name in ('deployment', 'kernels', 'pictures')), []); \
+      wanted = [line.replace('[simulation]', '') for line in project['dependencies'] + extras if not line.startswith('ray')]; \
       open('/requirements', 'w').write('\n'.join(wanted)); \
       open('/constraints', 'w').write('\n'.join(file['tool']['uv']['constraint-dependencies']))" \
  && pip install --no-cache-dir ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r /requirements -c /constraints

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedpart.data.dataset import Dataset, has_labels
+from fedpart.extras import need
 from fedpart.hyperparameters.base import HyperModule
 from fedpart.layers.copying import copied
 
@@ -78,13 +79,9 @@ def diagonal_laplace(
         )
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
-    try:
-        from laplace import DiagLaplace
-        from laplace.curvature import CurvlinopsGGN
-    except ImportError as error:
-        raise ImportError(
-            "The Laplace approximation is computed by laplace-torch: pip install fedpart[laplace]."
-        ) from error
+    need("laplace", "The Laplace approximation", "laplace")
+    from laplace import DiagLaplace
+    from laplace.curvature import CurvlinopsGGN
 
     network = _evaluated_copy(module)
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs

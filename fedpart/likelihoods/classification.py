@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpart.extras import need
 from fedpart.hyperparameters.base import RARE, Bound
 from fedpart.likelihoods.base import AVERAGES, LIKELIHOODS, Likelihood, average_samples, positive
 
@@ -107,7 +108,7 @@ class Classification(Categorical):
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1, and the expected calibration error over 15 bins (Guo et al. 2017)."""
-        from torchmetrics.functional import classification as metrics
+        metrics = need("torchmetrics.functional.classification", "F1", "measures")
 
         classes, p = outputs.shape[1], self.log_p(outputs).exp()
         return {

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.extras import need
 from fedpart.likelihoods.base import LIKELIHOODS
 from fedpart.likelihoods.classification import Categorical, check_classes
 
@@ -42,7 +43,7 @@ class EnsembleClassification(Categorical):
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 of the averaged probabilities, and what :meth:`of_members` finds."""
-        from torchmetrics.functional import classification as metrics
+        metrics = need("torchmetrics.functional.classification", "F1", "measures")
 
         p, classes = self.mean_log_p(outputs), outputs.shape[2]
         f1 = metrics.multiclass_f1_score(p.exp(), targets, classes, average="macro").item()

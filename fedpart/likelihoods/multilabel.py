@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.extras import need
 from fedpart.likelihoods.base import LIKELIHOODS, Fault, Likelihood
 
 
@@ -34,7 +35,7 @@ class MultiLabel(Likelihood):
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 over the labels."""
-        from torchmetrics.functional import classification as metrics
+        metrics = need("torchmetrics.functional.classification", "F1", "measures")
 
         p, labels = outputs.sigmoid(), targets.long()
         if outputs.shape[1] == 1:

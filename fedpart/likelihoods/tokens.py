@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
+from fedpart.extras import need
 from fedpart.likelihoods.base import LIKELIHOODS, Fault, flag, whole
 from fedpart.likelihoods.classification import Categorical
 
@@ -56,12 +57,10 @@ class TokenClassification(Categorical):
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Perplexity per position, ``exp`` of the mean of ``-log p``."""
-        from torchmetrics.functional.text import perplexity
-
+        metrics = need("torchmetrics.functional.text", "Perplexity", "measures")
         outputs, targets = self._aligned(outputs, targets)
-        return {
-            "perplexity": perplexity(self.log_p(outputs.float()), targets, ignore_index=self.ignored).item()
-        }
+        perplexity = metrics.perplexity(self.log_p(outputs.float()), targets, ignore_index=self.ignored)
+        return {"perplexity": perplexity.item()}
 
     def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if outputs.ndim != 3 or targets.shape != outputs.shape[:2]:

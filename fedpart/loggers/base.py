@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,17 +58,3 @@ class Logger:
 
 
 LOGGERS: Registry[Callable[..., Any]] = Registry("logger")
-
-
-def library(module: str, name: str) -> Any:
-    """A module of another library, which the logger ``name`` needs and ``fedpart[name]`` brings.
-
-    Raises:
-        ImportError: it is not installed; the message has the command.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'The logger {name} needs a library that is missing: pip install "fedpart[{name}]".'
-        ) from error

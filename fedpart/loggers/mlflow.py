@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo, library
+from fedpart.extras import need
+from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo
 from fedpart.loggers.lines import scalars, step_of
 
 _AT_ONCE = {"metrics": 1000, "params": 100}  # that MLflow takes in one message
@@ -34,7 +35,7 @@ class Mlflow(Logger):
 
     def __init__(self, tracking_uri: str | None = None, experiment: str = "fedpart") -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        self._mlflow = library("mlflow", "mlflow")
+        self._mlflow = need("mlflow", "The logger mlflow", "mlflow")
         self._uri, self._experiment = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"), experiment
         self._client: Any = None
         self._run, self._step, self._finished = "", 0, False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo, library
+from fedpart.extras import need
+from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo
 from fedpart.loggers.lines import scalars, step_of
 
 
@@ -24,7 +26,8 @@ class TensorBoard(Logger):
     """
 
     def __init__(self) -> None:
-        self._open = library("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        need("tensorboard", "The logger tensorboard", "tensorboard")
+        self._open = import_module("torch.utils.tensorboard").SummaryWriter
         self._writer: Any = None
         self._config: Mapping[str, Any] = {}
         self._step = 0

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo, library
+from fedpart.extras import need
+from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo
 from fedpart.loggers.lines import scalars, step_of
 
 
@@ -35,7 +36,7 @@ class Wandb(Logger):
         self._offline = mode == "offline"
         if self._offline:
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        self._wandb = library("wandb", "wandb")
+        self._wandb = need("wandb", "The logger wandb", "wandb")
         self._options = {"mode": mode, "project": project, **options}
         self._run: Any = None
         self._first = 0

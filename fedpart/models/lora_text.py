@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from fedpart.extras import need
 from fedpart.hyperparameters.text.lora import LoraGate, learn_lora
 
 
@@ -58,9 +58,6 @@ def lora_text(
         ImportError: transformers or peft are not installed.
         ValueError: the folder holds no model, or one without such layers, or peft cannot adapt them.
     """
-    missing = [name for name in ("transformers", "peft") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(f'The model lora_text needs {missing[0]}: pip install "fedpart[text]".')
     remedy = (
         f"make it with python -m simulations.pretraining.text {weights}, or set model_options.weights to a "
         f"folder that transformers has saved"
@@ -68,9 +65,7 @@ def lora_text(
     folder = Path(weights).expanduser()
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"The pretrained model is not in {weights}; {remedy}.")
-    import peft
-    import transformers
-
+    peft, transformers = (need(name, "The model lora_text", "text") for name in ("peft", "transformers"))
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it would report the new classifier, and the old head
     try:

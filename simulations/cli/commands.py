@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.extras import need
 from simulations.cli.guards import interruptible
 from simulations.config.load import (
     Config,
@@ -35,7 +36,6 @@ from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
 from simulations.search.costs import read_costs
-from simulations.search.search import run_search
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
@@ -111,9 +111,9 @@ def personalise(
     folder = out or run
     gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
     gains.write(folder)
-    plot_personal(gains, folder)
+    names = ", ".join(["personal.json", *(path.name for path in plot_personal(gains, folder))])
     console.print(gains_table(gains))
-    files = f"{folder}/: personal.json, personal.png" + (f"; {save}/: client-*.safetensors" if save else "")
+    files = f"{folder}/: {names}" + (f"; {save}/: client-*.safetensors" if save else "")
     console.print(files, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -176,6 +176,9 @@ def select(
 
 def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
     """Try other values of some keys, a run for each."""
+    need("optuna", "fedpart search", "search")
+    from simulations.search.search import run_search
+
     if resume is not None:
         _refuse_another(out, resume)
         file, out = file or str(resume / CONFIG), resume

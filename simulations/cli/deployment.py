@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedpart.extras import need
 from simulations.cli.guards import guarded
 from simulations.cli.options import Configs, Out, Resume, Sets, arguments
 
@@ -23,6 +24,7 @@ _Keys = Annotated[
 
 def _federations() -> ModuleType:
     """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
+    need("psutil", "A federation of processes", "deployment")
     from simulations.cli import federations
 
     return federations

@@ -44,6 +44,7 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
     from torch import OutOfMemoryError
 
     from fedpart import ClientError, TrainingError
+    from fedpart.extras import MissingExtra
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
 
@@ -52,7 +53,7 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         work()
     except (ClientError, RunError, TrainingError) as error:
         fail(str(error), FAILED)
-    except ConfigError as error:
+    except (ConfigError, MissingExtra) as error:
         fail(str(error), BAD_INPUT)
     except OutOfMemoryError as error:
         reason = str(error).partition(". ")[0]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
+from fedpart.extras import MissingExtra, need
 from simulations.pictures.colours import COLOURS, MARKERS
 from simulations.results.curves import Band
 from simulations.results.psi_parts import Group
@@ -35,6 +38,7 @@ PREFIX = "chart-id-"  # of all ids in an SVG, for which the page puts one for ea
 LEGEND: dict[str, Any] = {
     "fontsize": 11, "frameon": False, "handlelength": 2.3, "columnspacing": 1.2, "handletextpad": 0.5,
 }  # fmt: skip
+P = ParamSpec("P")
 Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and their labels
 
 
@@ -144,6 +148,27 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
     widest = 0.5 + 0.076 * max(map(len, labels), default=0)  # inches: a handle, and so much a letter
     columns = min(3, max(1, int(figure.get_figwidth() / widest)))
     figure.legend(handles, labels, ncols=columns, loc="outside lower center", **LEGEND)
+
+
+def drawn(plot: Callable[P, list[Path]]) -> Callable[P, list[Path]]:
+    """Decorator of what draws into a folder: without matplotlib it draws nothing, and says why."""
+
+    @wraps(plot)
+    def plotted(*args: P.args, **kwargs: P.kwargs) -> list[Path]:
+        return plot(*args, **kwargs) if _can_draw() else []
+
+    return plotted
+
+
+@cache
+def _can_draw() -> bool:
+    """Whether matplotlib is here; what is missing is said once in a process."""
+    try:
+        need("matplotlib", "Drawing pictures", "pictures")
+    except MissingExtra as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
 
 
 def save_png(figures: Mapping[str, Figure], folder: Path) -> list[Path]:

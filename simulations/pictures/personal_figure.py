@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulations.pictures.colours import COLOURS
-from simulations.pictures.figures import canvas, dress, legend_above, save_png
+from simulations.pictures.figures import canvas, drawn, dress, legend_above, save_png
 from simulations.results.personal import Gains
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot_personal(gains: Gains, out: Path) -> Path:
+@drawn
+def plot_personal(gains: Gains, out: Path) -> list[Path]:
     """Draw ``personal.png`` into ``out``."""
-    return save_png({"personal": personal_figure(gains)}, out)[0]
+    return save_png({"personal": personal_figure(gains)}, out)
 
 
 def personal_figure(gains: Gains) -> Figure:

@@ -9,13 +9,14 @@ from simulations.building.data import load_data
 from simulations.folders.run_directory import BESIDE, CONFIG, STATE
 from simulations.pictures.anytime_figure import anytime_figure, has_costs
 from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
-from simulations.pictures.figures import save_png
+from simulations.pictures.figures import drawn, save_png
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.transform_figures import examples, run_blocks, transforms_figure
 from simulations.results.curves import Run, metric
 from simulations.results.psi_parts import PsiParts
 
 
+@drawn
 def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     """Draw one run's pictures into its folder.
 
@@ -52,6 +53,7 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
     return files
 
 
+@drawn
 def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[Path]:
     """Draw a comparison's curves against rounds and bytes and, if any was learned, psi over rounds.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from simulations.config.load import ExperimentConfig
 from simulations.pictures.colours import COLOURS, MARKERS
-from simulations.pictures.figures import DPI, canvas, dress, legend_below, save_png
+from simulations.pictures.figures import DPI, canvas, drawn, dress, legend_below, save_png
 from simulations.results.curves import Band
 from simulations.results.search import Found
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@drawn
 def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
     """Draw ``spent.png`` into ``out``, and of Optuna ``history.png``, ``importance.png``, ``parallel.png``.
 
@@ -53,6 +54,7 @@ def spent_figure(found: Found, *, page: bool = False) -> Figure | None:
     return figure
 
 
+@drawn
 def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
     """Draw ``costs.png`` into ``out``: accuracies of what is deployed (fractions) over bytes, by label."""
     figure, (ax,) = canvas("What would be deployed")

@@ -12,6 +12,7 @@ from simulations.pictures.colours import COLOURS, GREY
 from simulations.pictures.figures import (
     canvas,
     draw_band,
+    drawn,
     dress,
     legend_above,
     marks,
@@ -41,11 +42,12 @@ _DECADES = 30.0  # largest over smallest value from which an axis is logarithmic
 _LONGEST, _LINE = 24, 45  # characters of a value in a line; of all values that fit side by side
 
 
-def plot_selection(selection: Selection, out: Path) -> Path | None:
-    """Draw ``select.png`` into ``out``; None if there is nothing to draw."""
+@drawn
+def plot_selection(selection: Selection, out: Path) -> list[Path]:
+    """Draw ``select.png`` into ``out``, if there is anything to draw."""
     if not any(row.lml is not None for column in selection.columns for row in column.rows):
-        return None
-    return save_png({"select": selection_figure(selection)}, out)[0]
+        return []
+    return save_png({"select": selection_figure(selection)}, out)
 
 
 def selection_figure(selection: Selection, *, page: bool = False) -> Figure:

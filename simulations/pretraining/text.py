@@ -14,6 +14,7 @@ import typer
 from torch import Tensor
 
 from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
+from fedpart.extras import need
 from simulations.pretraining.descent import descend
 from simulations.pretraining.refusals import refusals
 
@@ -43,15 +44,14 @@ def pretrain_text(
     Returns:
         A ``transformers.DistilBertForMaskedLM`` in evaluation mode.
     """
-    from transformers import DistilBertConfig, DistilBertForMaskedLM
-
+    transformers = need("transformers", "The model of lora_text", "text")
     shape = {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 4, "max_position_embeddings": LENGTH}
     drops = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}
-    config = DistilBertConfig(vocab_size=len(WORDS), pad_token_id=PAD, **shape, **drops)
+    config = transformers.DistilBertConfig(vocab_size=len(WORDS), pad_token_id=PAD, **shape, **drops)
     inputs = topics(texts, seed).inputs
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = DistilBertForMaskedLM(config).train()
+        model = transformers.DistilBertForMaskedLM(config).train()
         optimiser = torch.optim.AdamW(model.parameters(), learning_rate)
         rate = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda step: min((step + 1) / _WARM, 1 - step / steps)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpart.extras import need
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
 from simulations.pictures.colours import COLOURS, DARK, THEMES
@@ -44,16 +45,16 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
     Raises:
         ConfigError: there is nothing in the folder that a page shows; one sentence.
+        MissingExtra: jinja2 or matplotlib are not installed.
         OSError: the file cannot be written.
     """
-    from jinja2 import Environment, FileSystemLoader
-
+    jinja2 = need("jinja2", "fedpart report", "pictures")
+    need("matplotlib", "fedpart report", "pictures")
     folder = Path(folder)
     one = _other(folder)
     content = _comparisons(folder) if one is None else {"parts": [one]}
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    files = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=files, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     themes = {
         name: {**colours, **{f"c{i}": colour for i, colour in enumerate(DARK if name == "dark" else COLOURS)}}
         for name, colours in THEMES.items()

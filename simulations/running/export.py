@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import fedpart
+from fedpart.extras import MissingExtra, need
 from fedpart.layers.copying import copied
 from fedpart.task.calling import outputs_of
 from fedpart.trees import Tree, leaves, map_leaves, with_floats
@@ -37,6 +38,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
 
     Raises:
         ConfigError: the run is not finished, or there is no such format here.
+        MissingExtra: the format is onnx, and its libraries are not installed.
         RunError: the network cannot be exported, or the file's outputs are others than the module's.
     """
     if kind not in SUFFIXES:
@@ -58,10 +60,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
                 f"in {path}; choose another format."
             )
         os.replace(draft, path)
-    except (ConfigError, RunError, OSError):
+    except (ConfigError, RunError, OSError, MissingExtra):
         raise
-    except ImportError as error:
-        raise ConfigError(f'The format {kind} needs more ({error}); pip install "fedpart[onnx]".') from error
     except Exception as error:  # whatever the exporters raise
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise RunError(
@@ -99,8 +99,8 @@ def _torch_export(
 
 
 def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()) -> Tensor:
-    from onnx.reference import ReferenceEvaluator
-
+    need("onnxscript", "The format onnx", "onnx")
+    onnx = need("onnx.reference", "The format onnx", "onnx")
     args, kwargs = _arguments(traced)
     shapes = _any_number(args, kwargs)
     with warnings.catch_warnings():
@@ -115,7 +115,7 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: S
             external_data=False,
             verbose=False,
         )
-    reader = ReferenceEvaluator(str(file))
+    reader = onnx.ReferenceEvaluator(str(file))
     args, kwargs = _arguments(checked)
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}
     flat |= {name: leaf.numpy() for name, leaf in kwargs.items()}

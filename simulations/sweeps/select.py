@@ -102,9 +102,9 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
-    files = [out / "summary.json", out / "select.csv", plot_selection(selection, out)]
+    files = [out / "summary.json", out / "select.csv", *plot_selection(selection, out)]
     runner.console.print(selection.table())
-    runner.say(f"Numbers and picture: {', '.join(map(str, filter(None, files)))}")
+    runner.say(f"Numbers and picture: {', '.join(map(str, files))}")
     if failures:
         sentences = [f"{name}: {error}" for name, error in failures]
         raise SweepIncomplete(selection, sentences, len(failures), len(cells) + len(twins))

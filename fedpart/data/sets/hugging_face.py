@@ -16,6 +16,7 @@ from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
+from fedpart.extras import need
 
 
 @DATASETS.register("hf")
@@ -128,12 +129,7 @@ def load_hugging_face(
 
 def _loaded(name: str, data_dir: str | None, subset: str | None, revision: str | None, download: bool) -> Any:
     """The splits by name, as ``load_dataset`` returns them."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(
-            'Data sets hf:NAME need the package datasets: pip install "fedpart[hf]".'
-        ) from error
+    datasets = need("datasets", f"The data set hf:{name}", "hf")
     absence = f"hf:{name} is not here"
     if "/" in name:
         if not download:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.data.images.files import PARTS
+from fedpart.extras import need
 
 Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
@@ -99,13 +100,10 @@ def read_parquet(file: Path) -> Columns:
         ImportError: pyarrow is not installed.
         ValueError: no rows, or no Parquet file.
     """
+    pyarrow = need("pyarrow", "A Parquet file", "parquet")
+    parquet = need("pyarrow.parquet", "A Parquet file", "parquet")
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError('Parquet files need pyarrow: pip install "fedpart[parquet]".') from error
-    try:
-        table = pyarrow.parquet.read_table(file)
+        table = parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error

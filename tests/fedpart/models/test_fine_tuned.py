@@ -1,6 +1,5 @@
 """Frozen bodies from local files: what is trained, what is psi, that it partitions, and what is refused."""
 
-import importlib.util
 import shutil
 from functools import partial
 
@@ -119,13 +118,6 @@ def test_a_federation_learns_the_head_and_its_dropout(resnet):
 
 def _images(n, generator):
     return Dataset(torch.rand(n, 1, 8, 8, generator=generator), torch.arange(n) % 4)
-
-
-def test_a_missing_package_names_the_extra(monkeypatch, distilbert):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else found(name))
-    with pytest.raises(ImportError, match=r'lora_text needs peft: pip install "fedpart\[text\]"'):
-        lora_text(4, None, distilbert)
 
 
 def test_what_lora_text_refuses(distilbert, tmp_path):

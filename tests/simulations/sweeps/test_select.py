@@ -348,7 +348,7 @@ def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path
 def test_laplace_torch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "laplace", None)
     file = tiny_training_file(tmp_path, select={**SELECT, "laplace": True})
-    refused(fedpart("select", file), "pip install fedpart[laplace]")
+    refused(fedpart("select", file), 'pip install "fedpart[laplace]"')
     assert not (tmp_path / "runs").exists()
 
 
