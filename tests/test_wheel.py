@@ -1,7 +1,6 @@
 """The wheel in an environment of its own, as a user has it who has no checkout."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 from flwr_command import flwr_command
+from installed import UV, build_wheel, call
 from places import ROOT
 from tiny import TINY
 
 import fedpart
 
-UV = Path(sys.executable).parent / "uv"  # it is a part of Flower, and has our build backend in it
 STRIPES = re.search(
     r"# file: stripes\.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
 )
@@ -88,10 +87,7 @@ app = make_client_app(lambda run_config: build())
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([UV, "build", "--wheel", "--offline", "-q", "-o", folder, ROOT], check=True)
-    (file,) = folder.glob("*.whl")
-    return file
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +107,6 @@ def python(wheel, tmp_path_factory):
         (made.parent / script.name).write_text(text)
         (made.parent / script.name).chmod(0o755)
     return made
-
-
-def call(folder, *command):
-    """What a command says, run in a folder without the variables that lead to the checkout."""
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
-    done = subprocess.run([*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_it_has_the_library_and_the_command_line_alone(wheel):

@@ -151,17 +151,20 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.randperm.default: _permutation,
 }  # fmt: skip
 # A generator of the network's own would make its draws depend on the order of clients: it is left alone.
+# torch 2.8 has some of these overloads, and newer ones have all.
 _DRAWS |= {
-    _aten.rand.generator: _DRAWS[_aten.rand.default],
-    _aten.randn.generator: _DRAWS[_aten.randn.default],
-    _aten.rand_like.generator: _DRAWS[_aten.rand_like.default],
-    _aten.randn_like.generator: _DRAWS[_aten.randn_like.default],
-    _aten.randint_like.generator: _DRAWS[_aten.randint_like.default],
-    _aten.randint_like.low_generator_dtype: _DRAWS[_aten.randint_like.low_dtype],
-    _aten.randint.generator: _DRAWS[_aten.randint.default],
-    _aten.randint.low_generator: _DRAWS[_aten.randint.low],
-    _aten.randperm.generator: _permutation,
-}
+    getattr(draw.overloadpacket, overload): _DRAWS[draw]
+    for overload, draws in {
+        "generator": [
+            _aten.rand.default, _aten.randn.default, _aten.randint.default, _aten.randperm.default,
+            _aten.rand_like.default, _aten.randn_like.default, _aten.randint_like.default,
+        ],
+        "low_generator": [_aten.randint.low],
+        "low_generator_dtype": [_aten.randint_like.low_dtype],
+    }.items()
+    for draw in draws
+    if overload in draw.overloadpacket.overloads()
+}  # fmt: skip
 
 
 def _integers(low: int, high: int, shape: Sequence[int], kwargs: Any) -> Tensor:

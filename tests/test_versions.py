@@ -1,0 +1,138 @@
+"""The wheel where others install it: on the oldest versions, without extras, beside a torch that stays.
+
+uv and pip install what is missing from the package registry, or from uv's cache.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from installed import UV, build_wheel, call
+from packaging.requirements import Requirement
+from packaging.version import Version
+from places import ROOT
+
+FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
+REQUIRED = [Requirement(line) for line in FILE["project"]["dependencies"]]
+EXTRAS = {
+    Requirement(line).name for lines in FILE["project"]["optional-dependencies"].values() for line in lines
+}
+PINS = FILE["tool"]["uv"]["constraint-dependencies"]
+TOOLS = [line for line in FILE["dependency-groups"]["dev"] if line.startswith(("pytest", "hypothesis"))]
+OLDEST = {r.name: s.version for r in REQUIRED for s in r.specifier if s.operator == ">="}
+# Their versions follow from those of our own requirements.
+FOLLOWING = (
+    "cuda-", "llvmlite", "nvidia-", "onnx-ir", "pydantic-core", "setuptools", "sympy", "tokenizers", "triton",
+)  # fmt: skip
+CORE = (
+    "engines/test_federate.py",
+    "randomness",
+    "task/test_psi_gradient.py",
+    "task/test_task.py",
+    "training",
+)
+RUN = """
+import sys, torch
+import fedpart
+from fedpart.models import digits_cnn
+shard = (torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 3]))
+task = fedpart.Task(digits_cnn(input_shape=(1, 8, 8)), transforms=[fedpart.AffineAugmentation()], samples=2)
+result = fedpart.federate(task, [shard] * 4, rounds=2, chunks=(0.5, 0.5))
+assert result.predict(shard[0]).shape == (4, 10)
+print(fedpart.__file__)
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory):
+    """Constraints for all that is neither required by us nor follows from it."""
+    ours = EXTRAS | {r.name for r in REQUIRED}
+    file = tmp_path_factory.mktemp("constraints") / "free.txt"
+    lines = [line for line in PINS if Requirement(line).name not in ours and not line.startswith(FOLLOWING)]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def environment(folder, *options):
+    """Python of a new environment."""
+    subprocess.run([UV, "venv", "-q", *options, "-p", sys.executable, folder / "venv"], check=True)
+    return folder / "venv" / "bin" / "python"
+
+
+def install(python, *what):
+    done = subprocess.run(
+        [UV, "pip", "install", "--no-config", "-q", "-p", python, *what], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def versions(python):
+    listed = subprocess.run(
+        [UV, "pip", "list", "-q", "-p", python, "--format", "json"], check=True, capture_output=True
+    )
+    return {package["name"]: Version(package["version"]) for package in json.loads(listed.stdout)}
+
+
+def runs(python, folder):
+    """A run from Python, and the default one for two rounds, whose test accuracy is in its folder."""
+    assert str(python.parents[1]) in call(folder, python, "-c", RUN)
+    command = [python.parent / "fedpart", "run", "quickstart", "--set", "rounds=2", "--out", "run"]
+    call(folder, *command)
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert summary["rounds"] == 2 and 0 <= summary["test_accuracy"] <= 1
+
+
+def test_it_runs_on_the_oldest_versions_and_passes_tests_there(wheel, free, tmp_path):
+    python = environment(tmp_path)
+    oldest = ["--resolution", "lowest-direct", "-c", free]
+    install(python, *oldest, "-r", ROOT / "pyproject.toml", *TOOLS)
+    install(python, "--no-deps", wheel)
+    installed = versions(python)
+    newer = [
+        name
+        for name, bound in OLDEST.items()
+        if installed[name].release[:2] != (*Version(bound).release, 0)[:2]
+    ]
+    assert not newer, "lower bounds that nobody has tried"
+    runs(python, tmp_path)
+    tests = [ROOT / "tests" / "fedpart" / name for name in CORE]
+    call(ROOT, python.parent / "pytest", "-n0", "-p", "no:cacheprovider", "-m", "not slow", *tests)
+
+
+def test_without_extras_it_runs_and_a_command_says_which_it_needs(wheel, tmp_path):
+    (tmp_path / "pins.txt").write_text("\n".join(PINS))
+    python = environment(tmp_path)
+    install(python, "-c", tmp_path / "pins.txt", wheel)
+    others = {"cryptography", "httpx", "jinja2"}  # Flower and torch bring these
+    assert EXTRAS & set(versions(python)) == others
+    runs(python, tmp_path)
+    assert not list((tmp_path / "run").glob("*.png"))
+    for command, library, extra in [
+        (["report", "run"], "matplotlib", "pictures"),
+        (["export", "run", "--format", "onnx"], "onnxscript", "onnx"),
+        (["search", "search_quickstart"], "optuna", "search"),
+        (["up", "quickstart"], "psutil", "deployment"),
+    ]:
+        said = call(tmp_path, python.parent / "fedpart", *command, status=2)
+        assert re.fullmatch(rf'.+ needs {library}: pip install "fedpart\[{extra}\]"\.\n', said), said
+
+
+def test_pip_keeps_the_oldest_torch_that_is_there(free, tmp_path):
+    python = environment(tmp_path, "--seed")
+    pair = {name: OLDEST[name] for name in ("torch", "torchvision")}
+    install(python, *(f"{name}=={version}.*" for name, version in pair.items()))
+    before = versions(python)
+    call(tmp_path, python, "-m", "pip", "install", "-q", "-c", free, ROOT)
+    after = versions(python)
+    assert {name: after[name] for name in pair} == {name: before[name] for name in pair}
+    runs(python, tmp_path)
