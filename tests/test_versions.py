@@ -19,7 +19,7 @@ FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 REQUIRED = [Requirement(line) for line in FILE["project"]["dependencies"]]
 EXTRAS = {
     Requirement(line).name for lines in FILE["project"]["optional-dependencies"].values() for line in lines
-}
+} - {"fedpart"}
 PINS = FILE["tool"]["uv"]["constraint-dependencies"]
 TOOLS = [line for line in FILE["dependency-groups"]["dev"] if line.startswith(("pytest", "hypothesis"))]
 OLDEST = {r.name: s.version for r in REQUIRED for s in r.specifier if s.operator == ">="}
