@@ -69,7 +69,11 @@ def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path: Path) -> Non
     ("changes", "says"),
     [
         ({"execution": "fused", "local": {"epochs": 2}}, "set it to 1, or use execution: loop"),
-        ({"execution": "vectorised", "channels_last": True}, "set channels_last to false"),
+        pytest.param(
+            {"execution": "vectorised", "channels_last": True},
+            "set channels_last to false",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_an_execution_refuses_leaves_no_folder_in_the_way(

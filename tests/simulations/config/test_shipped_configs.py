@@ -71,6 +71,7 @@ def weights_of(model: str, folder: Path) -> Path:
     return folder / "text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     data, _ = read_extended(path)

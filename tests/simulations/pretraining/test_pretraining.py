@@ -24,6 +24,7 @@ def digits(n):
     return Splits(part, part, part, 2)
 
 
+@pytest.mark.slow
 def test_a_resnet_learns_its_classes_and_is_a_function_of_the_seed():
     splits = digits(64)
     model, again, other = (pretrain_resnet(splits, 6, 32, seed=seed) for seed in (0, 0, 1))
@@ -64,6 +65,7 @@ def held_out_loss(model):
     return functional.cross_entropy(logits[hidden], tokens[hidden]).item()
 
 
+@pytest.mark.slow
 def test_a_text_model_learns_the_language_and_is_a_function_of_the_seed():
     options = {"batch_size": 16, "texts": 200, "learning_rate": 5e-3}
     start, model, again, other = (

@@ -161,6 +161,7 @@ def test_columns_that_say_the_same_are_told_once():
     assert single.head == [name for name in head if name != "psi"] and not single.alike
 
 
+@pytest.mark.slow
 def test_a_training_run_a_selection_and_a_search(tmp_path):
     run_experiment(tiny_training(), tmp_path / "train")
     page = write_report(tmp_path / "train").read_text()

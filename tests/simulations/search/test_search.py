@@ -86,7 +86,10 @@ def test_the_best_configuration_is_one_that_runs_and_says_the_same(found, tmp_pa
         assert (out / f"{name}.png").stat().st_size > 5000
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "gp"])
+SLOW_SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("tpe", "gp")]
+
+
+@pytest.mark.parametrize("sampler", ["random", *SLOW_SAMPLERS])
 def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     """A search of five is one of three that goes on."""
     run(searched(sampler=sampler, trials=3, rounds=1), tmp_path / "part")
@@ -96,7 +99,7 @@ def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     assert len({str(params) for _, _, params, _, _ in trials_of(tmp_path / "whole")}) == 5
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "gp"])
+@pytest.mark.parametrize("sampler", ["random", *SLOW_SAMPLERS])
 def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_path):
     own = {"local.learning_rate": 0.25, "server.learning_rate": 0.02, "local.epochs": 2, "chunks": [0.5, 0.5]}
     settings = {"local": {"learning_rate": 0.25, "epochs": 2}, "chunks": [0.5, 0.5]}
