@@ -19,10 +19,15 @@ def need(module: str, what: str, extra: str) -> Any:
         extra: one of ``[project.optional-dependencies]``.
 
     Raises:
-        MissingExtra: the module, or one that it needs, is not installed.
+        MissingExtra: the module, or one that it needs, is not installed, or cannot be imported here.
     """
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
         raise MissingExtra(f'{what} needs {missing}: pip install "fedpart[{extra}]".') from error
+    except ImportError as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise MissingExtra(
+            f'{what} cannot use {module} as it is here ({reason}): pip install --upgrade "fedpart[{extra}]".'
+        ) from error

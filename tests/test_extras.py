@@ -18,6 +18,7 @@ from torch import nn
 from fedpart import Dataset
 from fedpart.data import load_splits
 from fedpart.evidence.laplace import diagonal_laplace
+from fedpart.extras import MissingExtra, need
 from fedpart.likelihoods import LIKELIHOODS
 from fedpart.loggers import LOGGERS
 from fedpart.models import lora_text
@@ -84,6 +85,14 @@ def test_every_extra_is_asked_for_in_one_sentence(tmp_path, monkeypatch):
     sentence = 'fedpart search needs optuna: pip install "fedpart[search]".'
     refused(fedpart("search", "search_quickstart"), sentence)
     assert {extra for extra, *_ in rows} | {"all", "kernels", "search"} == set(EXTRAS)
+
+
+def test_a_library_that_cannot_be_imported_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("from math import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    sentence = r"fedpart search cannot use broken as it is here \(.*no_such_name.*\): pip install --upgrade"
+    with pytest.raises(MissingExtra, match=sentence):
+        need("broken", "fedpart search", "search")
 
 
 def test_without_matplotlib_no_picture_is_drawn_and_the_reason_is_said_once(monkeypatch, capsys):

@@ -86,8 +86,9 @@ def versions(python):
 def runs(python, folder):
     """A run from Python, and the default one for two rounds, whose test accuracy is in its folder."""
     assert str(python.parents[1]) in call(folder, python, "-c", RUN)
-    command = [python.parent / "fedpart", "run", "quickstart", "--set", "rounds=2", "--out", "run"]
-    call(folder, *command)
+    fedpart = python.parent / "fedpart"
+    assert "fedpart[onnx]" in call(folder, fedpart, "export", "--help")
+    call(folder, fedpart, "run", "quickstart", "--set", "rounds=2", "--out", "run")
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert summary["rounds"] == 2 and 0 <= summary["test_accuracy"] <= 1
 
