@@ -112,6 +112,7 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: S
             kwargs=kwargs,
             output_names=["outputs"],
             dynamic_shapes=shapes,
+            dynamo=True,
             external_data=False,
             verbose=False,
         )
