@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,7 +188,7 @@ def main() -> None:
     handlers: Any = runtime_handlers
     factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
     look_more_often()
-    next(iter(entry_points(group="console_scripts", name="flower-supernode"))).load()()
+    resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from contextlib import closing, suppress
 from importlib.metadata import entry_points
 from multiprocessing.connection import Connection
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
@@ -183,7 +184,7 @@ def main() -> None:
     flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
     flower.time = SimpleNamespace(sleep=workers.sleep)
     hide_from_commands()
-    next(iter(entry_points(group="console_scripts", name="flower-superexec"))).load()()
+    resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 
 
 if __name__ == "__main__":
