@@ -21,7 +21,10 @@ FOREIGN = (
 
 # What a room needs besides torch and numpy: as it is imported, and when it is used.
 AT_ONCE = {
-    "flower": {"flwr", "cryptography", "fastapi", "httpx", "psutil", "sqlalchemy", "starlette", "uvicorn"},
+    "flower": {
+        *("flwr", "cryptography", "fastapi", "google", "httpx", "psutil"),  # google: protobuf
+        *("sqlalchemy", "starlette", "uvicorn"),
+    },
     "kernels": {"numba", "llvmlite"},
 }
 LATER = {
