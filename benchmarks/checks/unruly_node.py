@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from fedpart.flower.workarounds.protocol import NODE_KEY as NODE_KEY_HEAD
-from fedpart.flower.workarounds.protocol import Calls, message
+from fedpart.flower.workarounds.protocol import ApiCalls, message
 from simulations.deployment.keys import NODE_KEY
 
 HEADS = {"content-type": "application/protobuf"}
@@ -53,7 +53,7 @@ class Unruly(threading.Thread):
         self._private: Any = load_ssh_private_key((keys / NODE_KEY).read_bytes(), None)
         form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
         self._public: bytes = self._private.public_key().public_bytes(*form)
-        self._call = Calls("fleet", address, authority.read_bytes(), self._signature)
+        self._call = ApiCalls("fleet", address, authority.read_bytes(), self._signature)
         self._anyone = httpx.Client(base_url=f"https://{address}", verify=str(authority), timeout=60)
 
     @classmethod

@@ -18,7 +18,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from flwr.cli.build import build_fab_from_disk
 
-from fedpart.flower.workarounds.protocol import Calls, message
+from fedpart.flower.workarounds.protocol import ApiCalls, message
 
 SCALARS = {bool: "bool", int: "sint64", float: "double", str: "string"}
 UNHEARD = "No heartbeat received"
@@ -72,11 +72,11 @@ class ControlCalls:
         certificates: of the authority that the SuperLink's certificate is signed by, in PEM form.
         token: the operator's.
 
-    Raises (all methods): as :class:`.Calls`.
+    Raises (all methods): as :class:`.ApiCalls`.
     """
 
     def __init__(self, address: str, certificates: bytes, token: str) -> None:
-        self._call = Calls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
+        self._call = ApiCalls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
 
     def nodes(self) -> list[Any]:
         """The SuperNodes that are registered: each with ``node_id``, ``name``, ``public_key``, ``status``."""

@@ -40,7 +40,7 @@ def message(name: str) -> Any:
     return message_factory.GetMessageClass(found)
 
 
-class Calls:
+class ApiCalls:
     """Calls of an API.
 
     Args:

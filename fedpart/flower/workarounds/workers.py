@@ -33,7 +33,7 @@ from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, Calls
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls
 from fedpart.flower.workarounds.tokens import hide_from_commands
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
@@ -120,7 +120,7 @@ class Workers(SubprocessExecutor):
 def tell_failure(spec: Any) -> None:
     """Tell the SuperNode that nobody will finish a task; it may know, or be gone itself."""
     heads = {TASK_TOKEN: spec.token}
-    node = Calls("runtime", spec.runtime_api_address, _certificates(spec), lambda: heads, spec.insecure)
+    node = ApiCalls("runtime", spec.runtime_api_address, _certificates(spec), lambda: heads, spec.insecure)
     with closing(node), suppress(httpx.HTTPError):
         node("PushTaskOutput", sub_status=SubStatus.FAILED, details="The process of the ClientApp has ended.")
 

@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
             assert name == "PushTaskOutput"
             (tmp_path / "failed").write_text(sub_status)
 
-    monkeypatch.setattr(workers, "Calls", Node)
+    monkeypatch.setattr(workers, "ApiCalls", Node)
     yield tmp_path
     sys.modules.pop("an_app", None)
 

@@ -11,7 +11,7 @@ from fedpart.flower.workarounds.protocol import (
     CLIENT_APP,
     NODE_KEY,
     TASK_TOKEN,
-    Calls,
+    ApiCalls,
     message,
     refusal,
 )
@@ -19,7 +19,7 @@ from fedpart.flower.workarounds.protocol import (
 
 def calls(answer):
     """Of a server that answers so."""
-    made = Calls("control", "127.0.0.1:1", None, lambda: {"authorization": "Bearer me"}, insecure=True)
+    made = ApiCalls("control", "127.0.0.1:1", None, lambda: {"authorization": "Bearer me"}, insecure=True)
     given = {"base_url": made._client.base_url, "headers": made._client.headers}
     made._client = httpx.Client(transport=httpx.MockTransport(answer), **given)
     return made
