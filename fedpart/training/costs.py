@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 
 def multiply_adds(compute: Callable[[int], object]) -> int:
@@ -16,6 +15,8 @@ def multiply_adds(compute: Callable[[int], object]) -> int:
     Args:
         compute: makes a pass with so many examples.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes half a second
+
     flops = []
     for examples in (1, 2):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
