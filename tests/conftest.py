@@ -1,8 +1,9 @@
 """For all tests: one thread, as a worker has, so that small tensors are fast and bits repeat.
 
 Tests run in as many processes as there are cores: each file in one of them, and those together that share
-what they start. At the end stands the CPU time of all of them and of what they have started; where it is more
-than the seconds of the environment's FEDPART_TEST_CPU, the tests have failed.
+what they start. At the end stands the CPU time of all of them and of what they have started, but for what a
+fork server has forked; where it is more than the seconds of the environment's FEDPART_TEST_CPU, the tests
+have failed.
 """
 
 import os

@@ -128,6 +128,23 @@ def test_without_extras_it_runs_and_a_command_says_which_it_needs(wheel, tmp_pat
         assert re.fullmatch(rf'.+ needs {library}: pip install "fedpart\[{extra}\]"\.\n', said), said
 
 
+def test_with_all_extras_every_command_runs(wheel, tmp_path):
+    (tmp_path / "pins.txt").write_text("\n".join(PINS))
+    python = environment(tmp_path)
+    install(python, "-c", tmp_path / "pins.txt", f"fedpart[all] @ {wheel.as_uri()}")
+    assert set(versions(python)) >= EXTRAS
+    runs(python, tmp_path)
+    assert list((tmp_path / "run").glob("*.png"))
+    short = ["--set", "rounds=2", "search.trials=2", "search.min_rounds=1"]
+    for command, file in [
+        (["report", "run"], "run/report.html"),
+        (["export", "run", "--format", "onnx"], "run/model.onnx"),
+        (["search", "search_quickstart", "--out", "search", *short], "search/search.json"),
+    ]:
+        call(tmp_path, python.parent / "fedpart", *command)
+        assert (tmp_path / file).stat().st_size
+
+
 def test_pip_keeps_the_oldest_torch_that_is_there(free, tmp_path):
     python = environment(tmp_path, "--seed")
     pair = {name: OLDEST[name] for name in ("torch", "torchvision")}

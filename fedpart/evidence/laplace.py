@@ -79,9 +79,8 @@ def diagonal_laplace(
         )
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
-    need("laplace", "The Laplace approximation", "laplace")
+    curvature = need("laplace.curvature", "The Laplace approximation", "laplace")
     from laplace import DiagLaplace
-    from laplace.curvature import CurvlinopsGGN
 
     network = _evaluated_copy(module)
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
@@ -94,7 +93,7 @@ def diagonal_laplace(
     # A generator of its own: iterating a DataLoader would advance torch's.
     examples = TensorDataset(inputs, dataset.targets)
     batches = DataLoader(examples, batch_size=batch_size, generator=torch.Generator())
-    fitted = DiagLaplace(network, "classification", backend=CurvlinopsGGN)
+    fitted = DiagLaplace(network, "classification", backend=curvature.CurvlinopsGGN)
     fitted.fit(batches)
     if isinstance(prior_precision, str):
         prior_precision = optimal_precision(fitted.H, float(fitted.mean.square().sum()))

@@ -27,7 +27,7 @@ def masked(x: Tensor, bits: Tensor, logit: Tensor, temperature: float) -> Tensor
         logit: scalar, of the drop rate; the mask is computed in its type.
         temperature: of the relaxation.
     """
-    product: Tensor = _Masked.apply(x, bits, logit, temperature)  # type: ignore[no-untyped-call]
+    product: Tensor = _Masked.apply(x, bits, logit, temperature)
     return product
 
 

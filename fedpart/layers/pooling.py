@@ -32,7 +32,7 @@ def max_pool_relu(x: Tensor) -> Tensor:
     kernel = pooling_kernel(x)
     if kernel is None:
         return F.relu(F.max_pool2d(x, 2))
-    pooled: Tensor = _Pool.apply(x, kernel)  # type: ignore[no-untyped-call]
+    pooled: Tensor = _Pool.apply(x, kernel)
     return pooled
 
 

@@ -156,6 +156,10 @@ class SlicedOptimiser:
         self._slices = [vector[s] for s in slices]
         self._slow, self._scalars = slow, scalars
         self._decays = weight_decays or [0.0] * len(self._slices)
+        if len(self._decays) != len(self._slices):
+            raise ValueError(
+                f"{len(self._slices)} slices need as many weight decays, got {len(self._decays)}."
+            )
         self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
 
@@ -166,8 +170,16 @@ class SlicedOptimiser:
             index: of the slice.
             gradient: along which to descend (for a server: minus the mean delta), flat.
             rate: of the settings' learning rate, for this step.
+
+        Raises:
+            ValueError: the gradient has another shape or type than the slice.
         """
         values, state = self._slices[index], self._states[index]
+        if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
+            raise ValueError(
+                f"A step takes a gradient {list(values.shape)} of {values.dtype}, as the slice is, got "
+                f"{list(gradient.shape)} of {gradient.dtype}."
+            )
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(state, self._settings, gradient)

@@ -11,8 +11,9 @@ import time
 import urllib.request
 from pathlib import Path
 
-import psutil
+from fedpart.extras import need
 
+psutil = need("psutil", "The check of a federation's parts", "deployment")
 EXECUTOR, SECONDS = "fedpart.flower.workarounds.workers", 5.0  # it looks for tasks several times in so long
 
 

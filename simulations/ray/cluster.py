@@ -18,7 +18,8 @@ _own = threading.local()  # ``group``: the processes that this thread starts lea
 def join(address: str | None, cores: int | None) -> None:
     """Connect this process to the cluster at ``address``; None: to one that is started here.
 
-    A handler of SIGTERM stays, and a SIGTERM that comes meanwhile is delivered at the end.
+    A handler of SIGTERM stays. Where the main thread calls, a SIGTERM that comes meanwhile is delivered at
+    the end.
 
     Args:
         address: host and port, or None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,13 +37,14 @@ class RayEngine:
     """
 
     def __init__(self, experiment: Experiment, federation: Federation, grid: Future[RayGrid]) -> None:
-        self.federation, self._starting = federation, grid
+        self.federation, self._starting, self._until = federation, grid, math.inf
         self._config, self._shards = experiment.config, experiment.shards
 
     def __enter__(self) -> RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
         try:
             self.grid = self._starting.result()
+            self.grid.until = self._until  # somebody may have stopped it before it was there
             self.workers = self.grid.workers
         except OSError as error:
             address = self._config.ray_address
@@ -59,7 +61,9 @@ class RayEngine:
 
     def stop(self) -> None:
         """Give up the round in progress, unless it is done in :data:`PATIENCE` seconds."""
-        self.grid.until = time.monotonic() + PATIENCE
+        self._until = time.monotonic() + PATIENCE
+        if self._starting.done():
+            self._starting.result().until = self._until
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete.

@@ -92,13 +92,14 @@ def run_experiment(
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
     config = choose_precision(config, out, progress)
+    with one_sentence():
+        loggers = Loggers([one.model_dump() for one in config.loggers])
+        listed = listed_data(config)
+        if resume:
+            refuse_changed_data(out, listed)
     making = _starting(config, out) if engine is None else nullcontext(engine)
     with making as make, torch_threads(config.threads):
         with one_sentence():
-            loggers = Loggers([one.model_dump() for one in config.loggers])
-            listed = listed_data(config)
-            if resume:
-                refuse_changed_data(out, listed)
             experiment = build(config)
             for note in experiment.notes:
                 progress.note(note)

@@ -104,7 +104,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     selection.write(out)
     files = [out / "summary.json", out / "select.csv", *plot_selection(selection, out)]
     runner.console.print(selection.table())
-    runner.say(f"Numbers and picture: {', '.join(map(str, files))}")
+    runner.say(f"Files: {', '.join(map(str, files))}")
     if failures:
         sentences = [f"{name}: {error}" for name, error in failures]
         raise SweepIncomplete(selection, sentences, len(failures), len(cells) + len(twins))

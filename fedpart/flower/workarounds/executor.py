@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
+from fedpart.extras import need
 
+psutil = need("psutil", "An executor", "deployment")
 EXECUTOR = (sys.executable, "-m", "fedpart.flower.workarounds.workers")
 POLL_SECONDS = 0.2
 _TIED = (

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
 
-for _apis in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
-    importlib.import_module(_apis)  # it registers the messages of its calls, and all those within
+for _api in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
+    importlib.import_module(_api)  # it registers the messages of its calls, and all those within
 
 SECONDS = 30.0  # that a call may take
 KIND = "application/protobuf"

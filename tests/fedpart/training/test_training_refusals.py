@@ -17,6 +17,7 @@ from fedpart import (
     Task,
     federate,
 )
+from fedpart.training.optimisers import SlicedOptimiser
 
 SETTINGS = [
     ({"local": {"lr": 1.0}}, "no setting 'lr' in local: did you mean 'learning_rate'"),
@@ -32,6 +33,26 @@ SETTINGS = [
     ({"deadline": "soon"}, "deadline is a number and above 0, got 'soon'"),
     ({"min_replies": None}, "min_replies is a whole number"),
 ]
+
+
+def test_steps_that_do_not_fit_their_slice():
+    vector = torch.zeros(5)
+    sliced = SlicedOptimiser(vector, [slice(0, 3), slice(3, 5)], AdamSettings())
+    shape = r"takes a gradient \[3\] of torch.float32, .* got {}"
+    refusals.check(
+        [
+            ("short", lambda: sliced.step(0, torch.ones(2)), ValueError, shape.format(r"\[2\]")),
+            ("one number", lambda: sliced.step(0, torch.ones(1)), ValueError, shape.format(r"\[1\]")),
+            ("double", lambda: sliced.step(0, torch.ones(3).double()), ValueError, "float64"),
+            (
+                "decays",
+                lambda: SlicedOptimiser(vector, [slice(0, 5)], SGDSettings(), [0.1, 0.2]),
+                ValueError,
+                "1 slices need as many weight decays, got 2",
+            ),
+        ]
+    )
+    assert not vector.any()
 
 
 def test_settings():
