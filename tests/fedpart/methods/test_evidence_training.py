@@ -16,6 +16,8 @@ from fedpart import (
 )
 from fedpart.data import DATASETS, random_subset, rotated
 from fedpart.models import mlp
+from fedpart.randomness.noise import NoiseKey
+from fedpart.randomness.streams import generator
 
 KINDS = ("kfac", "last_layer")
 PSI_RATE = 0.05
@@ -147,6 +149,21 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(kind, tmp_path):
     again.run(4, rest.append)
     assert torch.equal(whole.w, again.w) and torch.equal(whole.psi, again.psi)
     assert [(r.iteration, r.lml) for r in rest] == [(r.iteration, r.lml) for r in reports[3:]]
+
+
+def test_batches_and_their_noise_are_named_by_seed_and_iteration():
+    """A part of them has the noise that it has among all."""
+    state, data = training(), shard(36)
+    state.step()
+    keys = {start: NoiseKey(3, "evidence", (1, start // 10)) for start in (0, 10, 20, 30)}
+    every = list(state.method._draws(state, data)())
+    assert [key for _, key in every] == list(keys.values())
+    assert torch.equal(torch.cat([batch.inputs for batch, _ in every]), data.inputs)
+    places = sorted(generator(3, "evidence batches", 1).permutation([0, 10, 20, 30])[:3].tolist())
+    some = list(state.method._draws(state, data, 3)())
+    assert [key for _, key in some] == [keys[start] for start in places]
+    for start, (batch, _) in zip(places, some, strict=True):
+        assert torch.equal(batch.targets, data.targets[start : start + 10])
 
 
 def test_a_loop_of_ones_own_ends_epochs_too():

@@ -1,6 +1,7 @@
 """What methods refuse: options, networks, and settings of the run that they cannot work with."""
 
 import dataclasses
+import math
 from functools import partial
 
 import refusals
@@ -24,6 +25,7 @@ from fedpart import (
     federate,
 )
 from fedpart.methods.augerino import Augerino
+from fedpart.methods.validation import ValidationSet
 from fedpart.parameters.rolling import rolled
 from fedpart.parameters.space import ParameterSpace
 from simulations.config.load import ConfigError
@@ -146,6 +148,18 @@ def test_augerino():
     )
 
 
+def test_validation_set():
+    endless = partial(ValidationSet, finetune_epochs=math.inf)
+    rates = {rate: partial(ValidationSet, 1.0, rate) for rate in (0, -0.1, math.inf, math.nan)}
+    says = "finetune_learning_rate is positive, got "
+    refusals.check(
+        [
+            ("endless", endless, ValueError, "finetune_epochs is a number >= 0, got inf"),
+            *((f"a rate of {rate}", call, ValueError, f"{says}{rate}") for rate, call in rates.items()),
+        ]
+    )
+
+
 def dense(width=1.0):
     units = round(4 * width)
     return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
@@ -192,7 +206,11 @@ def test_networks_of_nested_widths():
         ("heterofl", {**shared, **masked}, "leave sharing and private parameters out"),
         ("heterofl", {**decayed, **masked}, "set local.weight_decay to 0"),
         ("heterofl", {**private, **masked}, "which privacy may not depend on"),
-        ("heterofl", {**probabilities, **masked}, "classification with the average probabilities"),
+        (
+            "heterofl",
+            {**probabilities, **masked},
+            "^mask_classes sets logits to 0 of classes, .* the average prob",
+        ),
         (
             "heterofl",
             {"architectures": None, "execution": "vectorised"},
@@ -204,7 +222,7 @@ def test_networks_of_nested_widths():
         ("fedrolex", {"build": frozen}, "'weight' of the layer '1' is no weight of its own"),
         ("fedrolex", {"aggregation": "buffered"}, earlier),
         ("fedrolex", {"upload": "int8", "error_feedback": True}, earlier),
-        ("fjord", distilled, "distil trains on probabilities of classes, but the likelihood is"),
+        ("fjord", distilled, "^distil trains on probabilities of classes, but the likelihood is"),
     ]
     refusals.check(
         (f"{method} {changes}", partial(of_widths, method, **changes), ValueError, says)

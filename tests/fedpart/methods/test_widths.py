@@ -130,6 +130,14 @@ def test_fjord_draws_a_width_for_every_step_written_out(distil):
         torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
 
 
+def test_only_a_client_with_parts_distils():
+    protocol = run("fjord", 1).state.protocol
+    views = {protocol.architectures[client]: protocol.view(client, 1) for client in range(6)}
+    for distil, index, plain in ((False, 0, True), (False, 1, True), (True, 0, False), (True, 1, True)):
+        method = FjORD(distil=distil)
+        assert (method.objective(views[index], list) == method.loss) is plain
+
+
 @pytest.mark.parametrize("method", ["fjord", "fedrolex"])
 def test_at_full_width_it_is_fedavg_to_the_bit(method):
     """FedRolex but for the places of the units."""

@@ -6,7 +6,9 @@ from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition, Task, federate
 from fedpart.models import digits_cnn
-from fedpart.parameters.assigned import AssignedPartition
+from fedpart.parameters.assigned import AssignedPartition, labels
+from fedpart.parameters.nodes import unit_assignments
+from fedpart.randomness.streams import generator
 
 U = (0.7, 0.2, 0.1)
 
@@ -139,6 +141,29 @@ def test_subnetwork_is_differentiable_in_its_own_partitions_only():
     w = partition.to_partition_order(partition.space.initial()).requires_grad_()
     partition.subnetwork(w, 2).sum().backward()
     assert (w.grad[: partition.bounds[2]] == 1).all() and (w.grad[partition.bounds[2] :] == 0).all()
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_draws_are_of_streams_that_server_and_clients_name_alike(seed):
+    """Partitions are never sent: each side draws them, layer by layer."""
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 2))
+    space, offset = ParameterSpace(module, 3), 0
+    assignment = RandomPartition(space, (0.5, 0.3, 0.2), seed=seed).assignment
+    units = unit_assignments(module, (0.5, 0.3, 0.2), seed)
+    for index, (name, layer) in enumerate((n, m) for n, m in module.named_children() if n != "1"):
+        size = sum(parameter.numel() for parameter in layer.parameters())
+        shuffle = generator(seed, "partition", index).permutation(size)
+        own = assignment[offset : offset + size][torch.from_numpy(shuffle)]
+        assert torch.equal(own, labels(size, (0.5, 0.3, 0.2)))
+        offset += size
+        if name != "3":
+            shuffle = generator(seed, "node partition", index).permutation(len(layer.bias))
+            assert torch.equal(units[name][1], labels(len(layer.bias), (0.5, 0.3, 0.2))[shuffle])
+
+
+def test_labels_are_as_many_as_the_shares_ascending():
+    assert labels(7, (0.5, 0.3, 0.2)).tolist() == [1, 1, 1, 1, 2, 2, 3]
+    assert labels(2, (0.5, 0.5)).dtype == torch.uint8
 
 
 def test_255_partitions():

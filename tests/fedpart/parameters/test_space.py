@@ -6,6 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from fedpart import ParameterSpace, Task
+from fedpart.parameters.inspection import stacked_parameters
 from fedpart.parameters.proportions import largest_remainders
 
 
@@ -115,6 +116,20 @@ def test_norm_subclass_may_stack_more():
 
     folds = {e.name: e.fold for e in ParameterSpace(Gated(3), 2).entries}
     assert folds == {"weight": "product", "bias": "sum", "gate": "product"}
+
+
+def test_a_norm_of_which_one_parameter_is_computed():
+    """A scale that is a function of another tensor is stacked there, and the bias where it always is."""
+    norm = nn.LayerNorm(3)
+    nn.utils.parametrize.register_parametrization(norm, "weight", nn.Identity())
+    assert stacked_parameters(nn.Sequential(norm)) == {
+        "0.parametrizations.weight.original": "product",
+        "0.bias": "sum",
+    }
+    assert {e.name: e.copies for e in ParameterSpace(norm, 2).entries} == {
+        "parametrizations.weight.original": 2,
+        "bias": 2,
+    }
 
 
 def test_tied_weights_appear_once():

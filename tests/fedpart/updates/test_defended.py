@@ -1,5 +1,7 @@
 """Defended sums: each partition over its own contributors, buckets, and what is remembered and resumed."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from problems import augmentation, chain_net, settings, shards
@@ -7,6 +9,7 @@ from problems import augmentation, chain_net, settings, shards
 from fedpart import Federation, Protocol, Task
 from fedpart.defences import DEFENCES
 from fedpart.engines import LocalEngine
+from fedpart.randomness.streams import generator
 from fedpart.updates.defended import Defended
 from fedpart.updates.update import Update
 
@@ -58,6 +61,20 @@ def test_buckets_are_means_drawn_anew_each_round():
     four = infinite.sum(updates[:6], 1).deltas[1]  # equal buckets: the mean of means is the mean
     torch.testing.assert_close(four, values[:6].mean(dim=0))
     assert [two.bears(n) for n in (1, 2, 3, 4, 5, 8, 12)] == [0, 0, 1, 1, 1, 1, 2]
+
+
+def test_without_buckets_the_defence_sees_updates_in_the_cohorts_order():
+    class Joined(DEFENCES["median"]):
+        def combine(self, values, memory):
+            return torch.cat(values)
+
+    updates = [Update({1: torch.tensor([float(i)])}).weigh(1.0, 1.0) for i in range(9)]
+    assert Defended(Joined()).sum(updates, 1).deltas[1].tolist() == list(range(9))
+    order = generator(5, "buckets", 2).permutation(9).tolist()
+    found = Defended(Joined(), 2, seed=5).sum(updates, 2).deltas[1].tolist()
+    ends = [9 * i // 5 for i in range(6)]
+    expected = [sum(order[a:b]) / (b - a) for a, b in pairwise(ends)]
+    assert found == pytest.approx(expected)
 
 
 def test_few_clients_are_not_put_into_buckets():

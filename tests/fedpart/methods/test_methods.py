@@ -1,0 +1,93 @@
+"""What all methods have in common: what they can do follows from what they define, and their defaults."""
+
+import inspect
+
+import pytest
+from problems import chain_net, settings
+from torch import nn
+
+from fedpart import ParameterSpace, Protocol, Task
+from fedpart.methods import METHODS, Method
+
+CAN = {  # federated, centralised, with an evidence of its own
+    "augerino": (True, True, False),
+    "fedavg": (True, False, False),
+    "fedex": (True, False, False),
+    "fedrolex": (True, False, False),
+    "fjord": (True, False, False),
+    "heterofl": (True, False, False),
+    "laplace": (False, True, True),
+    "none": (False, True, False),
+    "partitioned": (True, True, False),
+    "separate": (False, True, False),
+    "validation": (False, True, False),
+}
+DEFAULTS = {  # of published code, or of the paper, where they have them
+    "augerino": {"weight": 0.01, "safe": True, "limit": 10.0, "family": "augerino", "initial": None,
+                 "psi_gradient": "training"},
+    "fedavg": {"augment": False},
+    "fedex": {"arms": {"dropout": (0.025, 0.05, 0.1, 0.2, 0.4)}, "space": None, "eps": 0.1, "arms_seed": 0,
+              "held_out": 0.2, "score": "error", "difference": False, "schedule": "aggressive",
+              "discount": 0.5, "cutoff": 1e-4, "augment": False},
+    "fedrolex": {"augment": False},
+    "fjord": {"distil": False, "augment": False},
+    "heterofl": {"mask_classes": False, "augment": False},
+    "laplace": {"evidence": "kfac", "burn_in": 10, "precision_steps": 4, "batches": 100, "batch": 25,
+                "final_rate": 0.1},
+    "none": {"augment": False},
+    "partitioned": {},
+    "separate": {},
+    "validation": {"finetune_epochs": 0, "finetune_learning_rate": None},
+}  # fmt: skip
+
+
+def test_what_a_method_can_do_follows_from_what_it_defines():
+    methods = {name: METHODS[name] for name in CAN}
+    assert {n: (m.federated, m.centralised, m.estimates) for n, m in methods.items()} == CAN
+
+    class Own(METHODS["laplace"]):
+        centralised = False
+
+        def plan(self, client):
+            return []
+
+    assert (Own.federated, Own.centralised, Own.estimates) == (True, False, True)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_run_that_sets_no_option_has_the_defaults_that_are_told(name):
+    parameters = inspect.signature(METHODS[name]).parameters
+    assert {key: p.default for key, p in parameters.items()} == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fjord", "heterofl", "augerino", "fedex"])
+def test_a_space_of_all_networks_is_the_one_that_is_partitioned(name):
+    task, space = Task(chain_net()), ParameterSpace(nn.Linear(5, 4))
+    assert METHODS.make(name, {}).partition(task, (1.0,), settings(3), space).space is space
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [("plan", "plan"), ("steps", "steps"), ("feedback", "feedback"), ("evidence", "evidence")],
+)
+def test_what_a_method_does_not_define_it_says(call, name):
+    class Nothing(Method):
+        pass
+
+    arguments = [None] * (len(inspect.signature(getattr(Method, call)).parameters) - 1)
+    with pytest.raises(TypeError, match=rf"^Nothing .*does not define {name}\(\)\.$"):
+        getattr(Nothing(), call)(*arguments)
+
+
+def test_plain_federated_learning_is_what_a_method_does_by_itself():
+    protocol = Protocol(Task(chain_net()), settings(3))
+    method, view = Method(), protocol.view(0, 1, protocol.task.psi_space.initial())
+    assert method.local_psi(view) is view.psi and method.local_settings(view) is view.local
+    assert method.architectures(view, 3) == [0, 0, 0]
+    assert method.trained_psi(view.task) == view.task.psi_names
+    assert method.proportions([0.7, 0.3]) == (0.7, 0.3) and method.stages(9, 8, 7) == {"trained": 9}
+    assert method.psi_slices(view.task) == [slice(None)]
+    assert not method.tells_clients_apart
+    for changed in ("local_psi", "local_settings", "objective"):
+        assert type("Changed", (Method,), {changed: lambda *_: None})().tells_clients_apart
+    assert type("Changed", (Method,), {"held_out": 0.1})().tells_clients_apart
