@@ -36,7 +36,7 @@ def test_a_value_lies_at_its_distance_and_within_the_ends(near, own, value):
 
 
 def test_distances_are_drawn_arm_by_arm_and_key_by_key():
-    """In the order of the keys, whatever a file's; of whole numbers the steps that eps reaches, rounded up."""
+    """In the order of the keys, whatever a file's; of whole numbers the steps within eps, rounded up."""
     space = {"batch_size": {"log": [8, 128]}, "epochs": [1, 5], "momentum": [0.0, 0.9]}
     (grid,) = grids_of(3, space, 0.4, 7)
     assert grid.arms[0] == {} and grid.labels == ("0", "1", "2")
