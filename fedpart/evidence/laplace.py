@@ -79,8 +79,9 @@ def diagonal_laplace(
         )
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
-    curvature = need("laplace.curvature", "The Laplace approximation", "laplace")
-    from laplace import DiagLaplace
+    laplace, curvature = (
+        need(name, "The Laplace approximation", "laplace") for name in ("laplace", "laplace.curvature")
+    )
 
     network = _evaluated_copy(module)
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
@@ -93,7 +94,7 @@ def diagonal_laplace(
     # A generator of its own: iterating a DataLoader would advance torch's.
     examples = TensorDataset(inputs, dataset.targets)
     batches = DataLoader(examples, batch_size=batch_size, generator=torch.Generator())
-    fitted = DiagLaplace(network, "classification", backend=curvature.CurvlinopsGGN)
+    fitted = laplace.DiagLaplace(network, "classification", backend=curvature.CurvlinopsGGN)
     fitted.fit(batches)
     if isinstance(prior_precision, str):
         prior_precision = optimal_precision(fitted.H, float(fitted.mean.square().sum()))

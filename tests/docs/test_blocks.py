@@ -63,6 +63,7 @@ def test_a_block_is_of_a_kind_that_is_run_or_says_what_it_needs():
 
 
 # test_tutorial.py and test_contributing.py run the Python of theirs, and look at what it does.
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [PAGES[0], *PAGES[4:]], ids=lambda page: page.name)
 def test_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -117,6 +117,7 @@ def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
         run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=None)
 
 
+@pytest.mark.slow
 def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network():
     def train(data):
         fixed = settings(

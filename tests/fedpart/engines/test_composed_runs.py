@@ -98,6 +98,7 @@ def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
 
 
 @KINDS
+@pytest.mark.slow
 def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sharing):
     def train(data):
         fixed = settings(
@@ -122,6 +123,7 @@ def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sh
     assert any(a is not None and b is not None and not torch.equal(a, b) for a, b in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -64,6 +64,7 @@ def test_the_bits_are_those_of_one_process(workers, method):
         assert (mine.upload_bytes, mine.download_bytes) == (theirs.upload_bytes, theirs.download_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 4, 256])
 @pytest.mark.parametrize("changes", [{}, {"weighting": "uniform", "non_contributors": "zero"}])
 def test_blocks_of_several_clients(monkeypatch, count, changes):
@@ -174,6 +175,7 @@ def test_a_worker_that_is_killed_between_rounds_is_replaced():
     assert_equal_runs((federation, reports), local(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 256])
 def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
     monkeypatch.setattr("fedpart.updates.cohort.BLOCKS", count)  # with 2 it shares a block
@@ -237,6 +239,7 @@ def test_forked_after_many_threads_have_run():
     assert_equal_runs(result, local(3))
 
 
+@pytest.mark.slow
 def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
     """A reference into Ray's store, for one, would wait forever for a lock of a thread that is not forked."""
 
@@ -277,6 +280,7 @@ def test_spawned_workers_give_the_same_bits(monkeypatch):
         federate(Task(network, samples=1), shards(SIZES), rounds=1, workers=2)
 
 
+@pytest.mark.slow
 def test_a_run_names_its_workers_and_has_the_same_results(tmp_path):
     summaries = [run_experiment(tiny(workers=n), tmp_path / str(n)) for n in (None, 2)]
     assert [summary["workers"] for summary in summaries] == [1, 2]

@@ -31,6 +31,7 @@ def run(rounds, config, grid=None, **options):
     return federation, reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -42,6 +42,7 @@ def deployed(rounds, config, grid=None, **options):
     return federation, reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

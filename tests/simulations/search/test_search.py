@@ -99,6 +99,7 @@ def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     assert len({str(params) for _, _, params, _, _ in trials_of(tmp_path / "whole")}) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", *SLOW_SAMPLERS])
 def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_path):
     own = {"local.learning_rate": 0.25, "server.learning_rate": 0.02, "local.epochs": 2, "chunks": [0.5, 0.5]}
@@ -110,6 +111,7 @@ def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_pat
     assert drawn.rows[0].values != own
 
 
+@pytest.mark.slow
 def test_no_values_are_tried_twice_while_there_are_others(tmp_path):
     space = {"local.learning_rate": {"choice": [0.05, 0.1]}, "server.learning_rate": {"choice": [0.01, 0.02]}}
     found = run(searched(space=space, trials=5, sampler="random", rounds=1), tmp_path / "out")
@@ -152,6 +154,7 @@ def test_after_a_kill_it_ends_with_the_trials_of_an_undisturbed_one(pruner, tmp_
     assert read_summary(out / "trials" / f"{resumed.best.number:03d}") is not None
 
 
+@pytest.mark.slow
 def test_clients_may_be_the_judges_and_their_word_noisy(tmp_path):
     space = {"local.learning_rate": [0.01, 0.2]}
     options = {"evaluation": "clients", "objective": "client_accuracy", "trials": 2, "space": space}
