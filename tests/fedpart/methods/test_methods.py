@@ -66,17 +66,14 @@ def test_a_space_of_all_networks_is_the_one_that_is_partitioned(name):
     assert METHODS.make(name, {}).partition(task, (1.0,), settings(3), space).space is space
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [("plan", "plan"), ("steps", "steps"), ("feedback", "feedback"), ("evidence", "evidence")],
-)
-def test_what_a_method_does_not_define_it_says(call, name):
+@pytest.mark.parametrize("name", ["plan", "steps", "feedback", "evidence"])
+def test_what_a_method_does_not_define_it_says(name):
     class Nothing(Method):
         pass
 
-    arguments = [None] * (len(inspect.signature(getattr(Method, call)).parameters) - 1)
+    arguments = [None] * (len(inspect.signature(getattr(Method, name)).parameters) - 1)
     with pytest.raises(TypeError, match=rf"^Nothing .*does not define {name}\(\)\.$"):
-        getattr(Nothing(), call)(*arguments)
+        getattr(Nothing(), name)(*arguments)
 
 
 def test_plain_federated_learning_is_what_a_method_does_by_itself():

@@ -35,6 +35,7 @@ FEDEX = [
     ({"arms": {"dropout": []}}, "need a list of values for dropout, at least one"),
     ({"arms": {"dropout": [0.1, 0.1]}}, "differ from one another, but two are dropout=10%"),
     ({"arms": {"dropout": [0.0, 0.1]}}, "drop rates lie strictly between 0 and 1, got 0.0"),
+    ({"arms": {"dropout": [0.1, 1.0]}}, "drop rates lie strictly between 0 and 1, got 1.0"),
     ({"arms": {}}, "a mapping from keys to lists of values"),
     ({"arms": [0.1]}, "is a mapping such as"),
     ({"arms": [{"learning_rate": 0}]}, "cannot set learning_rate to 0: learning_rate is above 0"),

@@ -110,42 +110,27 @@ def test_networks_that_lack_layers_or_overlap_in_part():
 
 def test_fifty_networks_have_a_cell_for_each_width():
     spaces = [ParameterSpace(nn.Linear(width, 1, bias=False)) for width in range(50, 0, -1)]
-    found = nested(SeparateNetworks(spaces[0]), spaces)
-    assert found[0].cells == tuple(range(51))
-    assert [list(partition.cell_sizes(1)) for partition in found[::-1]] == [
-        list(range(1, width + 1)) for width in range(1, 51)
-    ], "what all have comes first"
+    networks = nested(SeparateNetworks(spaces[0]), spaces)
+    assert networks[0].cells == tuple(range(51))
+    for width, network in enumerate(reversed(networks), start=1):  # what all have comes first
+        assert list(network.cell_sizes(1)) == list(range(1, width + 1))
 
 
 @pytest.mark.parametrize("u", [(1.0,), U])
 def test_groups_divide_the_cells_of_each_partition(u):
-    """Numbers of a cell have one partition, one set of networks and one group, and cells lie by partition."""
+    """By partition, then by who has the numbers, those of all networks first, then by group."""
     whole, plain = partitions(u)
     whole.groups = torch.arange(whole.space.size) % 7
-    found = nested(whole, [partition.space for partition in plain])
-    cells, own = found[0].cells, found[0].subnetwork(torch.arange(whole.space.size).float(), len(u)).long()
-    place = torch.argsort(own)  # of the largest network's numbers in w's order
-    has = sum(
-        torch.isin(
-            torch.arange(whole.space.size), partition.subnetwork(torch.arange(len(own)).float(), len(u))
-        )
-        * 2**index
-        for index, partition in enumerate(found)
-    )
-    kinds = []
-    for start, end in pairwise(cells):
-        places = place[start:end]
-        (kind,) = set(
-            zip(
-                whole.assignment[places].tolist(),
-                (-has[start:end]).tolist(),
-                whole.groups[places].tolist(),
-                strict=True,
-            )
-        )
-        kinds.append(kind)
-    assert kinds == sorted(set(kinds)), "by partition, then who has them, most first, then by group"
-    assert found[0].group_of == tuple(group for *_, group in kinds)
+    networks, w = nested(whole, [network.space for network in plain]), torch.arange(whole.space.size)
+    subnetworks = [network.subnetwork(w.float(), len(u)).long() for network in networks]
+    place = torch.argsort(subnetworks[0])  # in the largest network's order, as they come in w
+    who = sum(torch.isin(w, numbers) * 2**index for index, numbers in enumerate(subnetworks))
+    columns = whole.assignment[place], -who, whole.groups[place]
+    kinds = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert kinds == sorted(kinds)
+    starts = networks[0].cells[:-1]
+    assert [kinds[start] for start in starts] == sorted(set(kinds))
+    assert networks[0].group_of == tuple(kinds[start][2] for start in starts)
 
 
 @pytest.mark.parametrize(

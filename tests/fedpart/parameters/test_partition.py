@@ -153,8 +153,8 @@ def test_draws_are_of_streams_that_server_and_clients_name_alike(seed):
     for index, (name, layer) in enumerate((n, m) for n, m in module.named_children() if n != "1"):
         size = sum(parameter.numel() for parameter in layer.parameters())
         shuffle = generator(seed, "partition", index).permutation(size)
-        own = assignment[offset : offset + size][torch.from_numpy(shuffle)]
-        assert torch.equal(own, labels(size, (0.5, 0.3, 0.2)))
+        drawn = assignment[offset : offset + size][torch.from_numpy(shuffle)]
+        assert torch.equal(drawn, labels(size, (0.5, 0.3, 0.2)))
         offset += size
         if name != "3":
             shuffle = generator(seed, "node partition", index).permutation(len(layer.bias))

@@ -39,8 +39,8 @@ def test_private_entries_have_a_name_and_a_layer_for_each_network():
 
 
 def test_what_is_shared_is_that_of_the_largest_and_what_is_private_of_each():
-    own = spaces()
-    whole = united(own)
+    networks = spaces()
+    whole = united(networks)
     sizes = {entry.name: entry.size for entry in whole.entries}
     assert sizes == {
         "first.weight": 200, "first.bias": 5, "last.weight": 150, "last.bias": 5,
@@ -48,7 +48,7 @@ def test_what_is_shared_is_that_of_the_largest_and_what_is_private_of_each():
         "2:norm.weight": 90, "2:norm.bias": 30,
     }  # fmt: skip
     assert whole.size == sum(sizes.values()) == len(whole.initial())
-    values = [space.tensors(space.initial()) for space in own]
+    values = [space.tensors(space.initial()) for space in networks]
     for entry in whole.entries:
         index, _, name = entry.name.rpartition(":")
         part = whole.initial()[entry.offset : entry.offset + entry.size]
@@ -56,10 +56,10 @@ def test_what_is_shared_is_that_of_the_largest_and_what_is_private_of_each():
 
 
 def test_of_equals_the_first_networks_values_are_taken():
-    own = spaces(widths=(3, 3))
-    own[1]._initial += 1
-    entry = united(own).entries[0]
-    assert torch.equal(united(own).initial()[: entry.size], own[0].initial()[: entry.size])
+    networks = spaces(widths=(3, 3))
+    networks[1]._initial += 1
+    entry = united(networks).entries[0]
+    assert torch.equal(united(networks).initial()[: entry.size], networks[0].initial()[: entry.size])
 
 
 @pytest.mark.parametrize("network", [0, 1, 2])

@@ -71,10 +71,10 @@ def test_without_buckets_the_defence_sees_updates_in_the_cohorts_order():
     updates = [Update({1: torch.tensor([float(i)])}).weigh(1.0, 1.0) for i in range(9)]
     assert Defended(Joined()).sum(updates, 1).deltas[1].tolist() == list(range(9))
     order = generator(5, "buckets", 2).permutation(9).tolist()
-    found = Defended(Joined(), 2, seed=5).sum(updates, 2).deltas[1].tolist()
+    means = Defended(Joined(), 2, seed=5).sum(updates, 2).deltas[1].tolist()
     ends = [9 * i // 5 for i in range(6)]
     expected = [sum(order[a:b]) / (b - a) for a, b in pairwise(ends)]
-    assert found == pytest.approx(expected)
+    assert means == pytest.approx(expected)
 
 
 def test_few_clients_are_not_put_into_buckets():
