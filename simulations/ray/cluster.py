@@ -40,6 +40,13 @@ def join(address: str | None, cores: int | None) -> None:
         ray.init(address=address, **quiet)
 
 
+def take_signals_back() -> None:
+    """In the main thread, after :func:`join` in another: Ray has put a handler of its own below Python's."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
 @contextmanager
 def _out_of_reach() -> Iterator[None]:
     """Around ``ray.init``: what a signal to the group is meant for is this process, which ends the cluster.

@@ -19,6 +19,7 @@ from simulations.building.experiment import Experiment
 from simulations.config.load import ExperimentConfig
 from simulations.errors import RunError
 from simulations.flower.config import run_config_of
+from simulations.ray.cluster import take_signals_back
 from simulations.ray.grid import RayGrid
 
 PATIENCE = 4.0  # seconds that a round in progress has when the run is to stop
@@ -44,6 +45,7 @@ class RayEngine:
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
         try:
             self.grid = self._starting.result()
+            take_signals_back()
             self.grid.until = self._until  # somebody may have stopped it before it was there
             self.workers = self.grid.workers
         except OSError as error:
