@@ -39,6 +39,7 @@ class RayEngine:
 
     def __init__(self, experiment: Experiment, federation: Federation, grid: Future[RayGrid]) -> None:
         self.federation, self._starting, self._until = federation, grid, math.inf
+        self.grid: RayGrid | None = None
         self._config, self._shards = experiment.config, experiment.shards
 
     def __enter__(self) -> RayEngine:
@@ -64,8 +65,8 @@ class RayEngine:
     def stop(self) -> None:
         """Give up the round in progress, unless it is done in :data:`PATIENCE` seconds."""
         self._until = time.monotonic() + PATIENCE
-        if self._starting.done():
-            self._starting.result().until = self._until
+        if self.grid is not None:
+            self.grid.until = self._until
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete.

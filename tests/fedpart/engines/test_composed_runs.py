@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
-from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, WIDTHS, assert_same
+from problems import Recorder, augmentation, settings, shard, shards
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, WIDTHS, assert_same, net
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from fedpart import (
     AdamSettings,
     ClipSettings,
-    ConcreteDropout,
     Dataset,
     LocalSettings,
     PrivacySettings,
@@ -31,20 +30,6 @@ BASIS = {"kind": "basis", "inputs": 0.5, "kernels": 0.5}
 KINDS = pytest.mark.parametrize(
     "sharing", [BANK, TIGHT, COUPLED, BASIS], ids=["bank", "tight", "coupled", "basis"]
 )
-
-
-def net(width=1.0, dropout=True):
-    torch.manual_seed(0)
-    units = round(10 * width)
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(SIZE**2, units),
-        nn.LayerNorm(units),
-        nn.Tanh(),
-        nn.Linear(units, units),
-        *([ConcreteDropout(0.2)] if dropout else []),
-        nn.Linear(units, CLASSES),
-    )
 
 
 def task(**changes):

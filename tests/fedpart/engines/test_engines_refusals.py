@@ -6,13 +6,13 @@ import refusals
 import torch
 from problems import CLASSES, SIZE, augmentation, chain_net, settings, shard, shards, smooth_net
 from sizes import ARCHITECTURES, TWO
+from sizes import net as layers
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedpart import (
     ClientError,
     ClipSettings,
-    ConcreteDropout,
     Dataset,
     DeviceSettings,
     Federation,
@@ -108,20 +108,6 @@ def test_what_is_no_list_of_clients():
             iter(shards(SIZES)),
             dict(enumerate(shards(SIZES))),
         )
-    )
-
-
-def layers(width=1.0, dropout=True):
-    torch.manual_seed(0)
-    units = round(10 * width)
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(SIZE**2, units),
-        nn.LayerNorm(units),
-        nn.Tanh(),
-        nn.Linear(units, units),
-        *([ConcreteDropout(0.2)] if dropout else []),
-        nn.Linear(units, CLASSES),
     )
 
 
