@@ -75,3 +75,26 @@ def first_leaf(tree: Tree) -> Tensor:
     while not isinstance(tree, Tensor):
         tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))
     return tree
+
+
+def same_numbers(some: Any, others: Any) -> bool:
+    """Whether two passes have returned the same numbers, or two trees hold them."""
+    return all(map(_equal, tensors_in(some), tensors_in(others)))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.is_meta or other.is_meta:
+        return one.shape == other.shape
+    both_nan = one.is_floating_point() and torch.allclose(one, other, 0.0, 0.0, equal_nan=True)
+    return torch.equal(one, other) or both_nan
+
+
+def tensors_in(found: Any) -> Iterator[Tensor]:
+    """Those in what a network returns."""
+    if isinstance(found, Tensor):
+        yield found
+    elif isinstance(found, (dict, list, tuple)):
+        for part in found.values() if isinstance(found, dict) else found:
+            yield from tensors_in(part)
+    elif hasattr(found, "__dict__") and not isinstance(found, torch.nn.Module):
+        yield from tensors_in(vars(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -16,11 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[None]:
+def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     """Look at one pass; it costs more than others.
 
     Args:
         model: as a task wraps it: the first part of a layer's name is not the user's.
+        again: whether further passes return the same; asked where another thread may have moved a generator.
 
     Raises:
         ValueError: a layer draws from a generator that is the process's own, changes one of its buffers, or
@@ -46,13 +48,13 @@ def watched(model: nn.Module) -> Iterator[None]:
                 f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
             )
         # Other threads draw from Python's generator too: its state would not tell whose draw it was.
-        if event == "c_call" and within and function in _PYTHONS:
-            moved.append((within[-1][0], "Python's random module"))
+        drawn = event == "c_call" and function in _PYTHONS
+        drawn |= event == "call" and frame.f_code is _GAUSS and frame.f_locals.get("self") is _PYTHONS_OWN
+        if drawn and within:
+            moved.append((within[-1][0], _PYTHONS_MODULE))
 
-    hooks = [
-        nn.modules.module.register_module_forward_pre_hook(enter),
-        nn.modules.module.register_module_forward_hook(leave, always_call=True),
-    ]
+    hooks = [layer.register_forward_pre_hook(enter, prepend=True) for layer in model.modules()]
+    hooks += [layer.register_forward_hook(leave, always_call=True) for layer in model.modules()]
     buffers = [(layer, name, tensor, _version(tensor)) for layer, name, tensor in _buffers(model)]
     profile = sys.getprofile()
     sys.setprofile(called)
@@ -62,7 +64,7 @@ def watched(model: nn.Module) -> Iterator[None]:
         _restore(profile)
         for hook in hooks:
             hook.remove()
-    if moved:
+    if moved and not (moved[0][1] != _PYTHONS_MODULE and threading.active_count() > 1 and again()):
         layer, what = moved[0]
         raise ValueError(
             f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
@@ -125,6 +127,9 @@ def _numpys_state() -> tuple[bytes, Any]:
 
 _CHECKPOINT = inspect.unwrap(checkpoint).__code__
 _PYTHONS = (random.random, random.getrandbits)  # those that the module's other functions draw with
+_PYTHONS_OWN = random._inst
+_GAUSS = random.Random.gauss.__code__  # every second number of which is one that it has kept
+_PYTHONS_MODULE = "Python's random module"
 _GENERATORS: dict[str, Callable[[], Any]] = {
     "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
     "NumPy's global generator": _numpys_state,

@@ -19,6 +19,7 @@ from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Redirection
 from fedpart.task.adapting import adapt
 from fedpart.task.calling import has_logits, loss_of
+from fedpart.task.looking import FirstLook
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.number_types import dtype_of, to_dtype
@@ -98,7 +99,7 @@ class Task:
         self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
         self._of_likelihood = self._paths_of("ends")
         self._with = Substitution(self._model)
-        self._redirected = Redirection(self._model)
+        self._redirected, self._look = Redirection(self._model), FirstLook(self._model)
         self._sampled: dict[int, Task] = {}
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
@@ -212,8 +213,13 @@ class Task:
         x = with_floats(inputs, self.dtype)
         share = noise if self.share_dropout_mask and self.samples > 1 else None
         drawing = None if noise is None else partial(noise.active, self.channels_last)
+
+        def compute(x: Tree, targets: Tree) -> Any:
+            return self._model(x, share, targets)
+
         with self._with(tensors):
-            return self._redirected(dropout, drawing, partial(self._model, x, share, targets), first_leaf(x))
+            looked = partial(self._look, dropout, tensors, (x, targets), compute, drawing)
+            return self._redirected(dropout, drawing, looked, first_leaf(x))
 
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True

@@ -50,7 +50,7 @@ def test_a_network_that_draws_nothing_is_watched_once():
     watching = []
 
     def call(x):
-        watching.append(bool(nn.modules.module._global_forward_hooks))
+        watching.append(sys.getprofile() is not None)
         return uniform(x.shape, like=x)  # this is no draw of torch's
 
     model = nested(call)

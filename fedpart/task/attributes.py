@@ -1,0 +1,189 @@
+"""What a network keeps from one pass to the next in plain attributes, which no client may inherit."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedpart.trees import Tree, map_leaves, same_numbers
+
+_TORCHS = frozenset(nn.Module().__dict__) | {"_flat_weights"}
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_STATES: dict[type, Callable[[Any], str]] = {
+    np.random.Generator: lambda rng: str(rng.bit_generator.state),
+    np.random.RandomState: lambda rng: str(rng.get_state(legacy=False)),
+    random.Random: lambda rng: str(rng.getstate()),
+}
+_DEPTH = 3  # of containers and objects in an attribute
+
+
+class _Drawn(NamedTuple):
+    """A generator's state."""
+
+    state: str
+
+
+class _Numbers(NamedTuple):
+    """A tensor, or an array: which one, how often it was written to, and what it holds."""
+
+    identity: int
+    version: int
+    held: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Numbers) and self[:2] == other[:2]
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
+
+
+class Attributes:
+    """The attributes of a network's layers before a pass.
+
+    Args:
+        model: as a task wraps it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._layers = dict(model.named_modules())
+        self._before = dict(self._values())
+        self._raw = {
+            name: {key: copy(value) if isinstance(value, (dict, list, set, deque)) else value
+                   for key, value in vars(layer).items() if key not in _TORCHS}
+            for name, layer in self._layers.items()
+        }  # fmt: skip
+
+    def check(self, found: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> None:
+        """Refuse what a pass has kept if it moves on in the next one, changes it, or tells of its examples.
+
+        A cache does none of these: it is made once, and is the same for all examples of one shape. Tensors
+        and containers that are kept for people to look at may differ.
+
+        Args:
+            found: what the pass has returned.
+            given: its inputs and targets.
+            again: computes a pass with the same random numbers.
+
+        Raises:
+            ValueError: it names the attribute.
+        """
+        first = dict(self._values())
+        changed = [key for key in first | self._before if first.get(key) != self._before.get(key)]
+        if not changed:
+            return
+        for key in changed:
+            if isinstance(first.get(key), _Drawn):
+                raise self._refusal(key, "draws from a generator of its own,", "draw with torch.rand or "
+                                    "fedpart.uniform in forward()")  # fmt: skip
+        repeated, second = again(given), dict(self._values())
+        moving = [key for key in first | second if first.get(key) != second.get(key)]
+        plain = [key for key in moving if len(key) == 2 and not isinstance(second.get(key), _Numbers)]
+        if plain or not same_numbers(found, repeated):
+            raise self._refused_kept((plain or moving or changed)[0])
+        moved = {key[:2] for key in moving}
+        still = [key for key in changed if key[:2] not in moved and key in first]
+        if not still:
+            return
+        for name, attribute, *_ in still:
+            self._restore(name, attribute)
+        try:
+            again(map_leaves(_others, given))
+        except Exception:  # the network does not take such examples
+            again(given)
+        other = dict(self._values())
+        for key in still:
+            if not _alike(first[key], other.get(key)):
+                raise self._refused_kept(key)
+
+    def _values(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """What can be compared, by layer, attribute and place in it."""
+        for name, layer in self._layers.items():
+            for key, value in [*vars(layer).items()]:
+                if key not in _TORCHS:
+                    yield from _parts((name, key), value, _DEPTH)
+            yield from _reached((name, "forward"), type(layer).forward)
+
+    def _restore(self, name: str, attribute: str) -> None:
+        layer, before = self._layers[name], self._raw[name]
+        if attribute in before:
+            layer.__dict__[attribute] = before[attribute]
+        else:
+            layer.__dict__.pop(attribute, None)
+
+    def _refused_kept(self, key: tuple[str, ...]) -> ValueError:
+        return self._refusal(
+            key,
+            "is changed in forward(),",
+            "compute it anew in each pass, or make it once in __init__",
+        )
+
+    def _refusal(self, key: tuple[str, ...], does: str, way_out: str) -> ValueError:
+        path = key[0].partition(".")[2]
+        layer = f"{type(self._layers[key[0]]).__name__} at {path or 'the top level'!r}"
+        return ValueError(
+            f"{key[1]!r} of {layer} {does} which would carry numbers from one client to the next; {way_out}."
+        )
+
+
+def _parts(place: tuple[str, ...], value: Any, depth: int) -> Iterator[tuple[tuple[str, ...], Any]]:
+    state = next((state for kind, state in _STATES.items() if isinstance(value, kind)), None)
+    if state is not None:
+        yield place, _Drawn(state(value))
+    elif isinstance(value, Tensor):
+        yield place, _Numbers(id(value), 0 if value.is_inference() else value._version, value)
+    elif isinstance(value, np.ndarray):
+        yield place, _Numbers(0, hash(value.tobytes()), value)
+    elif isinstance(value, _PLAIN):
+        yield place, value
+    elif isinstance(value, (FunctionType, MethodType)):
+        yield from _reached(place, value)
+    elif depth and isinstance(value, dict):
+        for key, part in [*value.items()]:
+            yield from _parts((*place, str(key)), part, depth - 1)
+    elif depth and isinstance(value, (list, tuple, deque)):
+        for index, part in enumerate(value):
+            yield from _parts((*place, str(index)), part, depth - 1)
+    elif isinstance(value, (set, frozenset)):
+        yield place, len(value)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type)):
+        for key, part in [*vars(value).items()]:
+            yield from _parts((*place, key), part, depth - 1)
+
+
+def _reached(place: tuple[str, ...], function: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Generators that a function finds around it: in its closure, or among its module's names."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    around = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    for name, cell in around.items():
+        with suppress(ValueError):  # an empty one
+            if isinstance(cell.cell_contents, tuple(_STATES)):
+                yield from _parts((*place, name), cell.cell_contents, 0)
+    for name in code.co_names:
+        if isinstance(found := function.__globals__.get(name), tuple(_STATES)):
+            yield from _parts((*place, name), found, 0)
+
+
+def _others(leaf: Any) -> Any:
+    """Other examples of the same shape: the first one in place of all, in other units."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    same = leaf[:1].expand_as(leaf)
+    return same * 0.5 if leaf.is_floating_point() else same.clone()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, _Numbers) and isinstance(other, _Numbers):
+        a, b = torch.as_tensor(one.held), torch.as_tensor(other.held)
+        return a.shape == b.shape and torch.equal(a, b)
+    return bool(one == other)

@@ -1,0 +1,186 @@
+"""What a network does in its first pass that training it on clients would do to others, or lose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedpart.layers.copying import DERIVED
+from fedpart.task.attributes import Attributes
+from fedpart.trees import Tree, map_leaves, same_numbers, tensors_in
+
+Compute = Callable[[Tree, Tree], Any]
+
+
+class FirstLook:
+    """Computes a network; its first pass of each kind is looked at.
+
+    A network that writes into its inputs computes with copies from then on, and the caller's data stay as
+    they are. What cannot be put right is refused.
+
+    Args:
+        model: what is computed; its tensors are those of before any substitution.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
+        self._looked_at: set[tuple[bool, bool, bool]] = set()
+        self._writes = False
+
+    def __call__(
+        self,
+        training: bool,
+        tensors: Mapping[str, Tensor],
+        given: tuple[Tree, Tree],
+        compute: Compute,
+        drawing: Callable[[], AbstractContextManager[object]] | None,
+    ) -> Any:
+        """What a pass returns.
+
+        Args:
+            training: whether stochastic layers are on.
+            tensors: what the model computes with in place of its own, by name.
+            given: inputs, and targets or None.
+            compute: the pass, of inputs and targets.
+            drawing: begins with the same random numbers again; None: the pass draws others each time.
+
+        Raises:
+            ValueError: the network reaches a weight by another way than its layer's, replaces one, or keeps
+                what changes its next pass; the message says what to do.
+        """
+        kind = training, torch.is_grad_enabled(), drawing is None
+        if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
+            return compute(*(_copies(given) if self._writes else given))
+        places = {name: _place(tensor) for name, tensor in tensors.items()}
+        kept, inputs = Attributes(self._model), _copies(given)
+        with _Reads(self._own, {place[0] for place in places.values()}) as reads:
+            found = compute(*inputs)
+        self._writes |= not same_numbers(inputs, given)
+        self._check_weights(tensors, places, reads.found)
+
+        def again(given: tuple[Tree, Tree]) -> Any:
+            with drawing() if drawing is not None else nullcontext():
+                return compute(*_copies(given))
+
+        known = _leaves_of(tensors.values())
+        strangers = {key: leaf for key, leaf in _leaves_of(tensors_in(found)).items() if key not in known}
+        if strangers:
+            there = _leaves_of(tensors_in(again(given)))  # without a leaf that each pass makes for itself
+            for key, leaf in strangers.items():
+                if key in there:
+                    raise _unreached(self._named(leaf))
+        if drawing is not None:
+            kept.check(found, given, again)
+        self._looked_at.add(kind)
+        return found
+
+    def __reduce__(self) -> Any:
+        return FirstLook, (self._model,)
+
+    def _check_weights(
+        self, tensors: Mapping[str, Tensor], places: Mapping[str, Any], read: set[str]
+    ) -> None:
+        for name in read:
+            raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
+        for name, tensor in tensors.items():
+            layer, _, own = name.rpartition(".")
+            now = getattr(self._model.get_submodule(layer), own, None)
+            if _place(tensor) != places[name] or (isinstance(now, Tensor) and now is not tensor):
+                raise ValueError(
+                    f"forward() changes {_short(name)!r}, a change that is lost after the pass; compute with "
+                    f"the changed values and leave the weight as it is, as a parametrization does: "
+                    f"torch.nn.utils.parametrize.register_parametrization(layer, {own!r}, ...)."
+                )
+
+    def _named(self, leaf: Tensor) -> str:
+        for name, own in self._own.items():
+            if own is leaf or (own.shape == leaf.shape and torch.equal(own.to(leaf.device), leaf)):
+                return f"the weight {_short(name)!r}"
+        return f"a weight {list(leaf.shape)} that is no parameter of it"
+
+
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes which of a model's own weights are read while it computes with others.
+
+    Args:
+        own: the weights, by name.
+        given: memory of the others, which may be the same.
+
+    Attributes:
+        found: their names.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See :class:`.TorchDraws`."""
+        return False
+
+    def __init__(self, own: Mapping[str, Tensor], given: set[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        named = {_memory(tensor): name for name, tensor in own.items() if tensor.numel()}
+        self._names = {memory: name for memory, name in named.items() if memory not in given}
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in (*args, *(kwargs or {}).values()):
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(tensor, Tensor):
+                    name = getattr(tensor, DERIVED, None) or self._names.get(_memory(tensor))
+                    self.found |= {name} if name else set()
+        return func(*args, **(kwargs or {}))
+
+
+def _unreached(what: str) -> ValueError:
+    return ValueError(
+        f"forward() reaches {what} by another way than as a parameter of its layer, so that it would not be "
+        f"trained; use self.NAME in forward(), register layers and parameters (nn.ModuleList, "
+        f"nn.ParameterList, no plain list or closure), and compute what follows from a weight, such as its "
+        f"transpose, in forward()."
+    )
+
+
+def _short(name: str) -> str:
+    """As in the user's network, which is a part of the model."""
+    return name.partition(".")[2]
+
+
+def _memory(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # of a sparse one, or one that has none
+        return 0
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size, int]:
+    """Where a tensor's numbers are, and how often they were written to."""
+    return _memory(tensor), tensor.shape, 0 if tensor.is_inference() else tensor._version
+
+
+def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
+
+
+def _leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
+    """The leaves of the graphs behind some tensors, by identity."""
+    found: dict[int, Tensor] = {}
+    seen, waiting = set[Any](), list[Any]()
+    for tensor in tensors:
+        if tensor.grad_fn is not None:
+            waiting.append(tensor.grad_fn)
+        elif tensor.requires_grad:
+            found[id(tensor)] = tensor
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found[id(leaf)] = leaf
+        waiting += [before for before, _ in node.next_functions if before is not None]
+    return found

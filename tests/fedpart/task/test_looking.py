@@ -1,0 +1,280 @@
+"""What a network does in forward() beside computing: as in plain PyTorch, or refused; never otherwise."""
+
+import copy
+import random
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+import refusals
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fedpart
+from fedpart.engines import LocalEngine
+
+ROUNDS, RATE, CLIENTS, EACH = 3, 0.5, 2, 12
+WEIGHT = "forward\\(\\) reaches .* by another way than as a parameter of its layer, .*; use self.NAME"
+LOST = "forward\\(\\) changes '{}', a change that is lost after the pass; .*register_parametrization"
+KEPT = "'{}' of Net at 'the top level' is changed in forward\\(\\), .*; compute it anew in each pass"
+DRAWN = "'{}' of Net at 'the top level' draws from a generator of its own, .*; draw with torch.rand"
+GLOBAL = np.random.default_rng(0)
+
+
+def data():
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(CLIENTS, EACH, 6, generator=generator)
+    return inputs, torch.randint(3, (CLIENTS, EACH), generator=generator)
+
+
+class Net(nn.Module):
+    """Two layers, and a forward of one's own."""
+
+    def __init__(self, forward, **kept):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.w = nn.Parameter(torch.randn(6, 3))
+        self.call = forward
+        for name, value in kept.items():
+            setattr(self, name, value(self) if callable(value) else value)
+
+    def forward(self, x):
+        return self.call(self, x)
+
+
+def plain(net):
+    """Federated averaging as a loop over copies, whose only step sees all examples of a client."""
+    inputs, targets = data()
+    for _ in range(ROUNDS):
+        clients = [copy.deepcopy(net) for _ in range(CLIENTS)]
+        for client, x, y in zip(clients, inputs.clone(), targets, strict=True):
+            optimiser = torch.optim.SGD(client.parameters(), RATE)
+            F.cross_entropy(client(x), y).backward()
+            optimiser.step()
+        with torch.no_grad():
+            for own, *others in zip(net.parameters(), *(one.parameters() for one in clients), strict=True):
+                own.copy_(torch.stack(others).mean(0))
+    return dict(net.named_parameters())
+
+
+def ours(net, execution="loop", samples=1):
+    inputs, targets = data()
+    settings = fedpart.FederationSettings(
+        clients=CLIENTS,
+        cohort=CLIENTS,
+        chunks=(1.0,),
+        method="fedavg",
+        local=fedpart.LocalSettings(RATE, 64),
+        server=fedpart.SGDSettings(1.0),
+    )
+    federation = fedpart.Federation(fedpart.Protocol(fedpart.Task(net, samples=samples), settings))
+    shards = [fedpart.Dataset(x, y) for x, y in zip(inputs, targets, strict=True)]
+    engine = LocalEngine(federation, shards, execution=execution)
+    for _ in range(ROUNDS):
+        engine.run_round()
+    assert torch.equal(inputs, data()[0]), "the caller's examples stay as they are"
+    return federation.partition.materialise(federation.w, 1)
+
+
+def doubled(net, x):
+    with torch.no_grad():
+        net.b.weight.mul_(0.9)
+    return net.b(x)
+
+
+def halved(net, x):
+    net.b.weight.data = torch.renorm(net.b.weight.data, 2, 0, 0.25)
+    return net.b(x)
+
+
+def replaced(net, x):
+    net.w = nn.Parameter(net.w.detach() * 0.9)
+    return x @ net.w
+
+
+def swapped(net, x):
+    net.b.bias.data = net.b.bias.data + 1
+    return net.b(x)
+
+
+def test_weights_that_are_reached_by_another_way():
+    def closure(net):
+        return lambda x: net.b(torch.tanh(net.a(x)))
+
+    other = nn.Linear(6, 3)
+    rows = [
+        (Net(lambda s, x: x @ s.all[0], all=lambda s: [s.w]), "'w'"),
+        (Net(lambda s, x: x @ s.all["w"], all=lambda s: {"w": s.w}), "'w'"),
+        (Net(lambda s, x: s.b(s.all[0](x)), all=lambda s: [nn.Linear(6, 6)]), r"a weight \[6, 6\]"),
+        (Net(lambda s, x: s.net(x), net=lambda s: closure(s)), "'b.weight'|'a.weight'"),
+        (Net(lambda s, x: s.a(x) @ s.t, t=lambda s: s.w.t().t()), "made of weights"),
+        (Net(lambda s, x: s.a(x) @ s.t, t=lambda s: s.w.detach()), "made of weights"),
+        (Net(lambda s, x: s.a(x) @ (s.t * 1), t=lambda s: s.w * 2), "made of weights"),
+        (Net(lambda s, x: other(s.a(x))), r"a weight \[3, 6\] that is no parameter of it"),
+    ]
+    refusals.check(
+        (f"row {i}", lambda net=net: ours(net), fedpart.ClientError, f"(?=.*({what})).*{WEIGHT}")
+        for i, (net, what) in enumerate(rows)
+    )
+
+
+@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda s, x: s.b(x.sub_(0.5).div_(0.25)),
+        lambda s, x: s.b(F.relu_(x)),
+        lambda s, x: s.b(x.detach().mul_(2.0)),
+        lambda s, x: s.b(x.view(-1, 2, 3).add_(1).view(-1, 6)),
+        lambda s, x: s.b(s.a(x).sigmoid().clone().mul_(2)) + torch.zeros(3, requires_grad=True),
+    ],
+)
+def test_a_forward_that_writes_into_what_it_is_given_computes_as_in_pytorch(forward, execution):
+    expected, found = plain(Net(forward)), ours(Net(forward), execution)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("through", ["fit", "federate"])
+def test_validation_data_stay_as_they_are(through):
+    inputs, targets = data()
+    x, y = inputs[0].clone(), targets[0]
+    task = fedpart.Task(Net(lambda s, x: s.b(x.sub_(0.5).div_(0.25))), samples=1)
+    if through == "fit":
+        fedpart.fit(task, (inputs[1], targets[1]), validation=(x, y), iterations=4, evaluate_every=1)
+    else:
+        shards = [fedpart.Dataset(*one) for one in zip(inputs, targets, strict=True)]
+        fedpart.federate(
+            task, shards, rounds=3, cohort=2, chunks=(0.5, 0.5), validation=(x, y), evaluate_every=1
+        )
+    assert torch.equal(x, inputs[0])
+
+
+def test_weights_that_forward_changes():
+    rows = [(doubled, "b.weight"), (halved, "b.weight"), (replaced, "w"), (swapped, "b.bias")]
+    refusals.check(
+        (one.__name__, lambda one=one: ours(Net(one)), fedpart.ClientError, LOST.format(name))
+        for one, name in rows
+    )
+
+
+def hidden(net, x):
+    out = net.b(x)
+    if net.h is not None:
+        out = out + 0.1 * net.h
+    net.h = out.detach()
+    return out
+
+
+def first_scale(net, x):
+    if net.h is None:
+        net.h = x.abs().max().detach()
+    return net.b(x / net.h)
+
+
+def first_mean(net, x):
+    net.d.setdefault("mean", x.mean().item())
+    return net.b(x - net.d["mean"])
+
+
+def counted(net, x):
+    net.n += 1
+    return net.b(x)
+
+
+def remembered(net, x):
+    out = net.b(x)
+    net.q.append(out.detach())
+    return out + sum(net.q)
+
+
+def test_state_in_plain_attributes():
+    rows = [
+        (Net(hidden, h=None), "h"),
+        (Net(first_scale, h=None), "h"),
+        (Net(first_mean, d=lambda s: {}), "d"),
+        (Net(counted, n=0), "n"),
+        (Net(remembered, q=lambda s: deque(maxlen=4)), "q"),
+    ]
+    refusals.check(
+        (f"{name} {i}", lambda net=net: ours(net), fedpart.ClientError, KEPT.format(name))
+        for i, (net, name) in enumerate(rows)
+    )
+
+
+def test_generators_of_one_s_own():
+    inside = random.Random(2)
+    rows = [
+        (Net(lambda s, x: s.b(x) * s.rng.random(), rng=lambda s: np.random.default_rng(0)), "rng"),
+        (Net(lambda s, x: s.b(x) * s.rng.rand(), rng=lambda s: np.random.RandomState(0)), "rng"),
+        (Net(lambda s, x: s.b(x) * s.rng.gauss(0, 1), rng=lambda s: random.Random(0)), "rng"),
+        (Net(lambda s, x: s.b(x) * s.all["r"].random(), all=lambda s: {"r": random.Random(0)}), "all"),
+        (Net(lambda s, x: s.b(x) * inside.random()), "call"),
+        (Net(lambda s, x: s.b(x) * GLOBAL.normal()), "call"),
+    ]
+    refusals.check(
+        (f"{name} {i}", lambda net=net: ours(net), fedpart.ClientError, DRAWN.format(name))
+        for i, (net, name) in enumerate(rows)
+    )
+    random.gauss(0, 1)  # the module keeps the second number, which nobody draws in the pass then
+    net = Net(lambda s, x: s.b(x) * random.gauss(0, 1))
+    refusals.check([("gauss", lambda: ours(net), fedpart.ClientError, "draws from Python's random module")])
+
+
+def shown(net, x):
+    net.h = net.b(x)
+    net.history.append(net.h.mean().item())
+    return net.h
+
+
+def cached(net, x):
+    if "mask" not in net.d:
+        net.d["mask"] = torch.arange(3.0)
+    net.rows = len(x)
+    return net.b(x) * net.d["mask"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Net(shown, h=None, history=lambda s: []),
+        lambda: Net(cached, d=lambda s: {}, rows=None),
+        lambda: Net(lambda s, x: s.b(x) + x @ s.p[0], p=lambda s: nn.ParameterList([s.w])),
+        lambda: Net(lambda s, x: s.b(x) + x @ s.w.t().t()),
+    ],
+)
+def test_what_changes_nothing_is_computed_as_in_pytorch(make):
+    found = ours(make())
+    net = make()
+    net.h = None
+    for name, value in plain(net).items():
+        torch.testing.assert_close(found[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+
+
+def test_two_runs_in_threads_and_a_thread_that_draws_disturb_nobody():
+    net, found, ends = Net(lambda s, x: s.b(F.dropout(s.a(x), 0.5))), [], threading.Event()
+    expected = ours(net)
+
+    def draws():
+        while not ends.is_set():
+            torch.randn(3)
+            np.random.rand()
+            random.random()
+
+    def runs():
+        for _ in range(3):
+            found.append(ours(net))
+
+    other = threading.Thread(target=draws)
+    both = [threading.Thread(target=runs) for _ in range(2)]
+    for thread in (other, *both):
+        thread.start()
+    for thread in both:
+        thread.join()
+    ends.set()
+    other.join()
+    assert len(found) == 6
+    assert all(torch.equal(one[name], expected[name]) for one in found for name in expected)
