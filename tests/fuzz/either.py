@@ -144,7 +144,7 @@ def _(s, x):
     return s.a(x) / s.n
 
 
-@add("D list that grows", puts("seen", list))
+@add("D list that grows", puts("seen", lambda s: []))
 def _(s, x):
     s.seen.append(1)
     return s.a(x) / len(s.seen)
@@ -186,7 +186,7 @@ add("D torch generator", puts("g", lambda s: torch.Generator().manual_seed(0)))(
 )
 add("D iterator", puts("g", lambda s: itertools.count(1)))(lambda s, x: s.a(x) / next(s.g))
 add("harmless counter", puts("n", lambda s: 0))(lambda s, x: (setattr(s, "n", s.n + 1), s.a(x))[1])
-add("harmless log", puts("n", list))(lambda s, x: (s.n.append(len(x)), s.a(x))[1])
+add("harmless log", puts("n", lambda s: []))(lambda s, x: (s.n.append(len(x)), s.a(x))[1])
 
 
 @add("toggles requires_grad")
@@ -199,14 +199,6 @@ def _(s, x):
 def _(s, x):
     zero = torch.zeros(WIDTH, requires_grad=True)
     return s.a(x) + zero
-
-
-@add("gradient by the inputs")
-def _(s, x):
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        (g,) = torch.autograd.grad(torch.tanh(s.a(x)).sum(), x, create_graph=True)
-    return s.b(g)
 
 
 INPUTS: Makers = {}  # B. these come first: they change what the caller handed over

@@ -44,7 +44,7 @@ def adder(makers: Makers):
 
 
 def parameter(*shape):
-    return nn.Parameter(0.5 * torch.randn(*shape))
+    return nn.Parameter(0.5 * torch.randn(shape))
 
 
 def two_layers(s, x):

@@ -161,6 +161,7 @@ add("Embedding", sets(n=lambda: nn.Embedding(4, WIDTH)))(
     lambda s, x: s.a(x) + s.n((x[:, 0].detach() > 0).long())
 )
 add("train flag")(lambda s, x: s.a(x) * (0.9 if s.training else 1.0))
+add("backward hook", lambda s: s.b.register_full_backward_hook(lambda m, i, o: (i[0] * 0.5,)))(two_layers)
 add("unused branch")(lambda s, x: s.a(x) if len(x) else s.b(x))
 add("activation kept, not read")(lambda s, x: (setattr(s, "last", s.a(x).detach()), s.b(s.last))[1] + s.a(x))
 
@@ -175,3 +176,11 @@ def _(s, x):
     if s.mask is None:
         s.mask = torch.ones(WIDTH, WIDTH).tril()
     return s.a(x) @ s.mask
+
+
+@add("gradient by the inputs")
+def _(s, x):
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        (g,) = torch.autograd.grad(torch.tanh(s.a(x)).sum(), x, create_graph=True)
+    return s.b(g)
