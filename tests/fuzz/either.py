@@ -1,0 +1,213 @@
+"""Features that may be refused: networks of these are equal, or refused in one sentence."""
+
+import collections
+import functools
+import itertools
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fuzz.pieces import WIDTH, Makers, adder, parameter, two_layers
+
+EITHER: Makers = {}
+add = adder(EITHER)
+
+
+def puts(name, make):
+    """A start that sets an attribute to what a function makes of the piece."""
+    return lambda s: setattr(s, name, make(s))
+
+
+# A. weights that are reached by another way
+add("A closure over layers", puts("f", lambda s: lambda x: s.b(torch.tanh(s.a(x)))))(lambda s, x: s.f(x))
+add("A closure and layer", puts("f", lambda s: lambda x: s.a(x)))(lambda s, x: s.b(s.f(x)))
+add("A list of parameters", puts("all", lambda s: [s.a.weight]))(lambda s, x: s.b(x @ s.all[0]))
+add("A dict of parameters", puts("all", lambda s: {"w": s.a.weight}))(lambda s, x: s.a(x @ s.all["w"]))
+add("A namespace", puts("all", lambda s: SimpleNamespace(w=s.a.bias)))(lambda s, x: s.b(x) + s.all.w)
+add("A view at the start", puts("wt", lambda s: s.a.weight.t()))(lambda s, x: F.linear(s.a(x), s.wt))
+add("A slice at the start", puts("part", lambda s: s.a.bias[:1]))(lambda s, x: s.b(x) + s.part)
+add("A partial", puts("f", lambda s: functools.partial(F.linear, weight=s.a.weight)))(
+    lambda s, x: s.b(torch.tanh(s.f(x)))
+)
+add("A hook's closure", lambda s: s.a.register_forward_hook(lambda m, i, o: o + s.b.bias))(
+    lambda s, x: s.a(x) + s.b.weight[0]
+)
+add("A layer in a list", puts("all", lambda s: [s.a, s.b]))(lambda s, x: s.all[1](torch.tanh(s.all[0](x))))
+add("A unregistered layer", puts("all", lambda s: [nn.Linear(WIDTH, WIDTH)]))(lambda s, x: s.b(s.all[0](x)))
+add("A unregistered parameter", puts("all", lambda s: [parameter(WIDTH)]))(lambda s, x: s.b(x) + s.all[0])
+add("A detached alias", puts("w", lambda s: s.a.weight.detach()))(lambda s, x: s.a(x) @ s.w)
+add("A data alias in a list", puts("w", lambda s: [s.a.weight.data]))(lambda s, x: s.a(x) @ s.w[0])
+add("A buffer alias", lambda s: s.register_buffer("w", s.a.weight.detach()))(lambda s, x: s.a(x) @ s.w)
+add("A numpy alias", puts("w", lambda s: s.a.bias.detach().numpy()))(
+    lambda s, x: s.a(x) * torch.as_tensor(s.w).clone()
+)
+add("tie by data", lambda s: setattr(s.b.weight, "data", s.a.weight.data))(two_layers)
+add("tie by Parameter(data)", lambda s: setattr(s.b, "weight", nn.Parameter(s.a.weight.data)))(two_layers)
+add("tie by a slice of data", lambda s: setattr(s.b, "bias", nn.Parameter(s.a.weight.data[0])))(two_layers)
+
+
+# C. weights that forward sets
+@add("C data = renorm")
+def _(s, x):
+    s.a.weight.data = torch.renorm(s.a.weight.data, 2, 0, 0.5)
+    return two_layers(s, x)
+
+
+@add("C data = of the bias")
+def _(s, x):
+    s.b.bias.data = s.b.bias.data.clamp(-0.05, 0.05)
+    return two_layers(s, x)
+
+
+@add("C in place under no_grad")
+def _(s, x):
+    with torch.no_grad():
+        s.a.weight.div_(s.a.weight.norm().clamp(min=1))
+    return two_layers(s, x)
+
+
+@add("C in place on data")
+def _(s, x):
+    s.a.weight.data.clamp_(-0.2, 0.2)
+    return two_layers(s, x)
+
+
+@add("C set_")
+def _(s, x):
+    with torch.no_grad():
+        s.a.weight.set_(s.a.weight.clamp(-0.2, 0.2))
+    return two_layers(s, x)
+
+
+@add("C through numpy")
+def _(s, x):
+    s.a.weight.detach().numpy()[...] *= 0.9
+    return two_layers(s, x)
+
+
+@add("C new parameter")
+def _(s, x):
+    s.a.weight = nn.Parameter(s.a.weight.detach().clamp(-0.2, 0.2))
+    return two_layers(s, x)
+
+
+@add("frozen changed in place", lambda s: s.a.requires_grad_(False))
+def _(s, x):
+    s.a.weight.mul_(0.9)
+    return two_layers(s, x)
+
+
+@add("frozen data =", lambda s: s.a.requires_grad_(False))
+def _(s, x):
+    s.a.weight.data = s.a.weight.data * 0.9
+    return two_layers(s, x)
+
+
+@add("buffer changed through numpy", lambda s: s.register_buffer("c", torch.ones(WIDTH)))
+def _(s, x):
+    s.c.numpy()[...] *= 0.9
+    return s.a(x) * s.c
+
+
+@add("buffer changed by data", lambda s: s.register_buffer("c", torch.ones(WIDTH)))
+def _(s, x):
+    s.c.data = s.c.data * 0.9
+    return s.a(x) * s.c
+
+
+# D. state
+@add("D attribute", puts("h", lambda s: torch.zeros(WIDTH)))
+def _(s, x):
+    s.h = 0.5 * s.h + s.a(x).mean(0).detach()
+    return s.a(x) + s.h
+
+
+@add("D tensor in place", puts("h", lambda s: torch.zeros(WIDTH)))
+def _(s, x):
+    s.h.add_(1)
+    return s.a(x) * s.h
+
+
+@add("D tensor in a dict", puts("h", lambda s: {"mean": torch.zeros(WIDTH)}))
+def _(s, x):
+    s.h["mean"].add_(0.1)
+    return s.a(x) + s.h["mean"]
+
+
+@add("D counter", puts("n", lambda s: 0))
+def _(s, x):
+    s.n += 1
+    return s.a(x) / s.n
+
+
+@add("D list that grows", puts("seen", lambda s: []))
+def _(s, x):
+    s.seen.append(1)
+    return s.a(x) / len(s.seen)
+
+
+@add("D deque", puts("seen", lambda s: collections.deque([1.0], maxlen=3)))
+def _(s, x):
+    s.seen.append(s.seen[-1] * 0.9)
+    return s.a(x) * s.seen[-1]
+
+
+@add("D numpy array", puts("h", lambda s: np.ones(1)))
+def _(s, x):
+    s.h *= 0.9
+    return s.a(x) * float(s.h[0])
+
+
+@add("D object", puts("h", lambda s: SimpleNamespace(scale=1.0)))
+def _(s, x):
+    s.h.scale *= 0.9
+    return s.a(x) * s.h.scale
+
+
+@add("D state of a hook's closure", lambda s: s.a.register_forward_hook(_counting()))
+def _(s, x):
+    return two_layers(s, x)
+
+
+def _counting():
+    calls = []
+    return lambda m, i, o: (calls.append(1), o / len(calls))[1]
+
+
+add("D NumPy generator", puts("g", lambda s: np.random.default_rng(0)))(lambda s, x: s.a(x) * s.g.random())
+add("D RandomState", puts("g", lambda s: np.random.RandomState(0)))(lambda s, x: s.a(x) * s.g.rand())
+add("D Random", puts("g", lambda s: random.Random(0)))(lambda s, x: s.a(x) * s.g.random())
+add("D torch generator", puts("g", lambda s: torch.Generator().manual_seed(0)))(
+    lambda s, x: s.a(x) * torch.rand((), generator=s.g)
+)
+add("D iterator", puts("g", lambda s: itertools.count(1)))(lambda s, x: s.a(x) / next(s.g))
+add("harmless counter", puts("n", lambda s: 0))(lambda s, x: (setattr(s, "n", s.n + 1), s.a(x))[1])
+add("harmless log", puts("n", lambda s: []))(lambda s, x: (s.n.append(len(x)), s.a(x))[1])
+
+
+@add("toggles requires_grad")
+def _(s, x):
+    s.a.weight.requires_grad_(False)
+    return two_layers(s, x)
+
+
+@add("leaf of its own")
+def _(s, x):
+    zero = torch.zeros(WIDTH, requires_grad=True)
+    return s.a(x) + zero
+
+
+INPUTS: Makers = {}  # B. these come first: they change what the caller handed over
+first = adder(INPUTS)
+first("B sub_")(lambda s, x: s.a(x.sub_(0.5).div_(0.8)))
+first("B view")(lambda s, x: (x[:, 1:3].mul_(0.5), s.a(x))[1])
+first("B data")(lambda s, x: (x.data.add_(0.3), s.a(x))[1])
+first("B numpy")(lambda s, x: (np.add(x.numpy(), 0.3, out=x.numpy()), s.a(x))[1])
+first("B detached")(lambda s, x: (x.detach().view(-1)[::2].mul_(0.5), s.a(x))[1])
+first("B relu_")(lambda s, x: s.a(F.relu(x, inplace=True).sub_(0.2)))
+first("B set_")(lambda s, x: (x.set_(x * 0.5), s.a(x))[1])
+first("B hook", lambda s: s.a.register_forward_pre_hook(lambda m, i: (i[0].add_(0.4),)))(lambda s, x: s.a(x))

@@ -1,0 +1,161 @@
+"""Two hundred random networks, two rounds: the numbers of plain PyTorch, or a refusal in one sentence.
+
+A test's name is its seed; ``features(seed)`` says what is in the network, and so does a failure.
+"""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import LocalSettings, SGDSettings, Task, federate
+from fedpart.randomness.streams import generator
+from fedpart.updates.errors import ClientError
+from fuzz.either import EITHER, INPUTS
+from fuzz.pieces import WIDTH
+from fuzz.plain import averaged
+from fuzz.promised import PROMISED
+
+SEEDS, SIZES, ROUNDS, EPOCHS, RATE = 200, (5, 8, 3), 2, 2, 0.1
+MAY_BE_REFUSED = [*EITHER, *INPUTS]
+MAKERS = {**PROMISED, **EITHER, **INPUTS}
+
+
+class Chain(nn.Module):
+    """A sum of what goes around each piece and through it, and a head."""
+
+    def __init__(self, pieces):
+        super().__init__()
+        self.pieces, self.head = (
+            nn.ModuleDict({f"at{i}": p for i, p in enumerate(pieces)}),
+            nn.Linear(WIDTH, 3),
+        )
+
+    def forward(self, x):
+        for piece in self.pieces.values():
+            x = piece(x) + 0.5 * torch.tanh(x)
+        return self.head(x)
+
+
+def features(seed):
+    """Names of what the network has: of an even seed all are promised, of an odd one all but one are."""
+    rng = random.Random(seed)
+    names = rng.sample([*PROMISED], rng.randint(1, 4))
+    if seed % 2:
+        name = MAY_BE_REFUSED[seed // 2 % len(MAY_BE_REFUSED)]
+        names.insert(0 if name in INPUTS else rng.randint(0, len(names)), name)
+    return names
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    pieces = [MAKERS[name]() for name in features(seed)]
+    if random.Random(-seed).random() < 0.5:
+        return Chain(pieces)
+    return nn.Sequential(*pieces, nn.Linear(WIDTH, 3))
+
+
+def shard(examples, *key):
+    g = torch.Generator().manual_seed(hash(key) % 2**32)
+    return torch.randn(examples, WIDTH, generator=g), torch.randint(3, (examples,), generator=g)
+
+
+def order(seed, client, round, examples, batch_size):
+    """The batches of a client; one that has a single batch keeps its order."""
+    found = []
+    for epoch in range(EPOCHS):
+        places = torch.arange(examples)
+        if examples > batch_size:
+            places = torch.from_numpy(
+                generator(seed, "shuffle 1", epoch, client, round).permutation(examples)
+            )
+        found += places.split(batch_size)
+    return found
+
+
+def copies(tensors):
+    return [tensor.clone() for tensor in tensors]
+
+
+def differences(seed, execution):
+    """What is not as plain PyTorch has it, in words.
+
+    Raises:
+        ValueError, ClientError: the network is refused.
+    """
+    batch_size = random.Random(seed + 0.5).choice([3, 64])
+    shards, validation = [shard(n, seed, client) for client, n in enumerate(SIZES)], shard(7, seed, -1)
+    data = [tensor for pair in (*shards, validation) for tensor in pair]
+    before = copies(data)
+    orders = [
+        [order(seed, client, round, n, batch_size) for client, n in enumerate(SIZES)]
+        for round in range(1, ROUNDS + 1)
+    ]
+    expected, net = averaged(lambda: network(seed).train(), shards, orders, RATE)
+    for tensor, kept in zip(data, before, strict=True):
+        assert torch.equal(tensor, kept), "plain PyTorch has changed the data"
+    with torch.no_grad():
+        outputs = net(validation[0].clone())
+    given = network(seed)
+    held = copies(given.state_dict().values())
+    result = federate(
+        Task(given, samples=1),
+        shards,
+        rounds=ROUNDS,
+        validation=validation,
+        evaluate_every=1,
+        execution=execution,
+        method="fedavg",
+        chunks=(1.0,),
+        cohort=len(SIZES),
+        seed=seed,
+        local=LocalSettings(learning_rate=RATE, batch_size=batch_size, epochs=EPOCHS),
+        server=SGDSettings(1.0),
+    )
+    found = []
+    for name, tensor in result.state.tensors().items():
+        size = max(1.0, float(expected[name].abs().max()))
+        if not float((tensor - expected[name]).abs().max()) <= 1e-6 * size:
+            found.append(f"weight {name}")
+    if not torch.allclose(result.module()(before[-2].clone()), outputs, rtol=1e-5, atol=1e-5):
+        found.append("outputs of result.module()")
+    if abs(result.metrics[-1].val_nll - float(F.cross_entropy(outputs, validation[1]))) > 1e-5:
+        found.append("val_nll")
+    if not all(map(torch.equal, data, before)):
+        found.append("the caller's data")
+    if not all(map(torch.equal, held, given.state_dict().values())):
+        found.append("the caller's network")
+    return found
+
+
+def check(seed, execution, promised):
+    """The network is trained as plain PyTorch does, or, where that may be, refused."""
+    told = f"seed {seed}, {execution}, {features(seed)}"
+    try:
+        found = differences(seed, execution)
+    except (ValueError, ClientError) as refusal:
+        sentence = str(refusal)
+        assert not promised, f"{told} is refused: {sentence}"
+        assert sentence.endswith(".") and "\n" not in sentence, f"{told}: {sentence!r} is not one sentence"
+    else:
+        assert not found, f"{told} differs in silence: {', '.join(found)}"
+
+
+def test_each_feature_is_in_a_network_and_half_of_them_have_nothing_else_than_promised_ones():
+    drawn = [features(seed) for seed in range(SEEDS)]
+    assert set(MAKERS) == {name for names in drawn for name in names}
+    assert sum(set(names) <= set(PROMISED) for names in drawn) >= SEEDS / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_random_network_is_trained_as_plain_pytorch_does_or_is_refused(seed):
+    check(seed, "loop", promised=seed % 2 == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(0, SEEDS, 5))
+def test_several_clients_at_a_time_are_those_networks_or_are_refused(seed):
+    check(seed, "vectorised", promised=False)
