@@ -110,7 +110,8 @@ class Attributes:
             for key, value in [*vars(layer).items()]:
                 if key not in _TORCHS:
                     yield from _parts((name, key), value, _DEPTH)
-            yield from _reached((name, "forward"), type(layer).forward)
+            for function in (type(layer).forward, *layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
+                yield from _reached((name, getattr(function, "__name__", "a hook")), function)
 
     def _restore(self, name: str, attribute: str) -> None:
         layer, before = self._layers[name], self._raw[name]
@@ -160,15 +161,14 @@ def _parts(place: tuple[str, ...], value: Any, depth: int) -> Iterator[tuple[tup
 
 
 def _reached(place: tuple[str, ...], function: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Generators that a function finds around it: in its closure, or among its module's names."""
+    """What a function has in its closure, and generators among its module's names."""
     code = getattr(function, "__code__", None)
-    if code is None:
+    if code is None or function.__module__.startswith("fedpart."):
         return
     around = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name, cell in around.items():
         with suppress(ValueError):  # an empty one
-            if isinstance(cell.cell_contents, tuple(_STATES)):
-                yield from _parts((*place, name), cell.cell_contents, 0)
+            yield from _parts((*place, name), cell.cell_contents, 1)
     for name in code.co_names:
         if isinstance(found := function.__globals__.get(name), tuple(_STATES)):
             yield from _parts((*place, name), found, 0)

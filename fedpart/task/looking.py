@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from fedpart.layers.copying import DERIVED
 from fedpart.task.attributes import Attributes
 from fedpart.trees import Tree, map_leaves, same_numbers, tensors_in
 
+LARGE = 2**25  # numbers of a tensor
 Compute = Callable[[Tree, Tree], Any]
 
 
@@ -57,12 +58,15 @@ class FirstLook:
         kind = training, torch.is_grad_enabled(), drawing is None
         if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
-        places = {name: _place(tensor) for name, tensor in tensors.items()}
+        here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
+        before = {name: (_place(tensor), _held(tensor)) for name, tensor in here.items()}
         kept, inputs = Attributes(self._model), _copies(given)
-        with _Reads(self._own, {place[0] for place in places.values()}) as reads:
+        with _Reads(self._own, set(map(_memory, tensors.values()))) as reads:
             found = compute(*inputs)
         self._writes |= not same_numbers(inputs, given)
-        self._check_weights(tensors, places, reads.found)
+        for name in reads.found:
+            raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
+        self._check_held(here, before)
 
         def again(given: tuple[Tree, Tree]) -> Any:
             with drawing() if drawing is not None else nullcontext():
@@ -83,19 +87,22 @@ class FirstLook:
     def __reduce__(self) -> Any:
         return FirstLook, (self._model,)
 
-    def _check_weights(
-        self, tensors: Mapping[str, Tensor], places: Mapping[str, Any], read: set[str]
-    ) -> None:
-        for name in read:
-            raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
-        for name, tensor in tensors.items():
-            layer, _, own = name.rpartition(".")
-            now = getattr(self._model.get_submodule(layer), own, None)
-            if _place(tensor) != places[name] or (isinstance(now, Tensor) and now is not tensor):
+    def _check_held(self, here: Mapping[str, Tensor], before: Mapping[str, Any]) -> None:
+        """Refuse a pass that has changed what the network holds; buffers that are written to: :func:`.watched`."""
+        after = dict(_registered(self._model))
+        for name, tensor in here.items():
+            place, held = before[name]
+            now = after.get(name, tensor)
+            grown = name not in self._own and now.shape != tensor.shape  # a cache among the buffers
+            if grown or (now is tensor and _place(tensor) == place and same_numbers(held, _held(tensor))):
+                continue
+            if now is tensor or isinstance(tensor, nn.Parameter) or not same_numbers(tensor, now):
+                own = name.rpartition(".")[2]
                 raise ValueError(
-                    f"forward() changes {_short(name)!r}, a change that is lost after the pass; compute with "
-                    f"the changed values and leave the weight as it is, as a parametrization does: "
-                    f"torch.nn.utils.parametrize.register_parametrization(layer, {own!r}, ...)."
+                    f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to "
+                    f"other clients; compute with the changed values and leave it as it is, as a "
+                    f"parametrization does: torch.nn.utils.parametrize.register_parametrization(layer, "
+                    f"{own!r}, ...)."
                 )
 
     def _named(self, leaf: Tensor) -> str:
@@ -157,9 +164,22 @@ def _memory(tensor: Tensor) -> int:
         return 0
 
 
-def _place(tensor: Tensor) -> tuple[int, torch.Size, int]:
-    """Where a tensor's numbers are, and how often they were written to."""
-    return _memory(tensor), tensor.shape, 0 if tensor.is_inference() else tensor._version
+def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What it holds now, by name."""
+    for name, layer in model.named_modules():
+        for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+            if tensor is not None:
+                yield f"{name}.{own}", tensor
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
+    """Where a tensor's numbers are, and whether a gradient is taken."""
+    return _memory(tensor), tensor.shape, tensor.requires_grad
+
+
+def _held(tensor: Tensor) -> Tensor | None:
+    """A tensor's numbers, unless they are too many to copy them for a look."""
+    return None if tensor.numel() > LARGE else tensor.detach().clone()
 
 
 def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
