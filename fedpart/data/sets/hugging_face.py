@@ -27,7 +27,7 @@ def load_hugging_face(
     target: str = "label",
     client: str | None = None,
     image: str | None = None,
-    ignore: Sequence[str] = (),
+    ignore: Sequence[Any] = (),
     subset: str | None = None,
     revision: str | None = None,
     examples: int | None = None,
@@ -103,7 +103,7 @@ def load_hugging_face(
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             if images is None:
                 columns = {name: table[name][:] for name in inputs if name in table.features}
-                return Dataset(matrix(columns, inputs, where), targets, clients=clients)
+                return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
             pictures = table.select_columns([images])
             named = f"row {{}} of {where}".format
             return ImageDataset(
@@ -117,10 +117,16 @@ def load_hugging_face(
 
         return Part(where, table[target][:], None if client is None else table[client][:], dataset)
 
+    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
+    for split, table in tables.items():
+        if names is not None and -1 in (places := table[target][:]):
+            raise ValueError(
+                f"Row {places.index(-1) + 1} of {source}, {split} has the {target!r} -1, which stands for no "
+                f"label; remove such rows with a loader of your own."
+            )
     parts = {name: part(table, name) for name, table in tables.items()}
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
-    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
     if names is not None and not real_targets:
         numbers = map(int, splits.classes or range(splits.num_classes))
         splits = replace(splits, classes=tuple(names[number] for number in numbers))
