@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,10 +106,10 @@ def load_hugging_face(
             if images is None:
                 columns = {name: table[name][:] for name in inputs if name in table.features}
                 return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
-            pictures = table.select_columns([images])
+            pictures = _encoded(table, images)
             named = f"row {{}} of {where}".format
             return ImageDataset(
-                lambda place: pictures[place][images],
+                lambda place: _opened(pictures[place][images]),
                 targets,
                 size=size,
                 colour=colour,
@@ -168,3 +170,23 @@ def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None
             f"{source} has several columns of images, {', '.join(found)}; name one: data_options.image."
         )
     return found[0] if found else None
+
+
+def _encoded(table: Any, column: str) -> Any:
+    """A column of images as their files' bytes, which say more of an image than a decoded one."""
+    import datasets
+
+    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+
+def _opened(cell: Any) -> Any:
+    import datasets
+    from PIL import Image
+
+    if cell is None:
+        raise ValueError("the cell is empty")
+    if cell["bytes"] is not None:
+        return Image.open(io.BytesIO(cell["bytes"]))
+    if os.path.exists(cell["path"]):
+        return Image.open(io.BytesIO(Path(cell["path"]).read_bytes()))
+    return datasets.Image().decode_example(cell)  # in an archive

@@ -35,7 +35,7 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
     """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i.
 
     Raises:
-        ValueError: the targets are not labels; or fewer than two classes, one twice, or one that is not there.
+        ValueError: the targets are not labels; or fewer than two classes, one twice, or an unknown one.
     """
     if not all(map(has_labels, splits.parts().values())):
         raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")

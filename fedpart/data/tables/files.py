@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.data.images.files import PARTS
+from fedpart.data.images.files import PARTS, refuse_twice
 from fedpart.data.names import plain
 from fedpart.extras import need
 
@@ -27,7 +28,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
 
     Raises:
         FileNotFoundError: none is there.
-        ValueError: a file of another kind, two for one part, or a folder of files with other names.
+        ValueError: a file of another kind, two for one part, one for two, or files with other names.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -40,6 +41,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     if not found:
         raise FileNotFoundError(f"There is no table at {root}; {_LAYOUT}.")
     named: dict[str, Path] = {}
+    seen: dict[str, str] = {}
     for part, names in PARTS.items():
         own = [file for file in found if file.stem.casefold() in names]
         if len(own) > 1:
@@ -47,6 +49,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
                 f"{root} has {own[0].name} and {own[1].name} for one part, {part}; move one of them away."
             )
         if own:
+            refuse_twice(own[0], os.path.realpath(own[0]), seen)
             named[part] = own[0]
     if "train" in named:
         return named
