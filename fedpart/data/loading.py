@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedpart.data.dataset import Splits
+from fedpart.data.dataset import Splits, has_labels
 from fedpart.data.splitting.subset import of_classes
 from fedpart.registry import Registry
 
@@ -63,8 +63,8 @@ def load_splits(
         options: further keyword arguments of the loader.
 
     Raises:
-        ValueError: the name is unknown or cannot be imported, or the data are malformed, or have not these
-            classes.
+        ValueError: the name is unknown or cannot be imported, or the data are malformed, have one class
+            alone, or have not these classes.
         TypeError: the loader is not callable, or returns something other than ``Splits``.
         FileNotFoundError: files are missing and cannot be downloaded.
     """
@@ -85,5 +85,9 @@ def load_splits(
         raise TypeError(
             f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
             f"fedpart.data.Splits(train, validation, test, num_classes)."
+        )
+    if has_labels(splits.train) and splits.num_classes == 1:
+        raise ValueError(
+            f"The data set {name!r} has one class, so there is nothing to learn; add examples of another."
         )
     return splits if classes is None else of_classes(splits, classes)

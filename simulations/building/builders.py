@@ -28,17 +28,34 @@ def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, ke
         ValueError: an option is unknown, missing, of a wrong type, or not one that the builder can use.
     """
     check_options(builder, {**given, **options}, what)
+    check_types(builder, options, what, key)
     for name, parameter in _parameters(builder).items():
-        place = f"{key}.{name}"
-        if name in options:
-            if options[name] is not parameter.default and (wanted := misfit(parameter, options[name])):
-                raise ValueError(f"{place} cannot be {options[name]!r}; for {what} it should be {wanted}.")
-        elif parameter.default is parameter.empty and parameter.kind in _NAMED and name not in given:
-            raise ValueError(f"{place} is missing, and {what} needs it ({_type(parameter)}); set it.")
+        needed = parameter.default is parameter.empty and parameter.kind in _NAMED
+        if needed and name not in options and name not in given:
+            raise ValueError(f"{key}.{name} is missing, and {what} needs it ({_type(parameter)}); set it.")
     try:
         return builder(**given, **options)
     except TypeError as error:
         raise ValueError(f"T{what[1:]} cannot be made: {str(error).rstrip('.')}; check {key}.") from error
+
+
+def check_types(
+    builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, names: bool = False
+) -> None:
+    """Refuse options of other types than ``builder`` declares; see :func:`built`.
+
+    Args:
+        names: whether a number or a truth value may stand where a text is declared, as names in YAML do.
+
+    Raises:
+        ValueError: names the option, and what it should be.
+    """
+    for name, parameter in _parameters(builder).items():
+        value = options.get(name, parameter.default)
+        if value is parameter.default or (wanted := misfit(parameter, value)) is None:
+            continue
+        if not names or isinstance(value, str) or misfit(parameter, str(value)):
+            raise ValueError(f"{key}.{name} cannot be {value!r}; for {what} it should be {wanted}.")
 
 
 def check_shape(builder: Callable[..., Any], shape: Any, what: str) -> None:

@@ -24,6 +24,7 @@ from fedpart.data import (
     rotated,
 )
 from fedpart.likelihoods import LIKELIHOODS
+from simulations.building.builders import check_types
 from simulations.config.load import Config, ExperimentConfig
 
 
@@ -38,8 +39,9 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
             "exists, an empty one to download into."
         )
-    options = dict(config.data_options)
-    if not download and "download" in inspect.signature(DATASETS.resolve(config.data)).parameters:
+    options, loader = dict(config.data_options), DATASETS.resolve(config.data)
+    check_types(loader, options, f"the data set {config.data!r}", "data_options", names=True)
+    if not download and "download" in inspect.signature(loader).parameters:
         options["download"] = False
     if getattr(LIKELIHOODS.resolve(config.likelihood), "real_targets", False):
         options = {"real_targets": True, **options}

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedpart.data.names import plain
+
 EXTENSIONS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
 CLIENT_LAYOUT = LAYOUT.replace("CLASS", "CLIENT/CLASS")
@@ -95,7 +97,7 @@ class ImageSource(ABC):
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:
-                found[_NAMED[path[0]] if level else "train"].append((path[level + by_client], name))
+                found[_NAMED[path[0]] if level else "train"].append((plain(path[level + by_client]), name))
         if self.images:
             self._check_folders(by_client)
         classes = len({label for label, _ in found["train"]})
@@ -108,7 +110,7 @@ class ImageSource(ABC):
 
     def client(self, path: str) -> str:
         """Whose an image is, where clients have a folder each."""
-        return path.split("/")[self.level]
+        return plain(path.split("/")[self.level])
 
     def _check_folders(self, by_client: bool) -> None:
         """Refuse a part and a class, or a client, that would be missing without a word."""
@@ -133,7 +135,16 @@ class Folder(ImageSource):
 
     def _found(self) -> tuple[Iterable[str], Iterable[str]]:
         files, folders = [], []
+        seen = {str(folder): str(folder) for folder in self.root.resolve().parents}
         for above, below, names in os.walk(self.root, followlinks=True):
+            below[:] = [name for name in below if not _is_hidden(name)]
+            real = os.path.realpath(above)
+            refuse_twice(above, real, seen)
+            for name in names:
+                if name.lower().endswith(EXTENSIONS) and not _is_hidden(name):
+                    path = os.path.join(above, name)
+                    its_own = os.path.join(real, name)
+                    refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else its_own, seen)
             here = Path(above).relative_to(self.root)
             files += [(here / name).as_posix() for name in names]
             folders += [(here / name).as_posix() for name in below]
@@ -199,6 +210,23 @@ def open_source(data_dir: str | Path) -> ImageSource:
         raise ValueError(
             f"{root} is neither a folder nor a complete zip file; set data_dir to one of them."
         ) from None
+
+
+def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
+    """Note where a path really leads, and refuse another that leads there: examples would count twice.
+
+    Args:
+        path: of a file or a folder.
+        real: the same without links.
+        seen: the paths so far, by where they lead; this one is added.
+
+    Raises:
+        ValueError: names both.
+    """
+    if (other := seen.setdefault(real, str(path))) != str(path):
+        raise ValueError(
+            f"{path} and {other} are one by a link, and examples would count twice; remove the link."
+        )
 
 
 def _above(path: str) -> set[str]:

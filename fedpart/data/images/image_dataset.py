@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -17,6 +18,7 @@ from fedpart.data.dataset import Dataset, Indices
 
 Colour = Literal["rgb", "grey"]
 _MODES = {"rgb": "RGB", "grey": "L"}
+_DEEP = re.compile(r";1[0-6][BLNRS]")  # of PIL's raw modes, as RGB;16B; BMP's BGR;16 are bits of a pixel
 _TASK = 256  # images that a thread decodes at a time
 
 
@@ -143,7 +145,7 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
     """
     from PIL import Image, ImageOps
 
-    if image.mode[0] in "IF":
+    if image.mode[0] in "IF" or _is_cut(image):
         raise ValueError(
             f"its mode {image.mode} has more than 8 bits per channel, which would be cut off: convert it"
         )
@@ -152,3 +154,12 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     array = np.array(image, dtype=np.uint8)
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _is_cut(image: Any) -> bool:
+    """Whether a file that is not yet decoded has more bits per channel than PIL's mode keeps."""
+    for *_, given in getattr(image, "tile", ()):
+        raw, *_, most = (given if isinstance(given, tuple) else (given,)) * 2  # PPM: the largest value
+        if _DEEP.search(str(raw)) or (image.format == "PPM" and isinstance(most, int) and most > 255):
+            return True
+    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ def load_hugging_face(
     target: str = "label",
     client: str | None = None,
     image: str | None = None,
-    ignore: Sequence[str] = (),
+    ignore: Sequence[Any] = (),
     subset: str | None = None,
     revision: str | None = None,
     examples: int | None = None,
@@ -103,11 +105,11 @@ def load_hugging_face(
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             if images is None:
                 columns = {name: table[name][:] for name in inputs if name in table.features}
-                return Dataset(matrix(columns, inputs, where), targets, clients=clients)
-            pictures = table.select_columns([images])
+                return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
+            pictures = _encoded(table, images)
             named = f"row {{}} of {where}".format
             return ImageDataset(
-                lambda place: pictures[place][images],
+                lambda place: _opened(pictures[place][images]),
                 targets,
                 size=size,
                 colour=colour,
@@ -117,10 +119,16 @@ def load_hugging_face(
 
         return Part(where, table[target][:], None if client is None else table[client][:], dataset)
 
+    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
+    for split, table in tables.items():
+        if names is not None and -1 in (places := table[target][:]):
+            raise ValueError(
+                f"Row {places.index(-1) + 1} of {source}, {split} has the {target!r} -1, which stands for no "
+                f"label; remove such rows with a loader of your own."
+            )
     parts = {name: part(table, name) for name, table in tables.items()}
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
-    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
     if names is not None and not real_targets:
         numbers = map(int, splits.classes or range(splits.num_classes))
         splits = replace(splits, classes=tuple(names[number] for number in numbers))
@@ -162,3 +170,23 @@ def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None
             f"{source} has several columns of images, {', '.join(found)}; name one: data_options.image."
         )
     return found[0] if found else None
+
+
+def _encoded(table: Any, column: str) -> Any:
+    """A column of images as their files' bytes, which say more of an image than a decoded one."""
+    import datasets
+
+    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+
+def _opened(cell: Any) -> Any:
+    import datasets
+    from PIL import Image
+
+    if cell is None:
+        raise ValueError("the cell is empty")
+    if cell["bytes"] is not None:
+        return Image.open(io.BytesIO(cell["bytes"]))
+    if os.path.exists(cell["path"]):
+        return Image.open(io.BytesIO(Path(cell["path"]).read_bytes()))
+    return datasets.Image().decode_example(cell)  # in an archive

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.images.files import PARTS
+from fedpart.data.images.files import PARTS, refuse_twice
 from fedpart.data.loading import DATASETS
 from fedpart.data.splitting.hold_out import ClientHoldOut
 from fedpart.data.tables.columns import Part, splits_of
@@ -66,6 +68,7 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
 
     Raises:
         FileNotFoundError: there are none to train on.
+        ValueError: two are one by a link.
     """
     root = None if data_dir is None else Path(data_dir).expanduser()
     files = {
@@ -77,6 +80,9 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
         raise FileNotFoundError(
             f"There are no files of LEAF at {data_dir}; set data_dir to a folder with {_LAYOUT}."
         )
+    seen: dict[str, str] = {}
+    for file in itertools.chain.from_iterable(files.values()):
+        refuse_twice(file, os.path.realpath(file), seen)
     return {part: found for part, found in files.items() if found}
 
 

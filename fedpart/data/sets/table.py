@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.loading import DATASETS
+from fedpart.data.names import plain
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
 from fedpart.data.tables.files import Columns, read_table, table_files
@@ -19,7 +21,7 @@ def load_table(
     *,
     target: str,
     client: str | None = None,
-    ignore: Sequence[str] = (),
+    ignore: Sequence[Any] = (),
     standardise: bool = False,
     delimiter: str = ",",
     validation: float = 0.1,
@@ -58,6 +60,9 @@ def load_table(
     """
     files = table_files(data_dir)
     tables = {part: read_table(file, delimiter) for part, file in files.items()}
+    if not isinstance(ignore, str):
+        ignore = [plain(str(name)) for name in ignore]
+    target, client = plain(str(target)), None if client is None else plain(str(client))
     roles = Roles(target, client, ignore)
     inputs = roles.inputs(tables["train"], str(files["train"]))
 
@@ -65,7 +70,7 @@ def load_table(
         roles.inputs(columns, file)
 
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
-            return Dataset(matrix(columns, inputs, file), targets, clients=clients)
+            return Dataset(matrix(columns, inputs, file, standardise), targets, clients=clients)
 
         return Part(file, columns[target], None if client is None else columns[client], dataset)
 

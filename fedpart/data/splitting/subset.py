@@ -35,15 +35,15 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
     """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i.
 
     Raises:
-        ValueError: the targets are not labels, or no classes, one twice, or one that there is not.
+        ValueError: the targets are not labels; or fewer than two classes, one twice, or an unknown one.
     """
     if not all(map(has_labels, splits.parts().values())):
         raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")
-    whole = all(isinstance(c, int) and 0 <= c < splits.num_classes for c in classes)
-    if not classes or not whole or len(set(classes)) < len(classes):
+    whole = all(type(c) is int and 0 <= c < splits.num_classes for c in classes)
+    if len(classes) < 2 or not whole or len(set(classes)) < len(classes):
         raise ValueError(
             f"classes are some of 0..{splits.num_classes - 1}, each once, got {list(classes)}; give at least "
-            f"one."
+            f"two."
         )
     numbers = torch.full((splits.num_classes,), -1)
     numbers[list(classes)] = torch.arange(len(classes))

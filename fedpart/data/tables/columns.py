@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.names import is_empty, numbered, texts_of
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
 
 Floats = NDArray[np.float64]
-_WHOLE = re.compile(r"(-?\d+)\.0+")
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,19 @@ class Roles:
 
     target: str
     client: str | None = None
-    ignore: Sequence[str] = ()
+    ignore: Sequence[Any] = ()
 
     def inputs(self, columns: Columns, file: str) -> list[str]:
         """The names of the inputs.
 
         Raises:
-            ValueError: a column is missing, or there is none for the inputs.
+            ValueError: a column is missing, or there is none for the inputs; or ``ignore`` is no list.
         """
+        if isinstance(self.ignore, str):
+            raise ValueError(
+                f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
+                f"ignore: [{self.ignore}]."
+            )
         own = [self.target, *([] if self.client is None else [self.client])]
         for name in (*own, *self.ignore):
             if name not in columns:
@@ -90,7 +96,7 @@ def splits_of(
         shares, hold_out, data_seed: of what is missing, see :func:`.with_held_out`.
 
     Raises:
-        ValueError: see :func:`targets_of`, :func:`numbered` and ``with_held_out``.
+        ValueError: see :func:`targets_of`, :func:`.numbered` and ``with_held_out``.
     """
     targets, outputs, classes = targets_of({part.name: part.targets for part in parts.values()}, target, real)
     owners: dict[str, Tensor] = {}
@@ -102,38 +108,61 @@ def splits_of(
     return Splits(**found, num_classes=outputs, classes=classes)
 
 
-def matrix(columns: Columns, names: Sequence[str], file: str) -> Tensor:
-    """Columns of numbers as inputs, [n, columns] float32.
+def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool = False) -> Tensor:
+    """Columns of numbers as inputs, [n, columns]: float32, or float64 for :func:`standardised`.
 
     Raises:
-        ValueError: names a column and a row whose value is no finite number; or a column that is missing.
+        ValueError: names a column and a row whose value is no finite number; a column that is missing, has no
+            name, or has values that are one in float32.
     """
+    found = []
     for name in names:
         if name not in columns:
             raise ValueError(
                 f"{file} has no column {name!r}, which the training data have; add it, or ignore it there."
             )
-    return torch.from_numpy(np.stack([_numbers(columns[name], name, file) for name in names], 1)).float()
+        if _UNNAMED.fullmatch(name):
+            raise ValueError(
+                f"{file} has a column without a name ({name!r}), as an index that was written with it has; "
+                f"name it in the file, or leave it out (data_options: {{ignore: [{name!r}]}})."
+            )
+        numbers = _numbers(columns[name], name, file)
+        if not standardise:
+            leave = f"or leave the column out (data_options: {{ignore: [{name!r}]}})"
+            check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
+        found.append(numbers)
+    inputs = torch.from_numpy(np.stack(found, 1))
+    return inputs if standardise else inputs.float()
 
 
-def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Names as numbers in ascending order, whole numbers by value and others as text.
+def check_float32(numbers: Floats, what: str, way_out: str) -> None:
+    """Refuse numbers that float32 cannot hold, or of which it makes equal ones.
+
+    Whole numbers must all stay apart. Of others, those may meet that lie closer together than 1e-4 of what
+    the middle half of the values spans, as numbers with 16 digits do by chance.
 
     Args:
-        values: of a column, by the file that they are from.
-        name: of the column, for messages.
-
-    Returns:
-        [n] int64 for each file, and the K names.
+        numbers: [n] finite.
+        what, way_out: of the message.
 
     Raises:
-        ValueError: names a row that is empty.
+        ValueError: names two such values.
     """
-    texts = {file: _texts(column, name, file) for file, column in values.items()}
-    known = sorted(set().union(*texts.values()), key=_ascending(texts))
-    numbers = {text: number for number, text in enumerate(known)}
-    found = {file: torch.tensor([numbers[text] for text in column]) for file, column in texts.items()}
-    return found, tuple(known)
+    if np.array_equal(rounded := _float32(numbers), numbers):
+        return
+    if not np.isfinite(rounded).all():
+        raise ValueError(
+            f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
+        )
+    values = np.unique(numbers)
+    gaps = np.diff(values)
+    apart = 8 * np.spacing(np.abs(values[1:]))
+    if (values % 1).any():
+        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
+    met = np.flatnonzero((np.diff(_float32(values)) == 0) & (gaps > apart))
+    if len(met):
+        pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
+        raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
 
 
 def targets_of(
@@ -154,12 +183,14 @@ def targets_of(
         ValueError: a value is no number, or no class: one with decimals, or one that no training example has.
     """
     if real:
-        found = {
-            file: torch.from_numpy(_numbers(column, name, file)).float() for file, column in values.items()
-        }
-        return found, 1, ()
+        numbers = {file: _numbers(column, name, file) for file, column in values.items()}
+        for file, reals in numbers.items():
+            way_out = "write it in another unit, or subtract a constant"
+            check_float32(reals, f"The target {name!r} of {file}", way_out)
+        _check_varied(*next(iter(numbers.items())), name)
+        return {file: torch.from_numpy(column).float() for file, column in numbers.items()}, 1, ()
     for file, column in values.items():
-        for row, text in enumerate(_texts(column, name, file), start=1):
+        for row, text in enumerate(texts_of(column, name, file), start=1):
             if _is_decimal(text):
                 raise ValueError(
                     f"Row {row} of {file} has {text!r} as its {name!r}, which is no class but a number with "
@@ -175,6 +206,7 @@ def targets_of(
                 f"Row {row + 1} of {file} has the {name!r} {names[int(own[row])]!r}, which no training "
                 f"example has; add some, or remove the row."
             )
+    _check_varied(next(iter(values)), names, name)
     plain = names == tuple(map(str, range(len(names))))
     return labels, len(names), () if plain else names
 
@@ -193,14 +225,37 @@ def standardised(splits: Splits) -> Splits:
     train = splits.train.inputs
     if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():
         raise ValueError("Only inputs [n, features] of real numbers can be standardised; leave it out.")
-    mean, deviation = train.double().mean(0), train.double().std(0, correction=0)
-    deviation[deviation == 0] = 1.0
+    first = train[0].double()
+
+    def moved(inputs: Any) -> Tensor:  # 0 where a column never changes, with no rounding
+        return torch.as_tensor(inputs).double() - first
+
+    scale = moved(train).abs().amax(0)  # so that squares are neither too large nor too small
+    scale[scale <= 8 * torch.finfo(torch.float64).eps * first.abs()] = torch.inf
+    scaled = moved(train) / scale
+    mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
+    constant = deviation == 0
+    scale[constant], deviation[constant] = 1.0, 1.0
 
     def part(dataset: Dataset) -> Dataset:
-        return replace(dataset, inputs=((dataset.inputs - mean) / deviation).to(train.dtype))
+        return replace(dataset, inputs=((moved(dataset.inputs) / scale - mean) / deviation).float())
 
     parts = {name: part(dataset) for name, dataset in splits.parts().items()}
     return Splits(**parts, num_classes=splits.num_classes, classes=splits.classes)
+
+
+def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
+    """Refuse a target that is the same everywhere, which a network knows after one step."""
+    if len(set(values)) < 2:
+        raise ValueError(
+            f"Every row of {file} has {str(values[0])!r} as its {name!r}, so there is nothing to learn; name "
+            f"another target, or add rows of another class or number."
+        )
+
+
+def _float32(numbers: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32).astype(np.float64)
 
 
 def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
@@ -212,13 +267,13 @@ def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
     bad = np.flatnonzero(~np.isfinite(found))
     if len(bad):
         value = column[bad[0]]
-        if len(bad) == len(found) and not _is_empty(value):
+        if len(bad) == len(found) and not is_empty(value):
             raise ValueError(
                 f"The column {name!r} of {file} holds no numbers, but such as {str(value)[:40]!r}: "
                 f"data_options: {{client: {name}}} if it says whose a row is, {{ignore: [{name}]}} to leave "
                 f"it out, or make numbers of it."
             )
-        what = "is empty" if _is_empty(value) else f"is {str(value)[:40]!r}, which is no finite number"
+        what = "is empty" if is_empty(value) else f"is {str(value)[:40]!r}, which is no finite number"
         raise ValueError(
             f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column "
             f"out (data_options: {{ignore: [{name}]}})."
@@ -233,35 +288,6 @@ def _number(value: Any) -> float:
         return np.nan
 
 
-def _texts(column: Sequence[Any], name: str, file: str) -> list[str]:
-    empty = next((row for row, value in enumerate(column, start=1) if _is_empty(value)), None)
-    if empty is not None:
-        raise ValueError(
-            f"Row {empty} of {file}: the column {name!r} is empty; fill it in, or remove the row."
-        )
-    return [_text(value) for value in column]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (float, np.floating)) and value.is_integer():
-        return str(int(value))
-    text = str(value).strip()
-    return found[1] if (found := _WHOLE.fullmatch(text)) else text
-
-
-def _is_empty(value: Any) -> bool:
-    return (
-        value is None
-        or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
-        or str(value).strip() == ""
-    )
-
-
 def _is_decimal(text: str) -> bool:
     number = _number(text)
     return math.isfinite(number) and not number.is_integer()
-
-
-def _ascending(texts: Mapping[str, Sequence[str]]) -> Any:
-    whole = all(text.removeprefix("-").isdecimal() for column in texts.values() for text in column)
-    return (lambda text: (int(text), text)) if whole else str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.data.images.files import PARTS
+from fedpart.data.images.files import PARTS, refuse_twice
+from fedpart.data.names import plain
 from fedpart.extras import need
 
 Columns = Mapping[str, Sequence[Any]]
@@ -26,7 +28,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
 
     Raises:
         FileNotFoundError: none is there.
-        ValueError: a file of another kind, two for one part, or a folder of files with other names.
+        ValueError: a file of another kind, two for one part, one for two, or files with other names.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -39,6 +41,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     if not found:
         raise FileNotFoundError(f"There is no table at {root}; {_LAYOUT}.")
     named: dict[str, Path] = {}
+    seen: dict[str, str] = {}
     for part, names in PARTS.items():
         own = [file for file in found if file.stem.casefold() in names]
         if len(own) > 1:
@@ -46,6 +49,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
                 f"{root} has {own[0].name} and {own[1].name} for one part, {part}; move one of them away."
             )
         if own:
+            refuse_twice(own[0], os.path.realpath(own[0]), seen)
             named[part] = own[0]
     if "train" in named:
         return named
@@ -85,12 +89,9 @@ def read_csv(file: Path, delimiter: str = ",") -> Columns:
             f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')}); save it anew, or set "
             f"data_options.delimiter."
         ) from error
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{file} has two columns {twice!r}; give each a name of its own.")
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
-    return dict(zip(names, zip(*rows, strict=True), strict=True))
+    return dict(zip(_names(names, file), zip(*rows, strict=True), strict=True))
 
 
 def read_parquet(file: Path) -> Columns:
@@ -98,7 +99,7 @@ def read_parquet(file: Path) -> Columns:
 
     Raises:
         ImportError: pyarrow is not installed.
-        ValueError: no rows, or no Parquet file.
+        ValueError: no rows, two columns of one name, or no Parquet file.
     """
     pyarrow = need("pyarrow", "A Parquet file", "parquet")
     parquet = need("pyarrow.parquet", "A Parquet file", "parquet")
@@ -109,7 +110,16 @@ def read_parquet(file: Path) -> Columns:
         raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error
     if not table.num_rows:
         raise ValueError(f"{file} has no rows; add some.")
-    return {name: table[name].to_numpy() for name in table.column_names}
+    values = (column.to_numpy() for column in table.itercolumns())
+    return dict(zip(_names(table.column_names, file), values, strict=True))
+
+
+def _names(given: Sequence[str], file: Path) -> list[str]:
+    names = [plain(name) for name in given]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{file} has two columns {twice!r}; give each a name of its own.")
+    return names
 
 
 def _kind(file: Path) -> str:

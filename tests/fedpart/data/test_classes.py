@@ -36,9 +36,9 @@ def test_images_of_other_classes_are_never_decoded():
 
 
 def load_named(data_dir=None, *, classes=()):
-    part = Dataset(torch.zeros(1, 2), torch.tensor([0]))
-    return Splits(part, part, part, 1, tuple(classes))
+    part = Dataset(torch.zeros(2, 2), torch.tensor([0, 1]))
+    return Splits(part, part, part, 2, tuple(classes))
 
 
 def test_a_loader_that_takes_classes_gets_them():
-    assert load_splits(f"{__name__}:load_named", classes=["a"]).classes == ("a",)
+    assert load_splits(f"{__name__}:load_named", classes=["a", "b"]).classes == ("a", "b")

@@ -42,6 +42,10 @@ def three_classes(data_dir):
     return Splits(numbered(6), numbered(6), numbered(6), num_classes=3)
 
 
+def one_class(data_dir):
+    return Splits(*[Dataset(torch.zeros(3, 1), torch.zeros(3).long())] * 3, num_classes=1)
+
+
 def not_a_loader(data_dir):
     return [1, 2, 3]
 
@@ -90,9 +94,9 @@ def test_splits_and_their_classes():
         (
             f"the classes {classes}",
             partial(load_splits, "digits", classes=classes),
-            r"classes are some of 0\.\.9, each once, got .*at least one",
+            r"classes are some of 0\.\.9, each once, got .*at least two",
         )
-        for classes in ([], [3, 3], [10], [-1], ["7"])
+        for classes in ([], [3], [3, 3], [3, 10], [-1, 3], ["7", "3"], [True, 3])
     ]
     refusals.check((what, call, ValueError, says) for what, call, says in rows)
 
@@ -103,6 +107,7 @@ def test_loaders_by_name():
         (name, partial(load_splits, name), error, says)
         for name, error, says in [
             (f"{__name__}:three_classes", ValueError, wide),
+            (f"{__name__}:one_class", ValueError, "one_class' has one class, .* examples of another"),
             (f"{__name__}:not_a_loader", TypeError, "returned list; its loader must return"),
             (f"{__name__}:NOT_CALLABLE", TypeError, "name a function"),
             ("digit", ValueError, "did you mean 'digits'"),

@@ -87,6 +87,25 @@ def test_data(tmp_path):
     six = "examples of 5 clients, but clients is 6; set clients: 5"
     natural = partial(tiny, split={"recipe": "natural"})
     no_deviation = partial(ExperimentConfig.from_dict, {"normalise": {"mean": [0.5]}})
+    data = {"table": {"target": "ill"}, "leaf": {}, "image_folder": {}, "hf:parquet": {}}
+    types = [
+        (
+            f"{name}: {options}",
+            partial(load_data, tiny(data=name, data_options={**data[name], **options})),
+            says,
+        )
+        for name, options, says in [
+            ("table", {"ignore": "xy"}, "should be a list"),
+            ("hf:parquet", {"ignore": "xy"}, "should be a list"),
+            ("leaf", {"shape": "28"}, "should be a list"),
+            ("table", {"standardise": "no"}, "should be a valid boolean"),
+            ("image_folder", {"clients": "no"}, "should be a valid boolean"),
+        ]
+    ]
+    refusals.check(
+        (what, call, ValueError, rf"^data_options\..* cannot be '.*'; for the data set '.*' it {says}\.$")
+        for what, call, says in types
+    )
     refusals.check(
         [
             ("a mean without deviation", no_deviation, ConfigError, "normalise"),

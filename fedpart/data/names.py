@@ -1,0 +1,109 @@
+"""Cells that name something: a class, a client, a column. What means the same is one name, or refused."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# What R, pandas, spreadsheets and databases write for a value that is not there.
+_MISSING = frozenset(
+    (
+        *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "null"),
+        *("(null)", "None", "?", ".", r"\N"),
+        *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
+    )
+)
+_WHOLE = re.compile(r"(-?\d+)\.0+")
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d{1,2})?")
+_WORDS = {"true": "1", "false": "0", "yes": "yes", "no": "no"}
+_NO_WIDTH = dict.fromkeys((0x200B, 0xFEFF))
+
+
+def plain(text: str) -> str:
+    """A name as it looks: letters composed (NFC), any white space one blank, none around it."""
+    return " ".join(unicodedata.normalize("NFC", text.translate(_NO_WIDTH)).split())
+
+
+def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Names as numbers in ascending order, whole numbers by value and others as text.
+
+    Args:
+        values: of a column, by the file that they are from.
+        name: of the column, for messages.
+
+    Returns:
+        [n] int64 for each file, and the K names.
+
+    Raises:
+        ValueError: names a row that is empty or holds what stands for that, such as NA; or two names that
+            mean the same, such as true and 1.
+    """
+    texts = {file: texts_of(column, name, file) for file, column in values.items()}
+    known = sorted(set().union(*texts.values()), key=_ascending(texts))
+    meant: dict[str, str] = {}
+    for text in known:
+        if (other := meant.setdefault(_meaning(text), text)) != text:
+            raise ValueError(
+                f"The column {name!r} of {', '.join(texts)} has {other!r} and {text!r}, which mean the same; "
+                f"write one of them throughout."
+            )
+    numbers = {text: number for number, text in enumerate(known)}
+    found = {file: torch.tensor([numbers[text] for text in column]) for file, column in texts.items()}
+    return found, tuple(known)
+
+
+def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
+    """Cells as names, a whole number without its decimals.
+
+    Raises:
+        ValueError: names a row that is empty, or holds what stands for that.
+    """
+    found = []
+    for row, value in enumerate(column, start=1):
+        if is_empty(value):
+            raise ValueError(
+                f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
+            )
+        text = _text(value)
+        if text in _MISSING:
+            raise ValueError(
+                f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
+                f"it in, remove the row, or spell the name out if it is one."
+            )
+        found.append(text)
+    return found
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a cell holds nothing."""
+    return (
+        value is None
+        or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+        or str(value).strip() == ""
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (float, np.floating)) and value.is_integer():
+        return str(int(value))
+    text = plain(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
+    return found[1] if (found := _WHOLE.fullmatch(text)) else text
+
+
+def _meaning(text: str) -> str:
+    """Equal for two spellings of a truth, or of a number (1e+05 as R has it; 007 is a name of its own)."""
+    if (word := text.casefold()) in _WORDS:
+        return _WORDS[word]
+    return str(Fraction(text)) if _NUMBER.fullmatch(text) else text
+
+
+def _ascending(texts: Mapping[str, Sequence[str]]) -> Any:
+    whole = all(text.removeprefix("-").isdecimal() for column in texts.values() for text in column)
+    return (lambda text: (int(text), text)) if whole else str

@@ -1,0 +1,126 @@
+"""Cells that name a class, a client or a column: one meaning is one name, and what is missing is none."""
+
+import json
+from functools import partial
+
+import pytest
+import refusals
+
+from fedpart.data import load_splits
+from fedpart.data.names import numbered
+
+COMPOSED, DECOMPOSED = "Z\u00fcrich", "Zu\u0308rich"
+LEFT_OUT = r"has a column without a name \({}\).*; name it .*\{{ignore: \[{}\]\}}"
+
+
+def table(path, header, rows, **options):
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return load_splits("table", str(path), **{"target": "ill", "test": 0, "validation": 0, **options})
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (COMPOSED, DECOMPOSED),
+        ("New York", "New\u00a0York"),
+        ("New York", " New  York "),
+        ("north", "north\u200b"),
+        ("2", "2.0"),
+    ],
+)
+def test_two_spellings_are_one_class_and_one_client(one, other, tmp_path):
+    rows = [f"{i},{(one, other)[i % 2] if i < 6 else 'south'},{i % 3}" for i in range(12)]
+    for options, clients in (({"target": "a"}, None), ({"client": "a"}, 2)):
+        splits = table(tmp_path / "a.csv", "x,a,ill", rows, **options)
+        owners = splits.train.targets if clients is None else splits.train.clients
+        assert owners.unique().tolist() == [0, 1] and owners.bincount().tolist() == [6, 6]
+
+
+def test_a_column_is_found_however_its_letters_are_written(tmp_path):
+    rows = [f"{i},{i % 2},{i % 3}" for i in range(12)]
+    for header, client in ((DECOMPOSED, COMPOSED), (COMPOSED, DECOMPOSED), (" ward ", "ward")):
+        splits = table(tmp_path / "a.csv", f"x,{header},ill", rows, client=client)
+        assert splits.train.clients.unique().tolist() == [0, 1] and splits.train.input_shape == (1,)
+
+
+def test_whole_numbers_stay_exact_and_letters_stay_themselves():
+    ids = ["12345678901234567890", "12345678901234567891", "007", "7"]
+    assert len(numbered({"a.csv": ids}, "id")[1]) == 4
+    assert numbered({"a.csv": ["a", "A", "Co", "CO"]}, "id")[1] == ("A", "CO", "Co", "a")
+    assert numbered({"a.json": [True, False]}, "id")[1] == ("False", "True")
+
+
+def test_names_that_mean_the_same_or_nothing():
+    same = [[True, 1, 0], ["true", "1"], ["TRUE", "true"], ["100000", "1e+05"], ["+1", "1"], ["Yes", "yes"]]
+    rows = [
+        (f"{cells}", partial(numbered, {"a.json": cells}, "ill"), "'ill' of a.json .* mean the same; write")
+        for cells in same
+    ]
+    halves = {"train.csv": ["False", "x"], "test.csv": ["0", "x"]}
+    rows.append(("two files", partial(numbered, halves, "ill"), "of train.csv, test.csv .* mean the same"))
+    rows += [
+        (
+            word,
+            partial(numbered, {"a.csv": ["x", word]}, "ill"),
+            "Row 2 of a.csv: the column 'ill' is .* stands",
+        )
+        for word in ("NA", " NA ", "N/A", "#N/A", "NaN", "null", "None", "?", r"\N", "<NA>", "#DIV/0!")
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def test_targets_and_columns(tmp_path):
+    def of(name, header, cells, **options):
+        return lambda: table(tmp_path / f"{name}.csv", header, cells, **options)
+
+    rows = [f"{i},{i / 7},{i % 2}" for i in range(9)]
+    same = "Every row of .* has '{}' as its '{}', so there is nothing to learn; name another target"
+    text = r"ignore is a list of columns, got the text 'xy'; write ignore: \[xy\]"
+    everyone = of("one", "x,y,ill", [f"{i},1,yes" for i in range(9)])
+    constant = of("real", "x,y,ill", rows, target="y", real_targets=True)
+    fixed = of("fixed", "x,y,ill", [f"{i},2.5,1" for i in range(9)], target="y", real_targets=True)
+    assert constant().num_classes == 1
+    checked = [
+        ("an index of pandas or R", of("a", ",b,ill", rows), LEFT_OUT.format("''", "''")),
+        ("a blank", of("b", "  ,b,ill", rows), LEFT_OUT.format("''", "''")),
+        (
+            "an index read and written again",
+            of("c", "Unnamed: 0,b,ill", rows),
+            LEFT_OUT.format(*["'U.*0'"] * 2),
+        ),
+        ("in the middle", of("d", "a,,ill", rows), LEFT_OUT.format("''", "''")),
+        ("pyarrow's index", of("e", "__index_level_0__,b,ill", rows), "'__index_level_0__'"),
+        ("text to ignore", of("f", "x,xy,ill", rows, ignore="xy"), text),
+        ("one class", everyone, same.format("yes", "ill")),
+        ("one number", fixed, same.format("2.5", "y")),
+        ("NA as a class", of("g", "x,y,ill", [*rows, "1,2,NA"]), "Row 10 .* 'ill' is 'NA', which stands for"),
+        ("NA as a client", of("h", "x,y,ill", [*rows, "1,NA,0"], client="y"), "Row 10 .* 'y' is 'NA'"),
+        ("two columns of one name", of("i", f"{COMPOSED},{DECOMPOSED},ill", rows), "two columns 'Z.rich'"),
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in checked)
+    for options, inputs in (({"ignore": [""]}, 1), ({"client": ""}, 1)):
+        assert of("j", ",b,ill", rows, **options)().train.input_shape == (inputs,)
+
+
+def test_users_and_targets_of_leaf(tmp_path):
+    def leaf(ys, users=("f1", "f2")):
+        data = {user: {"x": [[float(i)] for i in range(len(ys))], "y": ys} for user in users}
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "train"
+        folder.mkdir(parents=True)
+        (folder / "all.json").write_text(json.dumps({"users": list(users), "user_data": data}))
+        return partial(load_splits, "leaf", str(folder.parent), test=0, validation=0)
+
+    one = leaf([0, 1], (COMPOSED, DECOMPOSED))().train
+    assert one.clients.tolist() == [0] * 4
+    refusals.check(
+        [
+            (
+                "true and 1",
+                leaf([True, 1, 0]),
+                ValueError,
+                "'True' and '1', which mean the same|'1' and 'True'",
+            ),
+            ("one class", leaf([3, 3]), ValueError, "has '3' as its 'y', so there is nothing"),
+            ("NA", leaf([3, "NA"]), ValueError, "Row 2 .* 'y' is 'NA'"),
+        ]
+    )
