@@ -33,7 +33,7 @@ class _WithoutGradients(TorchFunctionMode):
         self._weights = weights
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        copies, tensor = func is Tensor.__deepcopy__, args[0] if args else None
+        copies, tensor = func is Tensor.__deepcopy__, next(iter(args), torch.empty(0))
         if copies and is_lazy(tensor):
             return tensor
         if not copies or (tensor.is_leaf and not self._shares(tensor)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedpart.trees import Tree, map_leaves, same_numbers
 
@@ -23,6 +25,7 @@ _STATES: dict[type, Callable[[Any], str]] = {
     np.random.RandomState: lambda rng: str(rng.get_state(legacy=False)),
     random.Random: lambda rng: str(rng.getstate()),
 }
+_CALLS = itertools.count()
 _DEPTH = 3  # of containers and objects in an attribute
 
 
@@ -110,8 +113,12 @@ class Attributes:
             for key, value in [*vars(layer).items()]:
                 if key not in _TORCHS:
                     yield from _parts((name, key), value, _DEPTH)
-            for function in (type(layer).forward, *layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
-                yield from _reached((name, getattr(function, "__name__", "a hook")), function)
+            for function in (
+                type(layer).forward,
+                *layer._forward_pre_hooks.values(),
+                *layer._forward_hooks.values(),
+            ):
+                yield from _reached((name, getattr(function, "__name__", "a hook")), function, 2)
 
     def _restore(self, name: str, attribute: str) -> None:
         layer, before = self._layers[name], self._raw[name]
@@ -143,32 +150,34 @@ def _parts(place: tuple[str, ...], value: Any, depth: int) -> Iterator[tuple[tup
         yield place, _Numbers(id(value), 0 if value.is_inference() else value._version, value)
     elif isinstance(value, np.ndarray):
         yield place, _Numbers(0, hash(value.tobytes()), value)
+    elif isinstance(value, Iterator):  # how far it is cannot be seen: another pass tells
+        yield place, _Numbers(next(_CALLS), 0, None)
     elif isinstance(value, _PLAIN):
         yield place, value
     elif isinstance(value, (FunctionType, MethodType)):
-        yield from _reached(place, value)
-    elif depth and isinstance(value, dict):
+        yield from _reached(place, value, min(depth, 1))
+    elif depth > 0 and isinstance(value, dict):
         for key, part in [*value.items()]:
             yield from _parts((*place, str(key)), part, depth - 1)
-    elif depth and isinstance(value, (list, tuple, deque)):
+    elif depth > 0 and isinstance(value, (list, tuple, deque)):
         for index, part in enumerate(value):
             yield from _parts((*place, str(index)), part, depth - 1)
     elif isinstance(value, (set, frozenset)):
         yield place, len(value)
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type)):
+    elif depth > 0 and hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type)):
         for key, part in [*vars(value).items()]:
             yield from _parts((*place, key), part, depth - 1)
 
 
-def _reached(place: tuple[str, ...], function: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _reached(place: tuple[str, ...], function: Any, depth: int) -> Iterator[tuple[tuple[str, ...], Any]]:
     """What a function has in its closure, and generators among its module's names."""
     code = getattr(function, "__code__", None)
-    if code is None or function.__module__.startswith("fedpart."):
+    if depth < 0 or code is None or (function.__module__ or "").startswith("fedpart."):
         return
     around = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name, cell in around.items():
         with suppress(ValueError):  # an empty one
-            yield from _parts((*place, name), cell.cell_contents, 1)
+            yield from _parts((*place, name), cell.cell_contents, depth - 1)
     for name in code.co_names:
         if isinstance(found := function.__globals__.get(name), tuple(_STATES)):
             yield from _parts((*place, name), found, 0)
@@ -187,3 +196,39 @@ def _alike(one: Any, other: Any) -> bool:
         a, b = torch.as_tensor(one.held), torch.as_tensor(other.held)
         return a.shape == b.shape and torch.equal(a, b)
     return bool(one == other)
+
+
+def check_memory(module: nn.Module) -> None:
+    """Refuse weights that overlap in memory, and arrays that do with a weight: training would part them.
+
+    Raises:
+        ValueError: it names both.
+    """
+    spans = sorted((*_span(weight), name) for name, weight in module.named_parameters() if _spans(weight))
+    for (_, end, name), (start, _, other) in itertools.pairwise(spans):
+        if start < end:
+            raise ValueError(
+                f"The weights {name!r}, {other!r} share their memory, but are two parameters, which training "
+                f"would part; make them one, as in layer.weight = other.weight."
+            )
+    for place, value in Attributes(module)._values():
+        if isinstance(value, _Numbers) and isinstance(value.held, np.ndarray):
+            start = value.held.__array_interface__["data"][0]
+            shared = [name for first, end, name in spans if first <= start < end]
+            if shared:
+                raise ValueError(
+                    f"The weight {shared[0]!r} and the array {place[1]!r} share their memory, which training "
+                    f"would part; make the array in forward(), of self.NAME."
+                )
+
+
+def _spans(weight: Tensor) -> bool:
+    return (
+        not is_lazy(weight) and weight.layout == torch.strided and weight.numel() > 0 and not weight.is_meta
+    )
+
+
+def _span(weight: Tensor) -> tuple[int, int]:
+    """The first byte of a weight, and the one after its last."""
+    last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+    return weight.data_ptr(), weight.data_ptr() + (last + 1) * weight.element_size()

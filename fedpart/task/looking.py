@@ -59,7 +59,7 @@ class FirstLook:
         if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
         here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
-        before = {name: (_place(tensor), _held(tensor)) for name, tensor in here.items()}
+        before = {name: (_place(tensor), _held(tensor), _version(tensor)) for name, tensor in here.items()}
         kept, inputs = Attributes(self._model), _copies(given)
         with _Reads(self._own, set(map(_memory, tensors.values()))) as reads:
             found = compute(*inputs)
@@ -88,22 +88,21 @@ class FirstLook:
         return FirstLook, (self._model,)
 
     def _check_held(self, here: Mapping[str, Tensor], before: Mapping[str, Any]) -> None:
-        """Refuse a pass that has changed what the network holds; buffers that are written to: :func:`.watched`."""
-        after = dict(_registered(self._model))
+        """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
+        after, buffers = dict(_registered(self._model)), {name for name, _ in self._model.named_buffers()}
         for name, tensor in here.items():
-            place, held = before[name]
+            place, held, version = before[name]
             now = after.get(name, tensor)
-            grown = name not in self._own and now.shape != tensor.shape  # a cache among the buffers
-            if grown or (now is tensor and _place(tensor) == place and same_numbers(held, _held(tensor))):
+            buffer = name in buffers and (now is not tensor or _version(tensor) != version)
+            if buffer or (now is tensor and _place(tensor) == place and same_numbers(held, _held(tensor))):
                 continue
-            if now is tensor or isinstance(tensor, nn.Parameter) or not same_numbers(tensor, now):
-                own = name.rpartition(".")[2]
-                raise ValueError(
-                    f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to "
-                    f"other clients; compute with the changed values and leave it as it is, as a "
-                    f"parametrization does: torch.nn.utils.parametrize.register_parametrization(layer, "
-                    f"{own!r}, ...)."
-                )
+            own = name.rpartition(".")[2]
+            raise ValueError(
+                f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to "
+                f"other clients; compute with the changed values and leave it as it is, as a "
+                f"parametrization does: torch.nn.utils.parametrize.register_parametrization(layer, "
+                f"{own!r}, ...)."
+            )
 
     def _named(self, leaf: Tensor) -> str:
         for name, own in self._own.items():
@@ -175,6 +174,11 @@ def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
     """Where a tensor's numbers are, and whether a gradient is taken."""
     return _memory(tensor), tensor.shape, tensor.requires_grad
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts changes in place."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _held(tensor: Tensor) -> Tensor | None:

@@ -18,6 +18,7 @@ from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Redirection
 from fedpart.task.adapting import adapt
+from fedpart.task.attributes import check_memory
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.looking import FirstLook
 from fedpart.task.model import Batch as Batch
@@ -90,6 +91,7 @@ class Task:
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
         self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
         named = checked_transforms(transforms, module)
+        check_memory(module)
         own, self.notes = adapt(copied(module), learn_dropout)
         self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last)
         to_dtype(self._model, self.dtype)

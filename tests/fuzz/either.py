@@ -181,9 +181,6 @@ def _counting():
 add("D NumPy generator", puts("g", lambda s: np.random.default_rng(0)))(lambda s, x: s.a(x) * s.g.random())
 add("D RandomState", puts("g", lambda s: np.random.RandomState(0)))(lambda s, x: s.a(x) * s.g.rand())
 add("D Random", puts("g", lambda s: random.Random(0)))(lambda s, x: s.a(x) * s.g.random())
-add("D torch generator", puts("g", lambda s: torch.Generator().manual_seed(0)))(
-    lambda s, x: s.a(x) * torch.rand((), generator=s.g)
-)
 add("D iterator", puts("g", lambda s: itertools.count(1)))(lambda s, x: s.a(x) / next(s.g))
 add("harmless counter", puts("n", lambda s: 0))(lambda s, x: (setattr(s, "n", s.n + 1), s.a(x))[1])
 add("harmless log", puts("n", lambda s: []))(lambda s, x: (s.n.append(len(x)), s.a(x))[1])

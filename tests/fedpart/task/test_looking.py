@@ -17,7 +17,7 @@ from fedpart.engines import LocalEngine
 
 ROUNDS, RATE, CLIENTS, EACH = 3, 0.5, 2, 12
 WEIGHT = "forward\\(\\) reaches .* by another way than as a parameter of its layer, .*; use self.NAME"
-LOST = "forward\\(\\) changes '{}', a change that is lost after the pass; .*register_parametrization"
+LOST = "forward\\(\\) changes '{}', a change that is lost after the pass, .*register_parametrization"
 KEPT = "'{}' of Net at 'the top level' is changed in forward\\(\\), .*; compute it anew in each pass"
 DRAWN = "'{}' of Net at 'the top level' draws from a generator of its own, .*; draw with torch.rand"
 GLOBAL = np.random.default_rng(0)
@@ -151,6 +151,27 @@ def test_validation_data_stay_as_they_are(through):
             task, shards, rounds=3, cohort=2, chunks=(0.5, 0.5), validation=(x, y), evaluate_every=1
         )
     assert torch.equal(x, inputs[0])
+
+
+def test_numbers_that_share_the_memory_of_a_weight():
+    """Training moves both in plain PyTorch, and would not here."""
+
+    def tie(net, of):
+        net.a.weight = nn.Parameter(of(net))
+
+    rows = [
+        (Net(lambda s, x: s.b(s.a(x)), t=lambda s: tie(s, lambda s: s.w.data.t()[:, :3])), "'a.weight', 'w'"),
+        (Net(lambda s, x: s.b(x) + s.a.bias[:3], t=lambda s: setattr(s.a.bias, "data", s.w.data[:, 0])), "w"),
+        (Net(lambda s, x: s.b(x) + torch.tensor(s.n), n=lambda s: s.b.bias.detach().numpy()), "'b.bias'"),
+        (
+            Net(lambda s, x: s.b(x) + torch.tensor(s.n[0]), n=lambda s: [s.b.bias.data.numpy()[:1]]),
+            "'b.bias'",
+        ),
+    ]
+    refusals.check(
+        (f"row {i}", lambda net=net: ours(net), ValueError, f"{named}.* share.* memory")
+        for i, (net, named) in enumerate(rows)
+    )
 
 
 def test_weights_that_forward_changes():
