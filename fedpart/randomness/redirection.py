@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -58,18 +59,11 @@ class Redirection:
         kind = (training, torch.is_grad_enabled())
         draws = self._draws.get(kind)
         if draws is None:
-            mode, passes = TorchDraws(), list[Found]()
-
-            def again() -> bool:
-                for _ in range(REPEATS):
-                    with drawing(), TorchDraws():
-                        passes.append(compute())
-                return all(same_numbers(passes[0], one) for one in passes)
-
-            with drawing(), watched(self._model, again), mode:
-                passes.append(compute())
+            mode = TorchDraws()
+            with drawing(), watched(self._model, partial(self._alike, drawing, compute)), mode:
+                found = compute()
             self._draws[kind] = mode.drawn
-            return passes[0]
+            return found
         if draws:
             with drawing(), TorchDraws():
                 return compute()
@@ -79,14 +73,13 @@ class Redirection:
             found = compute()
         if not _moved(generators, before):
             return found
-        return self._again(kind, drawing, compute, found, generators, before)
+        return self._again(kind, drawing, compute, generators, before)
 
     def _again(
         self,
         kind: tuple[bool, bool],
         drawing: Drawing,
         compute: Callable[[], Found],
-        first: Found,
         generators: list[torch.Generator],
         before: list[Tensor],
     ) -> Found:
@@ -95,8 +88,9 @@ class Redirection:
             generator.set_state(state)
         with drawing(), TorchDraws() as mode:
             found = compute()
-        others = threading.active_count() > 1 and not mode.drawn and same_numbers(first, found)
-        if _moved(generators, before) and not others:
+        if _moved(generators, before) and (
+            threading.active_count() == 1 or not self._alike(drawing, compute)
+        ):
             raise ValueError(
                 "The network draws from torch's global generator where its draws cannot be redirected, so "
                 "that equal seeds would give different weights; draw with torch.rand or fedpart.uniform in "
@@ -104,6 +98,14 @@ class Redirection:
             )
         self._draws[kind] = mode.drawn  # not, if somebody else has moved the generator meanwhile
         return found
+
+    def _alike(self, drawing: Drawing, compute: Callable[[], object]) -> bool:
+        """Whether passes return the same, wherever torch's generators are."""
+        passes = []
+        for _ in range(REPEATS):
+            with drawing(), TorchDraws():
+                passes.append(compute())
+        return all(same_numbers(passes[0], one) for one in passes)
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:

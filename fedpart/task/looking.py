@@ -58,14 +58,18 @@ class FirstLook:
         kind = training, torch.is_grad_enabled(), drawing is None
         if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
+        buffers = {name for name, _ in self._model.named_buffers()}
         here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
         before = {name: (_place(tensor), _held(tensor), _version(tensor)) for name, tensor in here.items()}
         kept, inputs = Attributes(self._model), _copies(given)
-        with _Reads(self._own, set(map(_memory, tensors.values()))) as reads:
+        held = {_memory(tensor): name for name, tensor in here.items() if name not in buffers}
+        with _Reads(self._own, set(map(_memory, tensors.values())), held) as reads:
             found = compute(*inputs)
         self._writes |= not same_numbers(inputs, given)
         for name in reads.found:
             raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
+        for name in reads.written:
+            raise _changed(name)
         self._check_held(here, before)
 
         def again(given: tuple[Tree, Tree]) -> Any:
@@ -96,13 +100,7 @@ class FirstLook:
             buffer = name in buffers and (now is not tensor or _version(tensor) != version)
             if buffer or (now is tensor and _place(tensor) == place and same_numbers(held, _held(tensor))):
                 continue
-            own = name.rpartition(".")[2]
-            raise ValueError(
-                f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to "
-                f"other clients; compute with the changed values and leave it as it is, as a "
-                f"parametrization does: torch.nn.utils.parametrize.register_parametrization(layer, "
-                f"{own!r}, ...)."
-            )
+            raise _changed(name)
 
     def _named(self, leaf: Tensor) -> str:
         for name, own in self._own.items():
@@ -117,9 +115,10 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         own: the weights, by name.
         given: memory of the others, which may be the same.
+        held: names of the tensors, by memory, that nobody may write to.
 
     Attributes:
-        found: their names.
+        found: names of weights that are read; written: of tensors that are written to.
     """
 
     @classmethod
@@ -127,11 +126,11 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """See :class:`.TorchDraws`."""
         return False
 
-    def __init__(self, own: Mapping[str, Tensor], given: set[int]) -> None:
+    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         named = {_memory(tensor): name for name, tensor in own.items() if tensor.numel()}
         self._names = {memory: name for memory, name in named.items() if memory not in given}
-        self.found: set[str] = set()
+        self._held, self.found, self.written = held, set[str](), set[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in (*args, *(kwargs or {}).values()):
@@ -139,6 +138,14 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if isinstance(tensor, Tensor):
                     name = getattr(tensor, DERIVED, None) or self._names.get(_memory(tensor))
                     self.found |= {name} if name else set()
+        if func._schema.is_mutable:
+            for argument, value in zip(func._schema.arguments, args, strict=False):
+                if (
+                    argument.alias_info is not None
+                    and argument.alias_info.is_write
+                    and isinstance(value, Tensor)
+                ):
+                    self.written |= {self._held[_memory(value)]} if _memory(value) in self._held else set()
         return func(*args, **(kwargs or {}))
 
 
@@ -148,6 +155,14 @@ def _unreached(what: str) -> ValueError:
         f"trained; use self.NAME in forward(), register layers and parameters (nn.ModuleList, "
         f"nn.ParameterList, no plain list or closure), and compute what follows from a weight, such as its "
         f"transpose, in forward()."
+    )
+
+
+def _changed(name: str) -> ValueError:
+    return ValueError(
+        f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to other "
+        f"clients; compute with the changed values and leave it as it is, as a parametrization does: "
+        f"torch.nn.utils.parametrize.register_parametrization(layer, {name.rpartition('.')[2]!r}, ...)."
     )
 
 

@@ -80,7 +80,7 @@ ROWS = {
         (lambda s, x: s.h(x), given("h", lambda s: lambda x: s.b(s.a(x)))),
     ],
     "use what `__init__` made of a weight": [(lambda s, x: x @ s.h.t(), given("h", lambda s: s.w.t()))],
-    "change a weight": [(changes, nothing), (lambda s, x: x @ s.w.data.clamp_(-1, 1) + s.b(x), nothing)],
+    "change a weight": [(changes, nothing), (lambda s, x: x @ s.w.data.clamp_(-2, 2) + s.b(x), nothing)],
     "two parameters in one memory": [(lambda s, x: s.b(s.a(x)) + x @ s.w, tied)],
     "keep a state that a later pass reads": [(remembers, nothing)],
     "count passes": [(counts, nothing)],

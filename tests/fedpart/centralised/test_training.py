@@ -203,7 +203,7 @@ def test_batches_come_with_replacement_from_the_chunks_of_the_step():
             self.gain, self.layer = Gain(), nn.Linear(1, 2)
 
         def forward(self, x):
-            seen.setdefault(len(seen), x.detach().clone())
+            seen[len(x)] = x.detach().clone()
             return self.layer(self.gain(x / 40))
 
     state = training(Task(Spy(), samples=1), data, batch_size=64, psi_batch_size=11)
