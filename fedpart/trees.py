@@ -85,8 +85,9 @@ def same_numbers(some: Any, others: Any) -> bool:
 def _equal(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or one.is_meta or other.is_meta:
         return one.shape == other.shape
-    both_nan = one.is_floating_point() and torch.allclose(one, other, 0.0, 0.0, equal_nan=True)
-    return torch.equal(one, other) or both_nan
+    if torch.equal(one, other):
+        return True
+    return one.is_floating_point() and torch.allclose(one, other, 0.0, 0.0, equal_nan=True)
 
 
 def tensors_in(found: Any) -> Iterator[Tensor]:

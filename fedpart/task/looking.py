@@ -98,7 +98,11 @@ class FirstLook:
             place, held, version = before[name]
             now = after.get(name, tensor)
             buffer = name in buffers and (now is not tensor or _version(tensor) != version)
-            if buffer or (now is tensor and _place(tensor) == place and same_numbers(held, _held(tensor))):
+            if buffer or (
+                now is tensor
+                and _place(tensor) == place
+                and (held is None or same_numbers(held, tensor.detach()))
+            ):
                 continue
             raise _changed(name)
 
