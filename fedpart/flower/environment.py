@@ -1,4 +1,7 @@
-"""Makes Flower and Ray quiet and offline; import this before them, for they read the environment then."""
+"""Makes Flower and Ray quiet and offline; import this before them, for they read the environment then.
+
+No proxy is asked for a process of this machine, here and in every process that is started from here.
+"""
 
 import os
 
@@ -12,3 +15,9 @@ for _name, _value in {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # silences a FutureWarning
 }.items():
     os.environ.setdefault(_name, _value)
+
+_direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+if "*" not in _direct.split(","):
+    _hosts = [host for host in _direct.split(",") if host]
+    _hosts += [host for host in ("127.0.0.1", "localhost", "::1") if host not in _hosts]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(_hosts)

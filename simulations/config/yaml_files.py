@@ -13,28 +13,63 @@ from simulations.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key must not appear twice."""
+    """YAML in which a key must not appear twice, and a number is what it looks like."""
 
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen = set()
-    for key_node, _ in node.value:
-        if isinstance(key_node, yaml.ScalarNode):  # construct_mapping refuses others
-            key = loader.construct_object(key_node)
-            if isinstance(key, str) and key in seen:
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what merge keys (``<<``) bring under a mapping's own keys."""
+        merged = any(key.tag == _MERGE for key, _ in node.value)
+        keys = [self._key(key) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                again = [pair[0] for pair in node.value if isinstance(pair[0], yaml.ScalarNode)][place]
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} appears twice", key_node.start_mark
+                    None, None, f"the key {again.value!r} appears twice", again.start_mark
                 )
-            seen.add(key)
-    return dict(loader.construct_mapping(node, deep=True))
+        super().flatten_mapping(node)
+        if merged:  # the last one is the mapping's own
+            node.value = list({(key.tag, key.value): (key, value) for key, value in node.value}.values())
+
+    def _key(self, node: yaml.ScalarNode) -> Any:
+        return _MERGE if node.tag == _MERGE else self.construct_object(node)
 
 
-# YAML 1.1 takes 1e-3 for text, for it has no point; 1.2, and people, take it for a number.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+class _Dumper(yaml.SafeDumper):
+    """Writes what :class:`_Loader` reads: text that it would take for a number has quotes."""
+
+
+def _whole(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node)).lower()
+    return int(text, 0 if text.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+# YAML 1.1 takes 010 for 8, 1:30 for 90 and 1e-3 for text; 1.2, and people, for 10, text and a number.
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|[0-9]+(?:_[0-9]+)*)$",
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(?:(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))$"
+        r"|\.(?:nan|NaN|NAN)$"
+    ),
+}
+for _kind in (_Loader, _Dumper):
+    _kind.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
+        for first, known in _kind.yaml_implicit_resolvers.items()
+    }
+    for _tag, _pattern in _NUMBERS.items():
+        _kind.add_implicit_resolver(_tag, re.compile(_pattern), list("-+.0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
+
+
+def as_yaml(data: Any, width: int = 80, flow: bool | None = False) -> str:
+    """Plain data as YAML that :func:`read_yaml` reads as they are.
+
+    Args:
+        data: mappings, lists, texts, numbers and so on.
+        width: of a line.
+        flow: whether all is in brackets; None: the innermost mappings and lists.
+    """
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=width, default_flow_style=flow))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

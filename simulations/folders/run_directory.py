@@ -14,14 +14,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
-import yaml
 
 from fedpart import RoundReport, TrainingReport
 from fedpart.loggers.lines import finite, metrics_line
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.state import ModelState
 from simulations.config.load import Config, ExperimentConfig, kind_of
-from simulations.config.yaml_files import read_yaml
+from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.data_files import LISTED, Listed
 
@@ -173,7 +172,7 @@ class RunDirectory:
             ) from error
 
     def _write_config(self) -> None:
-        text = yaml.safe_dump(self.config.resolved(), sort_keys=False, width=110, default_flow_style=None)
+        text = as_yaml(self.config.resolved(), 110, None)
         _replace(self.path / CONFIG, text.encode())
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from simulations.config.load import EVIDENCE_NAMES, Config, ExperimentConfig
 from simulations.config.search import OBJECTIVES
+from simulations.config.yaml_files import as_yaml
 from simulations.pictures.figures import Chart, svg
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.search_figures import spent_figure
@@ -148,5 +147,4 @@ def _evidence(summary: dict[str, float]) -> str:
 
 
 def _settings(config: Config) -> str:
-    text: str = yaml.safe_dump(config.resolved(), sort_keys=False, width=90, default_flow_style=None)
-    return text
+    return as_yaml(config.resolved(), 90, None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import yaml
-
 from simulations.config.load import ExperimentConfig
+from simulations.config.yaml_files import as_yaml
 from simulations.report.folder import Found
 from simulations.results.curves import Run
 from simulations.results.words import counted
@@ -34,8 +33,7 @@ def settings_text(found: Found) -> str:
     """The configuration that the runs share, as YAML."""
     own = ("method", "seed")
     shared = {key: value for key, value in found.config.resolved().items() if key not in own}
-    text: str = yaml.safe_dump(shared, sort_keys=False, width=90, default_flow_style=None)
-    return text
+    return as_yaml(shared, 90, None)
 
 
 def runs_table(comparisons: Sequence[Found]) -> Table:

@@ -9,14 +9,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from fedpart import ClientError, TrainingError
 from fedpart.training.files import replace
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
-from simulations.config.yaml_files import apply_override
+from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
 from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
@@ -158,7 +157,7 @@ def _claim(out: Path, config: Config) -> None:
                 f"on with fedpart search --resume {out}."
             )
     out.mkdir(parents=True, exist_ok=True)
-    replace(file, lambda opened: opened.write(yaml.safe_dump(now, sort_keys=False).encode()))
+    replace(file, lambda opened: opened.write(as_yaml(now).encode()))
 
 
 def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -> Iterator[Attempt]:
@@ -210,7 +209,7 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
 
 
 def _write_best(out: Path, config: Config, best: TrialRow) -> None:
-    text = yaml.safe_dump(_with(config, best.values).resolved(), sort_keys=False)
+    text = as_yaml(_with(config, best.values).resolved())
     (out / BEST).write_text(f"# trial {best.number}: {in_line(best.values)}\n{text}")
 
 

@@ -10,6 +10,7 @@ The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api`
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,7 @@ class ApiCalls:
             base_url=f"http{'' if insecure else 's'}://{address}/v1/{api}/",
             verify=ssl.create_default_context(cadata=certificates.decode() if certificates else None),
             timeout=SECONDS,
+            trust_env=not _is_here(address),  # the environment's proxies do not reach this machine
             headers={**about, "flwr-component-name": "fedpart", "content-type": KIND, "accept": KIND},
         )
         self._heads = heads
@@ -104,6 +106,15 @@ class ApiCalls:
     def close(self) -> None:
         """End the connections."""
         self._client.close()
+
+
+def _is_here(address: str) -> bool:
+    """Whether ``host:port`` is this machine by its very name."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _path(name: str) -> str:
