@@ -99,3 +99,16 @@ def tensors_in(found: Any) -> Iterator[Tensor]:
             yield from tensors_in(part)
     elif hasattr(found, "__dict__") and not isinstance(found, torch.nn.Module):
         yield from tensors_in(vars(found))
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Where the memory begins that it shares with its views; 0 of one that has none of its own."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError, ValueError):  # sparse, or without a shape yet
+        return 0
+
+
+def version_of(tensor: Tensor) -> int:
+    """Counts changes in place."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -16,8 +16,8 @@ EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
 CHUNKS = (0.5, 0.3, 0.2)
 
 
-def net(width=1.0, dropout=True):
-    """A network with two hidden layers of so many tens of units."""
+def net(width=1.0, dropout=True, hidden=2):
+    """A network with one or two hidden layers of so many tens of units."""
     torch.manual_seed(0)
     units = round(10 * width)
     return nn.Sequential(
@@ -25,7 +25,7 @@ def net(width=1.0, dropout=True):
         nn.Linear(SIZE**2, units),
         nn.LayerNorm(units),
         nn.Tanh(),
-        nn.Linear(units, units),
+        *([nn.Linear(units, units)] if hidden == 2 else []),
         *([ConcreteDropout(0.2)] if dropout else []),
         nn.Linear(units, CLASSES),
     )

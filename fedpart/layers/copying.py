@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+
+from fedpart.trees import memory_of
 
 Copied = TypeVar("Copied")
 DERIVED = "derived_from_weights"  # an attribute of a copied tensor: what its original was made of
@@ -21,7 +22,7 @@ def copied(module: Copied) -> Copied:
     It says so in its attribute :data:`DERIVED`.
     """
     weights = [] if not isinstance(module, nn.Module) else [*module.parameters()]
-    with _WithoutGradients({_memory(weight) for weight in weights if weight.requires_grad} - {0}):
+    with _WithoutGradients({memory_of(weight) for weight in weights if weight.requires_grad} - {0}):
         return copy.deepcopy(module)
 
 
@@ -33,18 +34,15 @@ class _WithoutGradients(TorchFunctionMode):
         self._weights = weights
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        copies, tensor = func is Tensor.__deepcopy__, next(iter(args), torch.empty(0))
-        if copies and is_lazy(tensor):
-            return tensor
-        if not copies or (tensor.is_leaf and not self._shares(tensor)):
-            return func(*args, **(kwargs or {}))
-        found = tensor.detach().clone()
-        setattr(found, DERIVED, f"a tensor {list(tensor.shape)} made of weights")
-        return found
+        if func is Tensor.__deepcopy__ and is_lazy(args[0]):
+            return args[0]
+        if func is Tensor.__deepcopy__ and self._follows(args[0]):
+            found = args[0].detach().clone()
+            setattr(found, DERIVED, f"a tensor {list(found.shape)} made of weights")
+            return found
+        return func(*args, **(kwargs or {}))
 
-    def _shares(self, tensor: Tensor) -> bool:
-        return not isinstance(tensor, nn.Parameter) and _memory(tensor) in self._weights
-
-
-def _memory(tensor: Tensor) -> int:
-    return 0 if is_lazy(tensor) or tensor.layout != torch.strided else tensor.untyped_storage().data_ptr()
+    def _follows(self, tensor: Tensor) -> bool:
+        """Whether it has a weight's gradient or memory, and is none."""
+        shares = not isinstance(tensor, nn.Parameter) and memory_of(tensor) in self._weights
+        return shares or not tensor.is_leaf

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fedpart.trees import version_of
+
 
 @contextmanager
 def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
@@ -55,7 +57,7 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
 
     hooks = [layer.register_forward_pre_hook(enter, prepend=True) for layer in model.modules()]
     hooks += [layer.register_forward_hook(leave, always_call=True) for layer in model.modules()]
-    buffers = [(layer, name, tensor, _version(tensor)) for layer, name, tensor in _buffers(model)]
+    buffers = [(layer, name, tensor, version_of(tensor)) for layer, name, tensor in _buffers(model)]
     profile = sys.getprofile()
     sys.setprofile(called)
     try:
@@ -99,15 +101,10 @@ def _buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
                 yield layer, name, tensor
 
 
-def _version(tensor: Tensor) -> int:
-    """Counts changes in place."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _changed(before: Tensor, version: int, after: Tensor | None) -> bool:
     """Whether a buffer has other numbers; a cache that is made anew has the same, or it grows."""
     if after is None or after is before:
-        return _version(before) != version
+        return version_of(before) != version
     return after.shape == before.shape and not torch.equal(after, before)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedpart.trees import Tree, map_leaves, same_numbers
+from fedpart.trees import Tree, map_leaves, same_numbers, version_of
 
 _TORCHS = frozenset(nn.Module().__dict__) | {"_flat_weights"}
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
@@ -147,7 +147,7 @@ def _parts(place: tuple[str, ...], value: Any, depth: int) -> Iterator[tuple[tup
     if state is not None:
         yield place, _Drawn(state(value))
     elif isinstance(value, Tensor):
-        yield place, _Numbers(id(value), 0 if value.is_inference() else value._version, value)
+        yield place, _Numbers(id(value), version_of(value), value)
     elif isinstance(value, np.ndarray):
         yield place, _Numbers(0, hash(value.tobytes()), value)
     elif isinstance(value, Iterator):  # how far it is cannot be seen: another pass tells

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.layers.copying import DERIVED
 from fedpart.task.attributes import Attributes
-from fedpart.trees import Tree, map_leaves, same_numbers, tensors_in
+from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, tensors_in, version_of
 
 LARGE = 2**25  # numbers of a tensor
 Compute = Callable[[Tree, Tree], Any]
@@ -60,17 +60,17 @@ class FirstLook:
             return compute(*(_copies(given) if self._writes else given))
         buffers = {name for name, _ in self._model.named_buffers()}
         here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
-        before = {name: (_place(tensor), _held(tensor), _version(tensor)) for name, tensor in here.items()}
+        before = {name: (_place(tensor), _held(tensor), version_of(tensor)) for name, tensor in here.items()}
         kept, inputs = Attributes(self._model), _copies(given)
-        held = {_memory(tensor): name for name, tensor in here.items() if name not in buffers}
-        with _Reads(self._own, set(map(_memory, tensors.values())), held) as reads:
+        held = {memory_of(tensor): name for name, tensor in here.items() if name not in buffers}
+        with _Reads(self._own, set(map(memory_of, tensors.values())), held) as reads:
             found = compute(*inputs)
         self._writes |= not same_numbers(inputs, given)
         for name in reads.found:
             raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
         for name in reads.written:
             raise _changed(name)
-        self._check_held(here, before)
+        self._check_held(here, before, buffers)
 
         def again(given: tuple[Tree, Tree]) -> Any:
             with drawing() if drawing is not None else nullcontext():
@@ -91,20 +91,17 @@ class FirstLook:
     def __reduce__(self) -> Any:
         return FirstLook, (self._model,)
 
-    def _check_held(self, here: Mapping[str, Tensor], before: Mapping[str, Any]) -> None:
+    def _check_held(self, here: Mapping[str, Tensor], before: Mapping[str, Any], buffers: set[str]) -> None:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
-        after, buffers = dict(_registered(self._model)), {name for name, _ in self._model.named_buffers()}
+        after = dict(_registered(self._model))
         for name, tensor in here.items():
             place, held, version = before[name]
             now = after.get(name, tensor)
-            buffer = name in buffers and (now is not tensor or _version(tensor) != version)
-            if buffer or (
-                now is tensor
-                and _place(tensor) == place
-                and (held is None or same_numbers(held, tensor.detach()))
-            ):
+            if name in buffers and (now is not tensor or version_of(tensor) != version):
                 continue
-            raise _changed(name)
+            same = held is None or same_numbers(held, tensor.detach())
+            if now is not tensor or _place(tensor) != place or not same:
+                raise _changed(name)
 
     def _named(self, leaf: Tensor) -> str:
         for name, own in self._own.items():
@@ -132,7 +129,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, own: Mapping[str, Tensor], given: set[int], held: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        named = {_memory(tensor): name for name, tensor in own.items() if tensor.numel()}
+        named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
         self._names = {memory: name for memory, name in named.items() if memory not in given}
         self._held, self.found, self.written = held, set[str](), set[str]()
 
@@ -140,16 +137,12 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value in (*args, *(kwargs or {}).values()):
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(tensor, Tensor):
-                    name = getattr(tensor, DERIVED, None) or self._names.get(_memory(tensor))
+                    name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
                     self.found |= {name} if name else set()
-        if func._schema.is_mutable:
-            for argument, value in zip(func._schema.arguments, args, strict=False):
-                if (
-                    argument.alias_info is not None
-                    and argument.alias_info.is_write
-                    and isinstance(value, Tensor)
-                ):
-                    self.written |= {self._held[_memory(value)]} if _memory(value) in self._held else set()
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            writes = argument.alias_info is not None and argument.alias_info.is_write
+            if writes and isinstance(value, Tensor) and memory_of(value) in self._held:
+                self.written.add(self._held[memory_of(value)])
         return func(*args, **(kwargs or {}))
 
 
@@ -175,13 +168,6 @@ def _short(name: str) -> str:
     return name.partition(".")[2]
 
 
-def _memory(tensor: Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # of a sparse one, or one that has none
-        return 0
-
-
 def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What it holds now, by name."""
     for name, layer in model.named_modules():
@@ -192,12 +178,7 @@ def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
     """Where a tensor's numbers are, and whether a gradient is taken."""
-    return _memory(tensor), tensor.shape, tensor.requires_grad
-
-
-def _version(tensor: Tensor) -> int:
-    """Counts changes in place."""
-    return 0 if tensor.is_inference() else tensor._version
+    return memory_of(tensor), tensor.shape, tensor.requires_grad
 
 
 def _held(tensor: Tensor) -> Tensor | None:

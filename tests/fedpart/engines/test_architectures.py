@@ -1,8 +1,10 @@
 """Clients with networks of different sizes train one set of numbers, each uploading its part."""
 
 from collections import OrderedDict
+from functools import partial
 
 import pytest
+import sizes
 import torch
 from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
 from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, assert_same
@@ -26,18 +28,7 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 
-
-def net(width=1.0, dropout=True):
-    torch.manual_seed(0)
-    units = round(10 * width)
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(SIZE**2, units),
-        nn.LayerNorm(units),
-        nn.Tanh(),
-        *([ConcreteDropout(0.2)] if dropout else []),
-        nn.Linear(units, CLASSES),
-    )
+net = partial(sizes.net, hidden=1)
 
 
 def task(**changes):
