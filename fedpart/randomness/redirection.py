@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.randomness.redirect import TorchDraws
-from fedpart.randomness.watching import watched
+from fedpart.randomness.watching import states, watched
 from fedpart.trees import same_numbers
 
 Found = TypeVar("Found")
-REPEATS = 3  # passes that must agree, where a generator may have been moved by another thread
+REPEATS = 8  # passes that must agree, where a generator may have been moved by another thread
+WAITS = 10  # looks at whether it moves while this thread does nothing
 Drawing = Callable[[], AbstractContextManager[object]]
 
 
@@ -100,12 +102,23 @@ class Redirection:
         return found
 
     def _alike(self, drawing: Drawing, compute: Callable[[], object]) -> bool:
-        """Whether passes return the same, wherever torch's generators are."""
-        passes = []
+        """Whether passes return the same, and it is another thread that moves the process's generators."""
+        passes, quiet = [], False
         for _ in range(REPEATS):
+            before = states()
             with drawing(), TorchDraws():
                 passes.append(compute())
-        return all(same_numbers(passes[0], one) for one in passes)
+            quiet |= states() == before
+        return all(same_numbers(passes[0], one) for one in passes) and (quiet or _moves_by_itself())
+
+
+def _moves_by_itself() -> bool:
+    before = states()
+    for _ in range(WAITS):
+        time.sleep(0.005)
+        if states() != before:
+            return True
+    return False
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:

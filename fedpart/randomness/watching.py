@@ -34,12 +34,12 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
 
     def enter(layer: nn.Module, _inputs: Any) -> None:
-        within.append((layer, [state() for state in _GENERATORS.values()]))
+        within.append((layer, states()))
 
     def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
         _, before = within.pop()
-        for (what, state), then in zip(_GENERATORS.items(), before, strict=True):
-            if state() != then:
+        for what, now, then in zip(_GENERATORS, states(), before, strict=True):
+            if now != then:
                 moved.append((layer, what))
 
     def called(frame: Any, event: str, function: Any) -> None:
@@ -131,3 +131,8 @@ _GENERATORS: dict[str, Callable[[], Any]] = {
     "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
     "NumPy's global generator": _numpys_state,
 }
+
+
+def states() -> list[Any]:
+    """Where the process's generators are."""
+    return [state() for state in _GENERATORS.values()]
