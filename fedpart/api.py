@@ -21,7 +21,7 @@ from fedpart.federated.settings import FederationSettings
 from fedpart.loggers import logged
 from fedpart.task.given import as_task
 from fedpart.task.task import Task
-from fedpart.training.result import Result, held_out
+from fedpart.training.result import Result, check_shards, held_out
 from fedpart.training.settings import check_names
 
 
@@ -94,6 +94,8 @@ def federate(
     federation = Federation(Protocol(task, chosen))
     scored = held_out(federation, validation, "validation")
     tested = held_out(federation, test, "test")
+    if isinstance(data, list) and chosen.on_client_error == "fail":
+        check_shards(federation, data)
     path = federation.resume(checkpoint, resume)
     if path is not None:
         federation.keep_in(path.with_suffix(".residuals"))

@@ -91,9 +91,12 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def tensors_in(found: Any) -> Iterator[Tensor]:
-    """Those in what a network returns."""
-    if isinstance(found, Tensor):
+    """Those in what a network returns; of sparse ones their places and values."""
+    if isinstance(found, Tensor) and found.layout in (torch.strided, torch.jagged):
         yield found
+    elif isinstance(found, Tensor):
+        coo = found.detach().to_sparse_coo().coalesce()
+        yield from (coo.indices(), coo.values())
     elif isinstance(found, (dict, list, tuple)):
         for part in found.values() if isinstance(found, dict) else found:
             yield from tensors_in(part)

@@ -62,9 +62,12 @@ class Dataset:
                 raise ValueError(f"Dataset {name} hold no tensor; give at least one, a row per example.")
         for name, part in tensors.items():
             if not isinstance(part, Tensor):
+                remedy = "make numbers of text" if isinstance(part, str) else "use torch.as_tensor"
                 raise TypeError(
-                    f"Dataset {name} must be a torch tensor, got {type(part).__name__}; use torch.as_tensor."
+                    f"Dataset {name} must be a torch tensor, got {type(part).__name__}; {remedy}."
                 )
+            if (way_out := _unusable(part)) is not None:
+                raise ValueError(f"Dataset {name} is {way_out}.")
             if part.dim() == 0:
                 raise ValueError(f"Dataset {name} must have one entry per example, got a single number.")
         lengths = {name: len(part) for name, part in tensors.items()}
@@ -205,6 +208,15 @@ def has_labels(dataset: Dataset) -> bool:
     """Whether its targets are one class per example."""
     targets = dataset.targets
     return isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
+
+
+def _unusable(part: Tensor) -> str | None:
+    """Why examples cannot be taken out of a tensor, and what to do; None if they can."""
+    if part.layout != torch.strided:
+        return f"a tensor of layout {str(part.layout).removeprefix('torch.')}; make it dense, to_dense()"
+    if part.is_quantized:
+        return f"a tensor of {part.dtype}; make it float32, dequantize()"
+    return "a tensor without values, on the device meta; make it on the CPU" if part.is_meta else None
 
 
 def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None:

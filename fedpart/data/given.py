@@ -47,19 +47,39 @@ def as_dataset(given: Examples) -> Dataset:
     if isinstance(given, DataLoader):
         alone = given.collate_fn is default_convert  # of a loader that makes no batches
         return _collected(given.dataset, default_collate if alone else given.collate_fn, given)
-    if isinstance(given, TorchDataset):
+    if _is_table(given):
+        plain = getattr(given, "format", {}).get("type") is None
+        return _collected(given.with_format("torch") if plain else given, default_collate)
+    if isinstance(given, TorchDataset) or _is_numbered(given):
         return _collected(given, default_collate)
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return Dataset(*(map_leaves(_tensor, part) for part in given))
     raise ValueError(
         f"Data are a Dataset, a torch.utils.data.Dataset or the two tensors (inputs, targets), got "
-        f"{_kind(given)}; put the examples into tensors, one row each."
+        f"{_kind(given)}; {_way_out(given)}."
     )
 
 
 def is_examples(given: Any) -> bool:
     """Whether it is one set of examples, and not several."""
-    return isinstance(given, (Dataset, tuple, TorchDataset, DataLoader))
+    return isinstance(given, (Dataset, tuple, TorchDataset, DataLoader)) or _is_table(given)
+
+
+def _is_table(given: Any) -> bool:
+    """Whether it is a data set of Hugging Face's package datasets, which may not be installed."""
+    return hasattr(given, "column_names") and hasattr(given, "with_format") and not isinstance(given, Mapping)
+
+
+def _is_numbered(given: Any) -> bool:
+    """Whether it gives examples by number, as torch's data sets do, and is none of Python's containers."""
+    plain = (list, tuple, Mapping, str, bytes, Tensor, np.ndarray)
+    return not isinstance(given, plain) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
+
+
+def _way_out(given: Any) -> str:
+    if isinstance(given, Mapping) and given and all(map(is_examples, given.values())):
+        return f"name one of its parts, data[{next(iter(given))!r}]"
+    return "put the examples into tensors, one row each"
 
 
 def _collected(

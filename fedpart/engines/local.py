@@ -15,7 +15,7 @@ from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.round import Round
-from fedpart.task.gradients import kept_casts
+from fedpart.task.gradients import check_gradients_on, kept_casts
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import taken
 from fedpart.updates.update import Update
@@ -46,6 +46,7 @@ class LocalEngine:
         execution: str | Callable[[Protocol, Sequence[Dataset]], Execution] = "loop",
         evaluate_every: int = 10,
     ) -> None:
+        check_gradients_on()
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
         execute = EXECUTIONS.resolve(execution) if isinstance(execution, str) else execution

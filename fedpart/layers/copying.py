@@ -27,7 +27,7 @@ def copied(module: Copied) -> Copied:
 
 
 class _WithoutGradients(TorchFunctionMode):
-    """torch copies no tensor that was computed from others, and none that has no shape yet."""
+    """torch copies no tensor that was computed from others, none in rows and columns, and none without a shape."""
 
     def __init__(self, weights: set[int]) -> None:
         super().__init__()
@@ -36,6 +36,8 @@ class _WithoutGradients(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__deepcopy__ and is_lazy(args[0]):
             return args[0]
+        if func is Tensor.__deepcopy__ and args[0].layout not in (torch.strided, torch.sparse_coo):
+            return args[0].detach().clone()
         if func is Tensor.__deepcopy__ and self._follows(args[0]):
             found = args[0].detach().clone()
             setattr(found, DERIVED, f"a tensor {list(found.shape)} made of weights")

@@ -51,7 +51,7 @@ def _state(seed: int, purpose: str, counter: tuple[int, ...], section: int) -> t
     if len(counter) > 3:
         raise ValueError(f"A random stream takes at most three counters, got {len(counter)}: {counter}.")
     digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
-    key = np.array([seed & _MASK, int.from_bytes(digest, "little")], dtype=np.uint64)
+    key = np.array([int(seed) & _MASK, int.from_bytes(digest, "little")], dtype=np.uint64)
     # The lowest word counts the numbers drawn from the stream; the three above it name the stream.
     start = np.array([section << 32, *counter, *([0] * (3 - len(counter)))], dtype=np.uint64)
     return key, start

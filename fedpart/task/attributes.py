@@ -199,11 +199,27 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def check_memory(module: nn.Module) -> None:
-    """Refuse weights that overlap in memory, and arrays that do with a weight: training would part them.
+    """Refuse weights that overlap in memory, and arrays that do with a weight: training would part them; and
+    weights that have no memory of their own.
 
     Raises:
-        ValueError: it names both.
+        ValueError: it names them.
     """
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{repr(name) if name else 'The module'} is compiled by torch.jit, whose weights cannot be "
+                f"replaced; hand over the module as it was before."
+            )
+    for name, weight in module.named_parameters():
+        if weight.is_meta:
+            raise ValueError(
+                f"The weight {name!r} has no values, being on the device meta; build the module on the CPU."
+            )
+        if weight.layout != torch.strided:
+            raise ValueError(
+                f"The weight {name!r} is sparse; hold it dense, and make it sparse in forward(), to_sparse()."
+            )
     spans = sorted((*_span(weight), name) for name, weight in module.named_parameters() if _spans(weight))
     for (_, end, name), (start, _, other) in itertools.pairwise(spans):
         if start < end:
@@ -223,9 +239,7 @@ def check_memory(module: nn.Module) -> None:
 
 
 def _spans(weight: Tensor) -> bool:
-    return (
-        not is_lazy(weight) and weight.layout == torch.strided and weight.numel() > 0 and not weight.is_meta
-    )
+    return not is_lazy(weight) and weight.numel() > 0
 
 
 def _span(weight: Tensor) -> tuple[int, int]:

@@ -100,11 +100,30 @@ def gradients(
     minimised = loss + penalty(task.module, w) if trains else loss
     if not loss.requires_grad:
         names = ", ".join(task.psi_names)
-        raise ValueError(f"the loss does not depend on any of {names}; use them in forward(), or remove them")
+        check_gradients_on()
+        what = (
+            f"any of {names}; use them in forward(), or remove them"
+            if not trains
+            else ("any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off")
+        )
+        raise ValueError(f"the loss does not depend on {what}")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
     return Gradients(loss.item(), point.pull_back(found) if trains else None, of_psi)
+
+
+def check_gradients_on() -> None:
+    """Refuse to train where the caller has switched gradients off.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
+        raise ValueError(
+            "Gradients are switched off around this call, by torch.no_grad(), torch.inference_mode() or "
+            "torch.set_grad_enabled(False); train outside of it."
+        )
 
 
 def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:

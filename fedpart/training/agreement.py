@@ -13,6 +13,7 @@ from torch import Tensor
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.space import ParameterSpace
 from fedpart.task.task import Task
+from fedpart.trees import tensors_in
 
 _LONG = ("network", "transforms", "shapes", "hash")
 
@@ -68,6 +69,6 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
 
 def _hash(*tensors: Tensor) -> str:
     digest = hashlib.sha256()
-    for tensor in tensors:
+    for tensor in tensors_in(tensors):
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

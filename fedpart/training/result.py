@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.data.given import Examples, as_dataset
 from fedpart.training.state import ModelState
-from fedpart.trees import Tree
+from fedpart.trees import Tree, leaves
 
 Report = TypeVar("Report")
 
@@ -40,9 +41,42 @@ def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | 
         return None
     data = as_dataset(given)
     state.check(data, name)
-    largest = int(data.targets.argmax()) if len(data) and has_labels(data) else 0
-    state.evaluate(data.subset([largest] if len(data) else []))
+    state.evaluate(_largest(data), name=name)
     return data
+
+
+def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
+    """Look at clients' examples that are in memory, before the first round.
+
+    The network scores the example with the largest label, and one of each shape and type that there is.
+
+    Raises:
+        ValueError: a client has no examples, or some that do not fit the likelihood or the network.
+    """
+    for client, shard in enumerate(shards):
+        if not len(shard):
+            raise ValueError(f"Client {client} has no examples; give it some, or leave it out of the list.")
+    largest = [int(shard.targets.max()) if has_labels(shard) else 0 for shard in shards]
+    kinds = set[Any]()
+    for client, shard in enumerate(shards):
+        parts = [*leaves(shard.inputs, "inputs"), *leaves(shard.targets, "targets")]
+        kind = tuple((name, part.shape[1:], part.dtype) for name, part in parts)
+        try:
+            for part in (shard, shard.evaluation or shard):
+                state.check(part)
+            if kind not in kinds or client == largest.index(max(largest)):
+                state.evaluate(_largest(shard), name="training")
+        except Exception as error:
+            if isinstance(error, ValueError) or kinds:  # of the first kind, the round says what does not fit
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise ValueError(f"The data of client {client} do not fit: {reason}.") from error
+        kinds.add(kind)
+
+
+def _largest(data: Dataset) -> Dataset:
+    """The example with the largest label, or the first one; none if there are none."""
+    largest = int(data.targets.argmax()) if len(data) and has_labels(data) else 0
+    return data.subset([largest] if len(data) else [])
 
 
 class Trained:

@@ -7,7 +7,7 @@ import inspect
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.parameters.assigned import Defaults
@@ -109,7 +109,9 @@ class Settings:
             if get_origin(hint) is Literal and value not in get_args(hint):
                 *others, last = get_args(hint)
                 wanted = [f"one of {', '.join(others)} or {last}"]
-            elif not isinstance(value, number) and (value is not None or hint is kinds[0]):
+            elif (value is not None or hint is kinds[0]) and (
+                not isinstance(value, number) or (kind and isinstance(value, bool))
+            ):
                 wanted = [kind, *within]
             elif isinstance(value, (int, float)) and not math.isfinite(value):
                 wanted = ["finite", *within]
@@ -117,6 +119,8 @@ class Settings:
                 wanted = within
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
+            if isinstance(value, Number) and type(value) not in (bool, *_NUMBERS):  # NumPy's
+                object.__setattr__(self, field.name, kinds[0](value))
 
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""

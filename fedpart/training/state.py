@@ -135,6 +135,7 @@ class ModelState:
         purpose: str = "evaluation",
         samples: int | None = None,
         measures: bool = False,
+        name: str = "evaluation",
     ) -> dict[str, float]:
         """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` where there are classes.
 
@@ -142,6 +143,7 @@ class ModelState:
             dataset: at least one example.
             k, dropout, purpose, samples: see :meth:`predict`.
             measures: whether to add those of the likelihood, see :meth:`.Likelihood.measures`.
+            name: of the data, for messages.
 
         Raises:
             ValueError: the data set is empty, targets do not fit the likelihood, for instance because a label
@@ -161,8 +163,7 @@ class ModelState:
                     found = task.predict(named, self.psi, batch, noise, dropout)
                 except IndexError:
                     out = task.outputs(named, self.psi, batch.inputs, noise, dropout=dropout)
-                    check_labels(dataset, out.shape[-1], "evaluation")
-                    self.check(dataset, classes=out.shape[-1])
+                    self.check(dataset, name, classes=out.shape[-1])
                     raise
                 nll += found.nll.sum().item()
                 if found.hits is not None:
@@ -204,6 +205,8 @@ class ModelState:
         Raises:
             ValueError: some do not fit the likelihood.
         """
+        if classes is not None:
+            check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:
             likelihood.check(dataset.targets, classes, f" of the {name} data" if name else "")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, NoReturn
 import typer
 
 BAD_INPUT, FAILED = 2, 1
+OUTPUTS = {1: "stdout", 2: "stderr"}  # of a process, by descriptor
 
 
 @contextmanager
@@ -65,12 +68,54 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
     except OSError as error:
         if isinstance(error, FileExistsError) and error.errno is None:
             fail(str(error), BAD_INPUT)  # a sentence of ours
-        if not _concerns(error, folder):
+        if error.filename in OUTPUTS.values() or not _concerns(error, folder):
             raise
         reason = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
         fail(
             f"The results cannot be kept in {folder} ({reason}); choose another folder with --out.", BAD_INPUT
         )
+
+
+@contextmanager
+def outputs_guarded() -> Iterator[None]:
+    """A standard output or error that cannot be written becomes a sentence; a closed pipe stays click's."""
+    for descriptor, name in OUTPUTS.items():
+        stream = getattr(sys, name)
+        if stream is not None:
+            buffer = io.BufferedWriter(_Output(descriptor, "w", closefd=False))
+            named = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=True)
+            setattr(sys, name, named)
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename not in OUTPUTS.values():
+            raise
+        with open(os.devnull, "w") as nowhere:  # what is still in buffers goes there when the process ends
+            os.dup2(nowhere.fileno(), 1 if error.filename == "stdout" else 2)
+        what = "standard output" if error.filename == "stdout" else "standard error"
+        say(
+            f"The {what} cannot be written ({error.strerror}); send it to a place with space. What a run has "
+            f"finished is kept in its folder, and --resume goes on.",
+            "red",
+        )
+        sys.exit(FAILED)
+
+
+class _Output(io.FileIO):
+    """A process's output whose errors say which one it is."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            error.filename = OUTPUTS[self.fileno()]
+            raise
 
 
 def _concerns(error: OSError, folder: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import deployment, experiments
+from simulations.cli.guards import outputs_guarded
 
 app = typer.Typer(
     help="Learn hyperparameters with the weights, in one run, federated or not.",
@@ -40,4 +41,5 @@ def _main(
 def main() -> None:
     """The entry point of the ``fedpart`` command."""
     sys.path.insert(0, os.getcwd())  # a user's own package.module:callable may lie in the current folder
-    app()
+    with outputs_guarded():
+        app()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import AfterValidator, ValidationError
@@ -64,6 +64,20 @@ def sentence(error: ValidationError, model: type) -> str:
     value = repr(first["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
     return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({meaning})."
+
+
+def truths_for_numbers(data: Any, checked: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Keys whose values are true or false in the data, but were taken for the numbers 1 and 0; the value."""
+    if isinstance(data, bool) and type(checked) in (int, float):
+        yield key, str(data).lower()
+    elif isinstance(data, Mapping) and isinstance(checked, Mapping):
+        for name, value in data.items():
+            if isinstance(name, bool) and not any(other is name for other in checked):
+                yield f"a key of {key}", str(name).lower()
+            yield from truths_for_numbers(value, checked.get(name), f"{key}.{name}" if key else str(name))
+    elif isinstance(data, (list, tuple)) and isinstance(checked, (list, tuple)):
+        for value, number in zip(data, checked, strict=False):
+            yield from truths_for_numbers(value, number, key)
 
 
 def reason_of(problem: Any) -> str:

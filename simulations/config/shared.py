@@ -18,7 +18,7 @@ from fedpart.methods.base import Method, build_method
 from fedpart.models import MODELS
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
-from simulations.config.messages import check_options, named, places, sentence
+from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers
 from simulations.config.search import SearchSection
 from simulations.config.sections import (
     AffineSection,
@@ -246,9 +246,15 @@ class Config(section_of(RunSettings)):
                 configuration is for.
         """
         try:
-            return cls.model_validate(data)
+            config = cls.model_validate(data)
         except ValidationError as error:
             raise ConfigError(f"{source}: {cls._other_command(data) or sentence(error, cls)}") from None
+        for key, truth in truths_for_numbers(data, config.resolved()):
+            raise ConfigError(
+                f"{source}: {key} is a number, got {truth}, which YAML also reads in yes, on, no and off; "
+                f"write the number."
+            )
+        return config
 
     @classmethod
     def _other_command(cls, data: dict[str, Any]) -> str | None:

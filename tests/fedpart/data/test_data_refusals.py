@@ -220,3 +220,22 @@ def test_clients_that_the_data_know():
         ("data without clients", lambda: by_client(TABLE), "does not know its clients"),
     ]
     refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def test_tensors_of_which_no_rows_can_be_taken():
+    x = torch.rand(3, 4)
+    jagged = torch.nested.nested_tensor([x[:1], x[:2], x], layout=torch.jagged)
+    refusals.check(
+        (what, partial(Dataset, inputs, LABELS), error, says)
+        for what, inputs, error, says in [
+            ("sparse", x.to_sparse(), ValueError, r"inputs is a tensor of layout sparse_coo; make it dense"),
+            ("rows", x.to_sparse_csr(), ValueError, "layout sparse_csr"),
+            ("in a tree", {"a": x, "b": x.to_sparse()}, ValueError, r"inputs\['b'\] is a tensor of layout"),
+            ("jagged", jagged, ValueError, "layout jagged"),
+            ("meta", x.to("meta"), ValueError, "without values, on the device meta"),
+            ("quantised", torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), ValueError, "dequantize"),
+            ("text", ["a", "b", "c"], TypeError, "got str; make numbers of text"),
+        ]
+    )
+    sparse = partial(Dataset, x, LABELS.to_sparse())
+    refusals.check([("targets", sparse, ValueError, "targets is a tensor of layout sparse_coo")])

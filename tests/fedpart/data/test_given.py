@@ -93,6 +93,21 @@ def test_a_sampler_of_a_subset_names_the_examples(batch_size):
     assert torch.equal(found.inputs, X[indices]) and torch.equal(found.targets, Y[indices])
 
 
+class Numbered:
+    """Gives its examples by number, and is no data set of torch's."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, place):
+        return X[place], Y[place]
+
+
+def test_what_gives_its_examples_by_number_needs_no_base_class():
+    assert_same(as_dataset(Numbered()), X)
+    assert not is_examples(Numbered())  # it may as well be a list of clients
+
+
 def test_no_other_sampler_is_passed_over():
     refusals.check(
         (

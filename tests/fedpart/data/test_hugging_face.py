@@ -6,8 +6,11 @@ import pytest
 import refusals
 import torch
 from hub import written
+from torch import nn
 
+from fedpart import Task, federate, fit
 from fedpart.data import load_splits
+from fedpart.data.given import as_dataset, is_examples
 
 datasets = pytest.importorskip("datasets")
 
@@ -74,4 +77,56 @@ def test_what_does_not_fit_is_one_sentence(letters, tmp_path):
             ("no name", ("hf",), {}, ValueError, "needs a name"),
             ("the hub", ("hf:owner/name",), {"download": False}, FileNotFoundError, "nothing is downloaded"),
         ]
+    )
+
+
+ROWS = {
+    "a": [float(i) for i in range(12)],
+    "b": [[i, -i] for i in range(12)],
+    "label": [i % 3 for i in range(12)],
+}
+
+
+class Columns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, columns):
+        return self.layer(torch.cat([columns["a"].unsqueeze(1), columns["b"]], 1))
+
+
+@pytest.mark.parametrize("form", [None, "torch", "numpy"])
+def test_data_sets_as_clients_and_chunks_are_their_columns(form):
+    table = datasets.Dataset.from_dict(ROWS).with_format(form)
+    a, b, y = (torch.tensor(ROWS[name]) for name in ("a", "b", "label"))
+    net = Task(Columns(), samples=1)
+    given = federate(net, [table] * 3, rounds=2, validation=table)
+    tensors = federate(net, [({"a": a, "b": b.float()}, y)] * 3, rounds=2)
+    assert torch.equal(given.state.w, tensors.state.w) and not is_examples([table])
+    assert [len(chunk) for chunk in fit(net, [table] * 3, iterations=1).state.chunks] == [12] * 3
+
+
+def test_other_things_of_the_package():
+    table = datasets.Dataset.from_dict(ROWS)
+    texts = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
+    pairs = datasets.Dataset.from_dict({"a": [1.0, 2.0], "b": [0, 1]})
+    ragged = datasets.Dataset.from_dict({"a": [[1.0], [1.0, 2.0]], "label": [0, 1]})
+    rows = [
+        (
+            "all splits",
+            datasets.DatasetDict(train=table),
+            ValueError,
+            r"got a DatasetDict; name one of its .*'train'",
+        ),
+        ("a stream", table.to_iterable_dataset(), ValueError, "IterableDataset has no length"),
+        ("texts", texts, TypeError, r"inputs\['text'\]\[0\] must be a torch tensor, got str; make numbers"),
+        ("no label", pairs, ValueError, "a dict of a, b without targets; call them 'labels'"),
+        ("ragged", ragged, ValueError, "do not fit into one tensor .* collate_fn pads them"),
+        ("none", table.select([]), ValueError, "Dataset has no examples"),
+    ]
+    refusals.check((what, partial(as_dataset, part), error, says) for what, part, error, says in rows)
+    one = partial(federate, Columns(), table)
+    refusals.check(
+        [("one client", one, ValueError, "a list with the examples of each client, got a Dataset")]
     )

@@ -31,6 +31,7 @@ from fedpart.task.jobs import Job
 from fedpart.training.optimisers import LocalSGD
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
+REAL = (shard(5).inputs, shard(5).targets.float())
 NONE, BEYOND = shard(5).subset([]), (shard(5).inputs, shard(5).targets + 9)  # labels of no class
 
 
@@ -62,7 +63,11 @@ def test_settings_and_data_of_a_run():
     def trained(report):
         raise AssertionError("it is refused before a round is trained")
 
-    outside = "evaluation set lie outside the 3 classes"
+    outside = "set lie outside the 3 classes"
+    wide = [
+        Dataset(torch.randn(3, SIZE + 1), torch.zeros(3).long()) if c == 5 else one
+        for c, one in enumerate(shards(SIZES))
+    ]
     missing_trace = DeviceSettings(trace="nowhere.csv")
     scores = {"method": "fedex", "aggregation": "buffered"}
     refusals.check(
@@ -81,8 +86,15 @@ def test_settings_and_data_of_a_run():
             ({"task": nn.Linear}, r"an nn.Module, got the class Linear; write Task\(module\)"),
             ({"test": NONE}, "no examples to evaluate on"),
             ({"validation": NONE}, "no examples to evaluate on"),
-            ({"validation": BEYOND}, outside),
-            ({"test": BEYOND}, outside),
+            ({"validation": BEYOND}, f"of the validation {outside}"),
+            ({"test": BEYOND}, f"of the test {outside}"),
+            ({"data": [*shards(SIZES), NONE]}, "Client 8 has no examples; give it some, or leave it out"),
+            (
+                {"data": [*shards(SIZES), BEYOND]},
+                f"data of client 8 do not fit: .* of the training {outside}",
+            ),
+            ({"data": [*shards(SIZES), REAL]}, "data of client 8 do not fit: .* targets are real numbers"),
+            ({"data": wide}, "data of client 5 do not fit: Affine augmentation takes images"),
             ({"resume": True}, "nothing to resume from"),
             ({"cohort": 9}, r"number of clients \(8\), got 9"),
             ({"devices": missing_trace}, r"^The trace nowhere.csv cannot be read \(No such file"),
@@ -228,10 +240,10 @@ def test_clients_that_fail(monkeypatch):
     }
     no_own = "client has no examples for evaluations; give Dataset\\(inputs"
     rows = [
-        ("labels of no class", run(data=data, cohort=8), "data of client 3 do not fit the network"),
+        ("labels of no class", run(data=Lazy(data.__getitem__), cohort=8), "client 3 do not fit the network"),
         (
             "labels of no class, fused",
-            run(data=data, cohort=8, execution="fused"),
+            run(data=Lazy(data.__getitem__), cohort=8, execution="fused"),
             "data of client 3 do not fit",
         ),
         ("a disk", run(data=Lazy(gone)), r"Client \d failed in round 1: OSError: the disk is gone"),

@@ -1,6 +1,7 @@
 """Targets that a likelihood cannot take are refused in one sentence, wherever they come from."""
 
 import itertools
+from collections import UserList
 from functools import partial
 
 import pytest
@@ -87,6 +88,10 @@ def experiment(good, **options):
 SAYS = "1 of 6 examples have targets other than 0 and 1"
 
 
+class Lazy(UserList):
+    """Clients that are read when they are needed."""
+
+
 def test_every_execution_looks_at_a_shard():
     (task, bad), (_, good) = experiment(False), experiment(True)
     ways = list(itertools.product(("loop", "fused", "vectorised"), ("central", "clients")))
@@ -94,9 +99,11 @@ def test_every_execution_looks_at_a_shard():
         partial(federate, task, rounds=1, execution=execution, evaluation=place) for execution, place in ways
     ]
     says = f"Client 1 failed in round 1: ValueError: {SAYS}"
+    before = f"The data of client 1 do not fit: {SAYS}"
     refusals.check(
-        (f"{way}", partial(call, [good, bad, good]), ClientError, says)
+        (f"{way}, {kind.__name__}", partial(call, kind([good, bad, good])), error, message)
         for way, call in zip(ways, calls, strict=True)
+        for kind, error, message in ((Lazy, ClientError, says), (list, ValueError, before))
     )
     for call in calls:
         call([good] * 3)
@@ -129,11 +136,11 @@ def test_all_other_data_are_looked_at_too():
     beyond = Dataset(x, changed(CLASSES, (2, 1), (2, 2), to=K))
     fitted = partial(fit, task, iterations=1, method="none")
     says = "targets other than 0 and 1"
-    outside = r"1 of 6 examples have labels outside the 3 classes 0\.\.2"
-    client = f"Client 1 failed in round 1: ValueError: {SAYS}"
+    outside = r"1 of 6 examples of the evaluation data have labels outside the 3 classes 0\.\.2"
+    client = f"The data of client 1 do not fit: {SAYS}"
     refusals.check(
         [
-            ("a client's own examples", lambda: federate(task, data, **clients), ClientError, client),
+            ("a client's own examples", lambda: federate(task, data, **clients), ValueError, client),
             ("fit", lambda: fitted(bad), ValueError, f"examples of the training data have {says}"),
             (
                 "validation",

@@ -199,6 +199,19 @@ def test_layers_that_an_execution_cannot_compute():
     )
 
 
+def test_weights_without_memory_of_their_own():
+    sparse, body = nn.Linear(3, 2), chain()
+    sparse.weight = nn.Parameter(sparse.weight.detach().to_sparse())
+    body.append(torch.jit.script(nn.Linear(2, 2)))
+    rows = [
+        ("sparse", sparse, "The weight 'weight' is sparse; hold it dense"),
+        ("without values", nn.Linear(3, 2, device="meta"), "'weight' has no values, being on the device"),
+        ("scripted", torch.jit.script(nn.Linear(3, 2)), "The module is compiled by torch.jit"),
+        ("a scripted part", body, f"'{len(body) - 1}' is compiled by torch.jit"),
+    ]
+    refusals.check((what, partial(Task, module), ValueError, says) for what, module, says in rows)
+
+
 def test_jobs():
     refusals.check(
         (str(data), partial(Job.from_dict, data), ValueError, "This is not a job")

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import refusals
+import torch
+from torch import nn
 
-from fedpart import FederationSettings
+from fedpart import FederationSettings, federate
+from fedpart.randomness.streams import generator
 from fedpart.training.settings import Settings, documented, setting
 
 
@@ -29,12 +33,28 @@ def test_what_is_out_of_range_is_refused_by_its_name():
         ({"heat": 0.0}, "heat is above 0, got 0.0"),
         ({"heat": math.nan}, "heat is finite and above 0, got nan"),
         ({"heat": math.inf}, "heat is finite and above 0, got inf"),
+        ({"shelf": True}, "shelf is a whole number and at least 1 and at most 4, got True"),
+        ({"heat": True}, "heat is a number and above 0, got True"),
+        ({"shelf": np.float32(2)}, r"shelf is a whole number .*, got np.float32\(2.0\)"),
         ({"fan": "on"}, "fan is one of off, slow or fast, got 'on'"),
     ]
     refusals.check(
         (says, partial(Oven, **{"shelf": 1, **changes}), ValueError, f"^{says}\\.$") for changes, says in rows
     )
     assert Oven(4, 1e-9).heat == 1e-9
+
+
+def test_numbers_of_numpy_are_pythons():
+    oven = Oven(np.uint8(4), np.float32(0.1))
+    assert (type(oven.shelf), type(oven.heat)) == (int, float) and oven == Oven(4, float(np.float32(0.1)))
+    x = torch.eye(4).repeat(3, 1)
+    given = {"shards": [(x, torch.arange(12) % 3)] * 3, "rounds": 2, "local": {"learning_rate": 0.25}}
+    for kind in (np.int64, np.int32, np.uint8):
+        torch.manual_seed(0)
+        net = nn.Linear(4, 3)
+        found = federate(net, **given, seed=kind(3), cohort=kind(2))
+        assert torch.equal(found.state.w, federate(net, **given, seed=3, cohort=2).state.w)
+    assert generator(np.int64(-3), "a").random() == generator(-3, "a").random()
 
 
 def test_only_what_decides_numbers_must_be_agreed_on():

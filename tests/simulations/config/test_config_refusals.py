@@ -10,6 +10,13 @@ import refusals
 from simulations.config.load import ConfigError, ExperimentConfig, TrainingConfig, load_config
 
 FILES = [
+    ("rounds: yes", ["rounds is a number, got true, which YAML also reads in yes, on"]),
+    ("seed: off", ["seed is a number, got false"]),
+    ("local: {learning_rate: on}", ["local.learning_rate is a number, got true"]),
+    ("clip: {weights: yes}", ["clip.weights is a number, got true"]),
+    ("caps: {yes: 1.0}", ["a key of caps is a number, got true"]),
+    ("normalise: {mean: [yes], std: [1]}", ["normalise.mean is a number, got true"]),
+    ("hyperparameters: {affine: {initial: on}}", ["hyperparameters.affine.initial is a number, got true"]),
     ("sever: {learning_rate: 1}", ["'sever'", "did you mean 'server'?"]),
     ("local: {batchsize: 1}", ["'local.batchsize'", "did you mean 'batch_size'?"]),
     ("learning_rate: 1", ["'learning_rate'", "local.learning_rate"]),
