@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
@@ -27,7 +28,7 @@ def copied(module: Copied) -> Copied:
 
 
 class _WithoutGradients(TorchFunctionMode):
-    """torch copies no tensor that was computed from others, none in rows and columns, and none without a shape."""
+    """torch copies no tensor that follows from others, none of sparse rows, and none without a shape."""
 
     def __init__(self, weights: set[int]) -> None:
         super().__init__()
