@@ -95,7 +95,7 @@ def tensors_in(found: Any) -> Iterator[Tensor]:
     if isinstance(found, Tensor) and found.layout in (torch.strided, torch.jagged):
         yield found
     elif isinstance(found, Tensor):
-        coo = found.detach().to_sparse_coo().coalesce()
+        coo = found.detach().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         yield from (coo.indices(), coo.values())
     elif isinstance(found, (dict, list, tuple)):
         for part in found.values() if isinstance(found, dict) else found:

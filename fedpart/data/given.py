@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -47,9 +47,9 @@ def as_dataset(given: Examples) -> Dataset:
     if isinstance(given, DataLoader):
         alone = given.collate_fn is default_convert  # of a loader that makes no batches
         return _collected(given.dataset, default_collate if alone else given.collate_fn, given)
-    if _is_table(given):
-        plain = getattr(given, "format", {}).get("type") is None
-        return _collected(given.with_format("torch") if plain else given, default_collate)
+    if _is_table(table := given):
+        plain = getattr(table, "format", {}).get("type") is None
+        return _collected(table.with_format("torch") if plain else table, default_collate)
     if isinstance(given, TorchDataset) or _is_numbered(given):
         return _collected(given, default_collate)
     if isinstance(given, (tuple, list)) and len(given) == 2:
@@ -65,7 +65,7 @@ def is_examples(given: Any) -> bool:
     return isinstance(given, (Dataset, tuple, TorchDataset, DataLoader)) or _is_table(given)
 
 
-def _is_table(given: Any) -> bool:
+def _is_table(given: Any) -> TypeGuard[Any]:
     """Whether it is a data set of Hugging Face's package datasets, which may not be installed."""
     return hasattr(given, "column_names") and hasattr(given, "with_format") and not isinstance(given, Mapping)
 

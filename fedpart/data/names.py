@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
 # What R, pandas, spreadsheets and databases write for a value that is not there.
@@ -23,12 +25,19 @@ _MISSING = frozenset(
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d{1,2})?")
 _WORDS = {"true": "1", "false": "0", "yes": "yes", "no": "no"}
+_SHORT = {"y", "n"}  # truths to some readers of YAML
 _NO_WIDTH = dict.fromkeys((0x200B, 0xFEFF))
 
 
 def plain(text: str) -> str:
     """A name as it looks: letters composed (NFC), any white space one blank, none around it."""
     return " ".join(unicodedata.normalize("NFC", text.translate(_NO_WIDTH)).split())
+
+
+def in_yaml(name: str) -> str:
+    """A name as a value of a YAML list: in quotes where YAML would read another value, or several."""
+    simple = re.fullmatch(r"[^\W\d_][\w.-]*( [\w.-]+)*", name) and yaml.safe_load(name) == name
+    return name if simple and name.casefold() not in _SHORT else json.dumps(name, ensure_ascii=False)
 
 
 def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.names import is_empty, numbered, texts_of
+from fedpart.data.names import in_yaml, is_empty, numbered, texts_of
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
@@ -46,13 +46,16 @@ class Roles:
         if isinstance(self.ignore, str):
             raise ValueError(
                 f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
-                f"ignore: [{self.ignore}]."
+                f"ignore: [{in_yaml(self.ignore)}]."
             )
         own = [self.target, *([] if self.client is None else [self.client])]
-        for name in (*own, *self.ignore):
+        left_out = list(map(str, self.ignore))
+        for name in (*own, *left_out):
             if name not in columns:
-                raise ValueError(f"{file} has no column {name!r}: {nearest(str(name), columns)}")
-        found = [name for name in columns if name not in own and name not in self.ignore]
+                truth = name in ("True", "False")  # which YAML makes of yes, on, no and off
+                hint = "quote a name such as no or on in YAML" if truth else nearest(name, columns)
+                raise ValueError(f"{file} has no column {name!r}: {hint}")
+        found = [name for name in columns if name not in own and name not in left_out]
         if not found:
             raise ValueError(
                 f"{file} has no column for the inputs beside {', '.join(map(repr, own))}; add one, or ignore "
@@ -124,11 +127,11 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
         if _UNNAMED.fullmatch(name):
             raise ValueError(
                 f"{file} has a column without a name ({name!r}), as an index that was written with it has; "
-                f"name it in the file, or leave it out (data_options: {{ignore: [{name!r}]}})."
+                f"name it in the file, or leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
             )
         numbers = _numbers(columns[name], name, file)
         if not standardise:
-            leave = f"or leave the column out (data_options: {{ignore: [{name!r}]}})"
+            leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
         found.append(numbers)
     inputs = torch.from_numpy(np.stack(found, 1))
@@ -264,19 +267,19 @@ def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
         found = np.full(len(given), np.nan) if given.dtype.kind in "mM" else given.astype(np.float64)
     except (ValueError, TypeError):
         found = np.array([_number(value) for value in column])
-    bad = np.flatnonzero(~np.isfinite(found))
+    bad, quoted = np.flatnonzero(~np.isfinite(found)), in_yaml(name)
     if len(bad):
         value = column[bad[0]]
         if len(bad) == len(found) and not is_empty(value):
             raise ValueError(
                 f"The column {name!r} of {file} holds no numbers, but such as {str(value)[:40]!r}: "
-                f"data_options: {{client: {name}}} if it says whose a row is, {{ignore: [{name}]}} to leave "
-                f"it out, or make numbers of it."
+                f"data_options: {{client: {quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to "
+                f"leave it out, or make numbers of it."
             )
         what = "is empty" if is_empty(value) else f"is {str(value)[:40]!r}, which is no finite number"
         raise ValueError(
             f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column "
-            f"out (data_options: {{ignore: [{name}]}})."
+            f"out (data_options: {{ignore: [{quoted}]}})."
         )
     return found
 

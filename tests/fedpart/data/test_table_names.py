@@ -1,6 +1,8 @@
 """Cells that name a class, a client or a column: one meaning is one name, and what is missing is none."""
 
+import csv
 import json
+import re
 from functools import partial
 
 import pytest
@@ -8,6 +10,7 @@ import refusals
 
 from fedpart.data import load_splits
 from fedpart.data.names import numbered
+from simulations.config.yaml_files import apply_override
 
 COMPOSED, DECOMPOSED = "Z\u00fcrich", "Zu\u0308rich"
 LEFT_OUT = r"has a column without a name \({}\).*; name it .*\{{ignore: \[{}\]\}}"
@@ -81,15 +84,15 @@ def test_targets_and_columns(tmp_path):
     fixed = of("fixed", "x,y,ill", [f"{i},2.5,1" for i in range(9)], target="y", real_targets=True)
     assert constant().num_classes == 1
     checked = [
-        ("an index of pandas or R", of("a", ",b,ill", rows), LEFT_OUT.format("''", "''")),
-        ("a blank", of("b", "  ,b,ill", rows), LEFT_OUT.format("''", "''")),
+        ("an index of pandas or R", of("a", ",b,ill", rows), LEFT_OUT.format("''", '""')),
+        ("a blank", of("b", "  ,b,ill", rows), LEFT_OUT.format("''", '""')),
         (
             "an index read and written again",
             of("c", "Unnamed: 0,b,ill", rows),
-            LEFT_OUT.format(*["'U.*0'"] * 2),
+            LEFT_OUT.format("'U.*0'", '"U.*0"'),
         ),
-        ("in the middle", of("d", "a,,ill", rows), LEFT_OUT.format("''", "''")),
-        ("pyarrow's index", of("e", "__index_level_0__,b,ill", rows), "'__index_level_0__'"),
+        ("in the middle", of("d", "a,,ill", rows), LEFT_OUT.format("''", '""')),
+        ("pyarrow's index", of("e", "__index_level_0__,b,ill", rows), '"__index_level_0__"'),
         ("text to ignore", of("f", "x,xy,ill", rows, ignore="xy"), text),
         ("one class", everyone, same.format("yes", "ill")),
         ("one number", fixed, same.format("2.5", "y")),
@@ -124,3 +127,65 @@ def test_users_and_targets_of_leaf(tmp_path):
             ("NA", leaf([3, "NA"]), ValueError, "Row 2 .* 'y' is 'NA'"),
         ]
     )
+
+
+NAMES = [
+    *(
+        "no",
+        "on",
+        "Yes",
+        "null",
+        "~",
+        "y",
+        "1",
+        "010",
+        "1e3",
+        ".5",
+        "1:30",
+        "2024-01-02",
+        "=",
+        "<<",
+        "_",
+        "-",
+    ),
+    *(
+        "name, first",
+        "a: b",
+        "a #b",
+        "[x]",
+        "{x}",
+        "it's",
+        'say "no"',
+        "back\\slash",
+        "*a",
+        "&a",
+        "!a",
+        "%",
+        "@",
+    ),
+    *("a b", "Größe", "x.y", "x-y", "no ", "true", "\U0001f600", "#"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_remedy_for_a_column_can_be_followed(name, tmp_path):
+    """What a message says to write into the configuration is read by it, and leaves this column out."""
+    file = tmp_path / "a.csv"
+    with file.open("w", newline="", encoding="utf-8") as rows:
+        csv.writer(rows).writerows([["x", name, "ill"], *([i, "word", i % 2] for i in range(12))])
+    with pytest.raises(ValueError) as raised:
+        load_splits("table", str(file), target="ill")
+    [written] = re.findall(r"\{(ignore: \[.*\])\} to leave it out", str(raised.value))
+    options = {}
+    apply_override(options, f"data_options={{{written}}}")
+    splits = load_splits("table", str(file), target="ill", **options["data_options"])
+    assert splits.train.inputs.shape[1] == 1
+
+
+def test_a_name_that_yaml_reads_as_a_truth(tmp_path):
+    rows = [f"{i},{i % 3},{i % 2}" for i in range(12)]
+    for options in ({"ignore": [False]}, {"target": True}, {"client": False}):
+        with pytest.raises(ValueError, match=r"has no column '(True|False)': quote a name such as no or on"):
+            table(tmp_path / "a.csv", "x,no,ill", rows, **options)
+    for header, name in (("x,no,ill", "no"), ("x,1,ill", 1), ("x,True,ill", True)):
+        assert table(tmp_path / "b.csv", header, rows, ignore=[name]).train.inputs.shape[1] == 1
