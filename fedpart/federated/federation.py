@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 import tempfile
 import warnings
@@ -58,7 +59,6 @@ class Federation(ModelState):
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self.privacy = None if settings.privacy is None else Privacy(protocol)
         self.defended = settings.defend() if settings.defended else None
-        self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
         self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
         self.pace: Synchronous | Buffered = pace(settings, settings.cohort, self.fleet)
@@ -70,13 +70,19 @@ class Federation(ModelState):
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self.residuals = Residuals(Path(folder), protocol.fingerprint)
 
-    def keep_in(self, folder: Path) -> None:
-        """Where clients of this machine keep their residuals, so that the run can be resumed.
+    def keep_in(self, folder: Path, releases: Path) -> None:
+        """Where clients of this machine keep their residuals, and private runs count their releases.
 
-        If this is not called they are in a folder that ends with the federation.
+        It is called before a checkpoint is loaded, so that the run can be resumed. If it is not called,
+        residuals are in a folder that ends with the federation, and releases are counted from the checkpoint.
+
+        Raises:
+            ValueError: see :meth:`.Privacy.write_to`.
         """
         if self.residuals is not None:
             self.residuals.folder = folder
+        if self.privacy is not None:
+            self.privacy.write_to(releases, json.dumps(self.agreement))
 
     @property
     def round(self) -> int:
@@ -199,8 +205,8 @@ class Federation(ModelState):
         found = super().state_dict()
         if norms := self.usual.state_dict():
             found["norms"] = norms
-        if self.privacy is not None and (bounds := self.privacy.state_dict()):
-            found["private_norms"] = bounds
+        if self.privacy is not None:
+            found |= self.privacy.state_dict()
         if pace := self.pace.state_dict():
             found["pace"] = pace
         if self.residuals is not None:
@@ -213,8 +219,8 @@ class Federation(ModelState):
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(state)
         self.usual.load_state_dict(state.get("norms", {}))
-        if self.privacy is not None and "private_norms" in state:
-            self.privacy.load_state_dict(state["private_norms"])
+        if self.privacy is not None:
+            self.privacy.load_state_dict(state)
         if "pace" in state:
             self.pace.load_state_dict(state["pace"])
         if self.defended is not None:
@@ -222,6 +228,12 @@ class Federation(ModelState):
         if self.residuals is not None:
             self.residuals.versions = dict(state["residuals"])
             self.residuals.saved()
+
+    def load(self, path: str | Path) -> None:
+        """See :meth:`.ModelState.load`, and :meth:`.Privacy.catch_up`."""
+        super().load(path)
+        if self.privacy is not None:
+            self.privacy.catch_up()
 
     def save(self, path: str | Path) -> None:
         """See :meth:`.ModelState.save`."""
@@ -253,7 +265,7 @@ class Federation(ModelState):
             refused=tally(skipped, refused),
             replies=0 if total is None else total.clients,
             stepped=self._stepped,
-            epsilon=None if self.privacy is None else self.privacy.epsilon(self.round),
+            epsilon=None if self.privacy is None else self.privacy.epsilon(),
             examples=costs[0],
             client_seconds=costs[1],
             server_rates=self._rates(),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +18,7 @@ from torch import Tensor
 from fedpart.federated.accountant import epsilon, renyi
 from fedpart.federated.protocol import Protocol
 from fedpart.randomness.streams import generator
+from fedpart.training.files import SEAL, read_lines, sealed
 from fedpart.updates.clipping import PSI, Bounds, Norms, known
 from fedpart.updates.update import Update
 
@@ -43,6 +48,10 @@ class Privacy:
     Args:
         protocol: of the run, with ``privacy``; its method's plans depend on a client's :class:`.Kind`
             alone.
+
+    Attributes:
+        releases: how many sums have been released: those of rounds that were computed again with other
+            noise, after a crash or from an older checkpoint, count each time.
 
     Raises:
         ValueError: psi is learned, and no norm is set for it.
@@ -74,6 +83,8 @@ class Privacy:
         self._multiplier = noise / math.sqrt(1 - counted)
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
+        self.releases, self._ledger = 0, Ledger()
+        self._behind: tuple[int, list[Any] | None] = (0, None)
 
     @property
     def deviations(self) -> dict[int, float]:
@@ -95,7 +106,15 @@ class Privacy:
 
         Args:
             norms: that the updates had before they were clipped, by client; the next round's norms follow.
+
+        Raises:
+            OSError: it cannot be written down, so nothing is released.
         """
+        if self.repeats:  # what is computed again is released again, to the bit
+            self.releases = round
+        else:
+            self._ledger.add(round)
+            self.releases = self._ledger.releases
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
             if part == PSI:
@@ -123,17 +142,60 @@ class Privacy:
             norm, first = self._norms[part] * math.exp(-RATE * step), self._first[part]
             self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
-    def state_dict(self) -> list[float]:
-        """The norms, where they follow the clients; else nothing."""
-        return [] if self._quantile is None else [*self._norms]
+    @property
+    def repeats(self) -> bool:
+        """Whether noise and cohorts are functions of the seed."""
+        return self._settings.randomness == "seed"
 
-    def load_state_dict(self, state: list[float]) -> None:
-        """Inverse of :meth:`state_dict`."""
-        self._norms = [*state]
+    def write_to(self, ledger: Path, run: str) -> None:
+        """Count releases in a file, those included that it has already.
 
-    def epsilon(self, rounds: int) -> float:
-        """Epsilon at the settings' delta after ``rounds`` rounds."""
-        return epsilon(self._divergence, rounds, self._settings.delta)
+        Raises:
+            ValueError: it is damaged, or of another run than the one that ``run`` describes.
+        """
+        if not self.repeats:
+            self._ledger = Ledger(ledger, run)
+            self.releases = self._ledger.releases
+
+    def state_dict(self) -> dict[str, Any]:
+        """The norms, where they follow the clients, and the releases so far, where they have to be counted."""
+        norms = {} if self._quantile is None else {"private_norms": [*self._norms]}
+        return norms if self.repeats else norms | {"releases": self._ledger.last}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`; the releases are then counted by :meth:`catch_up`."""
+        if "private_norms" in state:
+            norms = [float(norm) for norm in state["private_norms"]]
+            if len(norms) != len(self._norms):
+                raise ValueError(f"{len(norms)} norms are in the place of {len(self._norms)}")
+            self._norms = norms
+        self._behind = state["completed"], state.get("releases")
+
+    def catch_up(self) -> None:
+        """Count what the checkpoint has behind it that has been loaded; releases never become fewer.
+
+        Raises:
+            ValueError: the ledger does not have it.
+        """
+        completed, last = self._behind
+        if self.repeats:
+            self.releases = completed
+        elif last is None:  # of a version without ledgers
+            self.count(completed)
+        else:
+            self._ledger.check(*last)
+            self.releases = self._ledger.releases
+
+    def count(self, releases: int) -> None:
+        """Count so many releases, where fewer are counted, of a run that was begun without a ledger."""
+        while not self.repeats and self._ledger.releases < releases:
+            self._ledger.add(self._ledger.releases + 1)
+        self.releases = self.releases if self.repeats else self._ledger.releases
+
+    def epsilon(self, releases: int | None = None) -> float:
+        """Epsilon at the settings' delta after so many releases; by default those so far."""
+        count = self.releases if releases is None else releases
+        return epsilon(self._divergence, count, self._settings.delta)
 
     def _noise(self, size: int, purpose: str, round: int, deviation: float) -> Tensor:
         """``[size]`` normal numbers by Box and Muller's method."""
@@ -154,3 +216,65 @@ class Privacy:
 def _largest(quantile: float) -> float:
     """What a client adds to a count, or takes off it, at most."""
     return max(quantile, 1 - quantile)
+
+
+class Ledger:
+    """The releases of a private run, a line each, which is on the disk before the release is made.
+
+    What was released stays so when a checkpoint is lost, or an older one is put back. A release that a crash
+    prevents between the two is counted, for nobody can know.
+
+    Args:
+        file: with a sealed line per release; it need not be there. None: nothing is written.
+        run: describes the run that it is of.
+
+    Attributes:
+        releases: how many there are.
+
+    Raises:
+        ValueError: the file is damaged, or of another run.
+    """
+
+    def __init__(self, file: Path | None = None, run: str = "") -> None:
+        self._file, self._seals = file, [run]
+        if file is not None and file.exists():
+            data = file.read_bytes()
+            try:
+                self._seals += [line[SEAL] for line in read_lines(data, run)]
+            except ValueError as error:
+                raise ValueError(
+                    f"The releases of a private run that {file} counts cannot be read ({error}); put the file "
+                    f"back as it was, for epsilon is not known without it, or start a new run."
+                ) from None
+            if torn := len(data) - (data.rfind(b"\n") + 1):
+                os.truncate(file, len(data) - torn)
+
+    @property
+    def releases(self) -> int:
+        return len(self._seals) - 1
+
+    @property
+    def last(self) -> list[Any]:
+        """How many there are, and the seal of the last one: what a checkpoint remembers."""
+        return [self.releases, self._seals[-1]]
+
+    def add(self, round: int) -> None:
+        """Count the release of a round that is about to be made."""
+        line = sealed({"round": round, "time": time.time()}, self._seals[-1])
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self._seals.append(line[SEAL])
+
+    def check(self, releases: int, last: str) -> None:
+        """Refuse, with a ValueError, not to know what a checkpoint has behind it, see :attr:`last`."""
+        if self._file is None:
+            self._seals = [*self._seals, *[last] * (releases - self.releases)]
+        elif self._seals[releases : releases + 1] != [last]:
+            raise ValueError(
+                f"The checkpoint has {releases} releases behind it that {self._file} does not count; put that "
+                f"file back as it was, for epsilon is not known without it, or start a new run."
+            )

@@ -273,21 +273,6 @@ class FederationSettings(DefenceSettings):
                 f"or use another method."
             )
 
-    def check_checkpoints(self, every: int) -> None:
-        """Refuse to save less often than privacy is spent, for rounds computed twice would be counted once.
-
-        Args:
-            every: rounds from one checkpoint to the next.
-
-        Raises:
-            ValueError: one sentence.
-        """
-        if self.privacy is not None and self.privacy.randomness == "system" and every != 1:
-            raise ValueError(
-                f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
-                f"{every}; set it to 1."
-            )
-
     def _check_average(self, what: str, why: str) -> None:
         """Clients must be of equal weight, in averages over those that contribute."""
         if self.weighting != "uniform":

@@ -1,11 +1,18 @@
-"""Files that are replaced as a whole: a reader sees the old one or the new one, whenever the writer dies."""
+"""Files that are replaced as a whole, whenever the writer dies, and seals, by which a changed one is known."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import torch
+
+SEAL = "seal"
 
 
 def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | None = None) -> None:
@@ -55,3 +62,77 @@ def previous_of(path: Path) -> Path:
 def kept(path: Path) -> list[Path]:
     """The checkpoints that exist of ``path`` and the one before, the latest first."""
     return [file for file in (path, previous_of(path)) if file.exists()]
+
+
+def read_tensors(path: Path) -> Any:
+    """What ``torch.save`` has written, each byte held against the checksums that torch writes and never reads.
+
+    Raises:
+        Exception: any, where the file is torn, changed, or no such file.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type or entry.compress_size != entry.file_size for entry in entries):
+            raise ValueError("it is compressed, as torch writes none")
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            raise ValueError("it holds more than its bytes")
+        if (part := archive.testzip()) is not None:
+            raise ValueError(f"its part {part} is damaged")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def seal(text: str, before: str) -> str:
+    """The checksum of a text that follows another: 8 hex digits. ``before`` is a seal, or the name of a run."""
+    return f"{zlib.crc32(text.encode(), zlib.crc32(before.encode())):08x}"
+
+
+def sealed(content: Mapping[str, Any], before: str | None) -> dict[str, Any]:
+    """Plain data with their seal under :data:`SEAL`, to be written as JSON; without one if ``before`` is None."""
+    own = {} if before is None else {SEAL: seal(json.dumps(content, allow_nan=False), before)}
+    return {**content, **own}
+
+
+def read_object(text: bytes, before: str | None) -> dict[str, Any]:
+    """Inverse of :func:`sealed` after JSON, with the seal still in it; nothing is checked if ``before`` is None.
+
+    Raises:
+        ValueError: this is no JSON object, or its seal is missing or another; a clause says which.
+    """
+    try:
+        content = json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError("it holds no JSON object")
+    plain = {key: value for key, value in content.items() if key != SEAL}
+    if before is not None and sealed(plain, before) != content:
+        raise ValueError("it was changed after it was written, or is of another run")
+    return content
+
+
+def read_lines(
+    data: bytes, before: str | None, check: Callable[[dict[str, Any]], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """The objects of a file to which sealed lines are appended, each seal following the one before it.
+
+    What follows the last newline is empty, or was torn by a crash, and is left out.
+
+    Raises:
+        ValueError: a line is damaged, or refused by ``check``: ``line 3: it holds no JSON object``.
+    """
+    lines: list[dict[str, Any]] = []
+    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            lines.append(read_object(text, before))
+            check(lines[-1])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        before = None if before is None else lines[-1][SEAL]
+    return lines
+
+
+def _whole(digits: str) -> int:
+    """A whole number of JSON, which takes any: one that no counter here reaches overflows what reads it."""
+    if len(digits) > 20:
+        raise ValueError("a whole number of too many digits")
+    return int(digits)
