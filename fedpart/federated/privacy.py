@@ -158,7 +158,7 @@ class Privacy:
             self.releases = self._ledger.releases
 
     def state_dict(self) -> dict[str, Any]:
-        """The norms, where they follow the clients, and the releases so far, where they have to be counted."""
+        """The norms, where they follow the clients, and the releases, where they have to be counted."""
         norms = {} if self._quantile is None else {"private_norms": [*self._norms]}
         return norms if self.repeats else norms | {"releases": self._ledger.last}
 
@@ -243,8 +243,8 @@ class Ledger:
                 self._seals += [line[SEAL] for line in read_lines(data, run)]
             except ValueError as error:
                 raise ValueError(
-                    f"The releases of a private run that {file} counts cannot be read ({error}); put the file "
-                    f"back as it was, for epsilon is not known without it, or start a new run."
+                    f"The releases of a private run in {file} cannot be read ({error}); put the file back as "
+                    f"it was, for epsilon is not known without it, or start a new run."
                 ) from None
             if torn := len(data) - (data.rfind(b"\n") + 1):
                 os.truncate(file, len(data) - torn)
@@ -275,6 +275,6 @@ class Ledger:
             self._seals = [*self._seals, *[last] * (releases - self.releases)]
         elif self._seals[releases : releases + 1] != [last]:
             raise ValueError(
-                f"The checkpoint has {releases} releases behind it that {self._file} does not count; put that "
+                f"The checkpoint has {releases} releases behind it that {self._file} does not count; put the "
                 f"file back as it was, for epsilon is not known without it, or start a new run."
             )

@@ -82,7 +82,8 @@ class Residuals:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, file.parent.parent, file.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
-        replace(file, lambda into: torch.save({**left, "of": [client, round]}, into))
+        content: dict[int | str, Any] = {**left, "of": [client, round]}
+        replace(file, lambda into: torch.save(content, into))
         for other in file.parent.glob("*.pt"):
             if int(other.stem) < round and int(other.stem) not in self.versions.get(client, NONE):
                 other.unlink(missing_ok=True)

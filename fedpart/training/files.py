@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, whenever the writer dies, and seals, by which a changed one is known."""
+"""Files that are replaced as a whole, whenever the writer dies, and seals, which tell a changed one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kept(path: Path) -> list[Path]:
 
 
 def read_tensors(path: Path) -> Any:
-    """What ``torch.save`` has written, each byte held against the checksums that torch writes and never reads.
+    """What ``torch.save`` has written, held against the checksums that torch writes and never reads.
 
     Raises:
         Exception: any, where the file is torn, changed, or no such file.
@@ -82,25 +82,25 @@ def read_tensors(path: Path) -> Any:
 
 
 def seal(text: str, before: str) -> str:
-    """The checksum of a text that follows another: 8 hex digits. ``before`` is a seal, or the name of a run."""
+    """The checksum of a text, 8 hex digits; it follows ``before``, another seal or the name of a run."""
     return f"{zlib.crc32(text.encode(), zlib.crc32(before.encode())):08x}"
 
 
 def sealed(content: Mapping[str, Any], before: str | None) -> dict[str, Any]:
-    """Plain data with their seal under :data:`SEAL`, to be written as JSON; without one if ``before`` is None."""
+    """Plain data, to be written as JSON, with their seal as :data:`SEAL`; without if ``before`` is None."""
     own = {} if before is None else {SEAL: seal(json.dumps(content, allow_nan=False), before)}
     return {**content, **own}
 
 
 def read_object(text: bytes, before: str | None) -> dict[str, Any]:
-    """Inverse of :func:`sealed` after JSON, with the seal still in it; nothing is checked if ``before`` is None.
+    """Inverse of :func:`sealed` and JSON, with the seal still there; unchecked if ``before`` is None.
 
     Raises:
         ValueError: this is no JSON object, or its seal is missing or another; a clause says which.
     """
     try:
-        content = json.loads(text, parse_int=_whole)
-    except (ValueError, RecursionError):
+        content = parsed(text)
+    except ValueError:
         content = None
     if not isinstance(content, dict):
         raise ValueError("it holds no JSON object")
@@ -131,8 +131,19 @@ def read_lines(
     return lines
 
 
+def parsed(text: str | bytes) -> Any:
+    """JSON that somebody else may have written: nested as far as it can be read, with numbers of 64 bits.
+
+    Raises:
+        ValueError: it is another.
+    """
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
 def _whole(digits: str) -> int:
-    """A whole number of JSON, which takes any: one that no counter here reaches overflows what reads it."""
-    if len(digits) > 20:
-        raise ValueError("a whole number of too many digits")
-    return int(digits)
+    if len(digits) > 20 or (number := int(digits)).bit_length() > 64:
+        raise ValueError("a whole number is beyond 64 bits")
+    return number

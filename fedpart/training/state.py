@@ -237,7 +237,7 @@ class ModelState:
         replace(path, lambda file: torch.save(content, file), previous_of(path))
 
     def load(self, path: str | Path) -> None:
-        """Continue from a checkpoint of :meth:`save`; from the one before it, with a warning, if it is damaged.
+        """Continue from a checkpoint of :meth:`save`; if it is damaged, with a warning, from the one before.
 
         Raises:
             ValueError: the files cannot be read, or belong to another configuration; the difference is named.

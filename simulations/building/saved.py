@@ -61,8 +61,8 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
     if known not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(
             f"{file} cannot be read as what {SUMMARY} was written for (it is damaged, of another run, or of "
-            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume {folder}, "
-            f"which makes both anew from the checkpoint."
+            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume "
+            f"{folder}, which makes both anew from the checkpoint."
         )
     try:
         tensors = safetensors.torch.load(content)

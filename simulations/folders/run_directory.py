@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from simulations.folders.contents import keeps_weights, named, new_name, run_nam
 from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
+from simulations.folders.locks import lock
 
 Report = RoundReport | TrainingReport
 
@@ -64,7 +64,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = path / CHECKPOINT
-        self._lock = _lock(path)
+        self._lock = lock(path)
         self._name = self._last = run_name(path)
         self.notes: list[str] = []  # sentences about what a resumed run has in another way than before
 
@@ -118,7 +118,7 @@ class RunDirectory:
         return bool(kept(self.checkpoint))
 
     def bind(self, state: ModelState) -> None:
-        """Say of which run a state is, and where it keeps what is not in its checkpoint, before that is loaded.
+        """Say of which run a state is, and where it keeps what is not in its checkpoint; then that is loaded.
 
         Raises:
             ValueError: see :meth:`.Federation.keep_in`.
@@ -131,7 +131,7 @@ class RunDirectory:
     def rewind(self, state: ModelState) -> list[dict[str, Any]]:
         """Drop the metrics of what comes after a state, for it will be run again; the lines that stay.
 
-        What ``config.yaml`` says is what is run from here on. Where there is no file of metrics, no line stays.
+        What ``config.yaml`` says is what is run from here on. Of metrics that were deleted no line stays.
 
         Raises:
             ValueError: lines are missing, or tell of releases that are not counted.
@@ -146,13 +146,13 @@ class RunDirectory:
         wanted = range(-(-first // every) * every, until + 1, every)  # those that have a line for certain
         if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
             raise ValueError(
-                f"{self.path / METRICS} does not hold the {clock.total} {first} to {until} that the checkpoint "
-                f"has behind it; {keeps_weights(self.path)}."
+                f"{self.path / METRICS} does not hold the {clock.total} {first} to {until} that the "
+                f"checkpoint has behind it; {keeps_weights(self.path)}."
             )
         if first > every:
             self.notes.append(
-                f"The metrics begin at {clock.name} {first}; sums and means in the summary leave out what was "
-                f"before."
+                f"The metrics begin at {clock.name} {first}; sums and means in the summary leave out what "
+                f"was before."
             )
         if federated:  # a shorter run evaluated its last round, out of turn
             for line in lines:
@@ -281,8 +281,8 @@ def saved_config(path: str | Path) -> Config:
 def _other_bits(before: Config, now: Config) -> list[str]:
     """What decides no number but its last digits, where it has changed."""
     return [
-        f"{key} was {old}, is {new}: sums are rounded in another order, so from here on the bits are not those "
-        f"of an undisturbed run."
+        f"{key} was {old}, is {new}: sums are rounded in another order, so from here on the bits are not "
+        f"those of an undisturbed run."
         for key in ("threads", "device", "execution")
         if (old := getattr(before, key, None)) != (new := getattr(now, key, None))
     ]
@@ -290,33 +290,3 @@ def _other_bits(before: Config, now: Config) -> list[str]:
 
 def _replace(path: Path, content: bytes) -> None:
     replace(path, lambda file: file.write(content))
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, until the end or until this process dies.
-
-    Raises:
-        FileExistsError: another one is in it.
-    """
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _lock(path: Path) -> int | None:
-    """Keep other processes out of the folder until closed, or until this process dies."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise FileExistsError(
-                f"Another process is running in {path}; wait for it, or choose another folder."
-            ) from None
-        return None  # a file system without locks
-    return descriptor

@@ -186,8 +186,9 @@ def _rounds(
                 raise Interrupted(recorder.stopped[0], f"round {done}") from error
             raise
         workers = engine.workers
-    if recorder.lines and not any(line.get("stepped", True) and line.get("replies", 1) for line in recorder.lines):
-        raise RunError(_nothing_learnt(recorder.lines, config.min_replies))
+    lines = recorder.lines
+    if lines and not any(line.get("stepped", True) and line.get("replies", 1) for line in lines):
+        raise RunError(_nothing_learnt(lines, config.min_replies))
     return workers
 
 
