@@ -82,7 +82,7 @@ class Residuals:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, file.parent.parent, file.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
-        content: dict[int | str, Any] = {**left, "of": [client, round]}
+        content: dict[Any, Any] = {**left, "of": [client, round]}
         replace(file, lambda into: torch.save(content, into))
         for other in file.parent.glob("*.pt"):
             if int(other.stem) < round and int(other.stem) not in self.versions.get(client, NONE):
