@@ -111,8 +111,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"There is no configuration file {path}; check the path, or take a name from fedpart configs."
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+    except (OSError, ValueError) as error:
+        text = isinstance(error, UnicodeDecodeError)
+        reason = "it is not text" if text else getattr(error, "strerror", error)
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
     data = _parse(text, str(path))
     if data is None:
