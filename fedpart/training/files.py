@@ -7,6 +7,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,6 +80,14 @@ def read_tensors(path: Path) -> Any:
         if (part := archive.testzip()) is not None:
             raise ValueError(f"its part {part} is damaged")
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def completed(path: Path) -> int:
+    """How many rounds or iterations a checkpoint, or the one before it, has behind it; 0: none can be read."""
+    for file in kept(path):
+        with suppress(Exception):  # a torn or foreign file raises anything
+            return int(torch.load(file, map_location="cpu", weights_only=True, mmap=True)["completed"])
+    return 0
 
 
 def seal(text: str, before: str) -> str:

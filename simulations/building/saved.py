@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from fedpart import Task
 from fedpart.training.state import ModelState
-from simulations.folders.run_directory import HASH, STATE, SUMMARY, read_summary
+from simulations.folders.contents import STATE, read_state, read_summary
 
 
 def saved_psi(folder: str | Path, task: Task) -> Tensor:
@@ -57,13 +56,7 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
         raise ValueError(
             f"{folder} holds no finished run (there is no {STATE}); {kind} comes from one that is."
         )
-    content, known = file.read_bytes(), (read_summary(folder) or {}).get(HASH)
-    if known not in (None, hashlib.sha256(content).hexdigest()):
-        raise ValueError(
-            f"{file} cannot be read as what {SUMMARY} was written for (it is damaged, of another run, or of "
-            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume "
-            f"{folder}, which makes both anew from the checkpoint."
-        )
+    content = read_state(folder, read_summary(folder) or {})
     try:
         tensors = safetensors.torch.load(content)
     except (safetensors.SafetensorError, KeyError) as error:

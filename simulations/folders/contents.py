@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from fedpart.training.files import SEAL, read_lines, read_object, seal
 from simulations.config.shared import Config
 from simulations.errors import ConfigError
 
-CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+CONFIG, METRICS, SUMMARY, STATE = "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"
+HASH = "state_sha256"  # in the summary: of STATE
 _NAMED = re.compile(rb"# run ([0-9a-f]{16}), crc32 ([0-9a-f]{8}) of what follows\n")
 
 
@@ -77,7 +79,7 @@ def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
 def keeps_weights(path: str | Path) -> str:
     """What to do about damaged metrics."""
     return (
-        f"put the file back as it was, or delete it and go on with --resume {path}: the weights are in the "
+        f"put the file back as it was, or delete it and continue the run with --resume {path}: the weights are in the "
         f"checkpoint, and only the numbers of these lines are lost"
     )
 
@@ -88,7 +90,7 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
     A run that is being extended keeps the summary of its earlier end until it is through.
 
     Raises:
-        ConfigError: the file is damaged, or of another run.
+        ConfigError: the file is damaged, or of another run; or, with ``config``, the weights are.
     """
     file = Path(path) / SUMMARY
     name = run_name(path)
@@ -103,7 +105,30 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
             f"it anew."
         ) from None
     summary.pop(SEAL, None)
-    return summary if config is None or summary.get(config.clock.total, 0) >= config.length else None
+    if config is None:
+        return summary
+    if summary.get(config.clock.total, 0) < config.length:
+        return None
+    if HASH in summary:
+        read_state(path, summary)
+    return summary
+
+
+def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
+    """The content of a finished run's ``state.safetensors``, that of which the summary has the hash.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    file = Path(path) / STATE
+    content = file.read_bytes() if file.is_file() else b""
+    if summary.get(HASH) not in (None, hashlib.sha256(content).hexdigest()):
+        raise ConfigError(
+            f"{file} cannot be read as what {SUMMARY} was written for (it is damaged, of another run, or of "
+            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume {path}, "
+            f"which makes both anew from the checkpoint."
+        )
+    return content
 
 
 def _model(**types: Any) -> type[BaseModel]:

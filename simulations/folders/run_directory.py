@@ -25,6 +25,7 @@ from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.contents import CONFIG as CONFIG
 from simulations.folders.contents import METRICS as METRICS
+from simulations.folders.contents import STATE as STATE
 from simulations.folders.contents import SUMMARY as SUMMARY
 from simulations.folders.contents import keeps_weights, named, new_name, run_name
 from simulations.folders.contents import read_metrics as read_metrics
@@ -34,10 +35,9 @@ from simulations.folders.locks import lock
 
 Report = RoundReport | TrainingReport
 
-STATE, CHECKPOINT, RESIDUALS, RELEASES = "state.safetensors", "checkpoint.pt", "residuals", "releases.jsonl"
+CHECKPOINT, RESIDUALS, RELEASES = "checkpoint.pt", "residuals", "releases.jsonl"
 LOOK_SECONDS = 0.5  # from one look whether a folder is free to the next
 BESIDE = "beside"  # of a run of another method on the same clients: a folder of the same kind
-HASH = "state_sha256"  # in the summary: of state.safetensors
 
 
 class RunDirectory:

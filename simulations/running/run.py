@@ -16,8 +16,9 @@ from simulations.building.experiment import Experiment, TrainingExperiment, buil
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
+from simulations.folders.contents import HASH, read_summary
 from simulations.folders.data_files import listed_data, refuse_changed_data
-from simulations.folders.run_directory import HASH, RESIDUALS, RunDirectory, read_summary, refuse_existing
+from simulations.folders.run_directory import RESIDUALS, RunDirectory, refuse_existing
 from simulations.pictures.plots import plot_run
 from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision

@@ -9,7 +9,7 @@ import pytest
 import torch
 from command_line import fedpart, refused
 from places import ROOT
-from tiny import tiny_file
+from tiny import tiny_file, unnamed
 from torch import nn
 
 from fedpart import Dataset
@@ -108,7 +108,7 @@ def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path: Path) ->
         fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine ray)"
     )
     assert fedpart("run", config, "--out", "flwr").exit_code == 0
-    text = Path("flwr/config.yaml").read_text()
+    text = (unnamed(Path("flwr")) / "config.yaml").read_text()
     Path("flwr/config.yaml").write_text(text.replace("engine: local", "engine: flower"))
     longer = ("run", "--resume", "flwr", "--set", "rounds=3")
     refused(fedpart(*longer), "continue it with --resume flwr --engine local (or --engine ray)")

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import random
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,17 +13,19 @@ from typing import Any
 
 import pytest
 from interruptions import Died, DiesAfter
+from matplotlib.figure import Figure
 from tiny import tiny
 
 import fedpart
 from simulations.cli.commands import show
 from simulations.errors import ConfigError, RunError
-from simulations.folders.run_directory import RELEASES, read_summary, saved_config
+from simulations.folders.run_directory import read_summary, saved_config
 from simulations.report.page import write_report
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
 
-CHANGES = 500
+# by a page about what it leaves out: the data that it would draw
+TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
 KINDS = ("bit", "cut", "swap", "line", "cut line")
 SENTENCES = (ConfigError, RunError, fedpart.ClientError)
 PRIVATE: dict[str, Any] = {
@@ -30,7 +33,6 @@ PRIVATE: dict[str, Any] = {
     "clip": {"weights": 1.0, "psi": 1.0},
     "privacy": {"noise_multiplier": 1.0, "delta": 1e-3},
 }
-UPLOADS: dict[str, Any] = {"upload": "int8", "error_feedback": True}
 
 
 def config(data: Path, **changes: Any) -> Any:
@@ -49,6 +51,23 @@ def config(data: Path, **changes: Any) -> Any:
     return tiny(**{**base, **changes})
 
 
+def ended(config: Any, folder: Path) -> None:
+    run_experiment(config, folder)
+
+
+def stopped(config: Any, folder: Path) -> None:
+    with pytest.raises(Died):
+        run_experiment(config, folder, progress=DiesAfter(3))
+
+
+# how a folder is made, keys of its configuration, and how many changes are tried: 500 in all
+FOLDERS: dict[str, tuple[Callable[[Any, Path], None], dict[str, Any], int]] = {
+    "ended": (ended, {}, 200),
+    "stopped": (stopped, {"upload": "int8", "error_feedback": True}, 150),
+    "private": (stopped, PRIVATE, 150),
+}
+
+
 def table(folder: Path, seed: int) -> Path:
     drawn = random.Random(seed)
     rows = ([f"{drawn.gauss(0, 1):.3f}" for _ in range(3)] + [drawn.choice("xy")] for _ in range(60))
@@ -57,29 +76,12 @@ def table(folder: Path, seed: int) -> Path:
     return folder
 
 
-def ended(made: Any, folder: Path) -> None:
-    run_experiment(made, folder)
-
-
-def stopped(made: Any, folder: Path) -> None:
-    with pytest.raises(Died):
-        run_experiment(made, folder, progress=DiesAfter(3))
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
-    """Run folders of all kinds of files, each with another run's, whose files are swapped for its own."""
-    place = tmp_path_factory.mktemp("whole")
-    kinds: dict[str, tuple[Callable[[Any, Path], None], dict[str, Any]]] = {
-        "ended": (ended, {}),
-        "stopped": (stopped, UPLOADS),
-        "private": (stopped, PRIVATE),
-    }
-    found = {}
-    for kind, (make, changes) in kinds.items():
-        found[kind] = place / kind, place / f"{kind}-other"
-        for number, folder in enumerate(found[kind]):
-            make(config(table(place / "data" / folder.name, number), seed=number, **changes), folder)
+def made(place: Path, kind: str) -> tuple[Path, Path]:
+    """A folder of a kind, and another run's, whose files are swapped for its own."""
+    make, changes, _ = FOLDERS[kind]
+    found = place / kind, place / f"{kind}-other"
+    for number, folder in enumerate(found):
+        make(config(table(place / "data" / folder.name, number), seed=number, **changes), folder)
     return found
 
 
@@ -153,47 +155,51 @@ def changed(file: Path, other: Path, kind: str, drawn: random.Random) -> None:
     file.write_bytes(content)
 
 
-def cases(folders: dict[str, tuple[Path, Path]]) -> Iterator[tuple[str, Path, Path, str]]:
-    """Kinds of folders, files, what they are swapped for, and changes, in turn.
+def cases(run: Path, other: Path) -> Iterator[tuple[Path, Path, str]]:
+    """Files, what they are swapped for, and changes, in turn.
 
     A file is swapped for that of another run; what has no such name there, for another of its kind here.
     """
     files = []
-    for kind, (run, other) in folders.items():
-        for file in sorted(path for path in run.rglob("*") if path.is_file()):
-            alike = [path for path in sorted(run.rglob(f"*{file.suffix}")) if path != file]
-            there = other / file.relative_to(run)
-            files.append((kind, file.relative_to(run), there if there.is_file() else alike[-1]))
+    for file in sorted(path for path in run.rglob("*") if path.is_file()):
+        alike = [path for path in sorted(run.rglob(f"*{file.suffix}")) if path != file]
+        there = other / file.relative_to(run)
+        files.append((file.relative_to(run), there if there.is_file() else alike[-1]))
     while True:
         yield from ((*case, change) for change in KINDS for case in files)
 
 
+def numbers_drawn(figure: Figure, stream: io.StringIO, **options: Any) -> None:
+    """In place of a picture, which takes a while, what it is of."""
+    drawn = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines]
+    stream.write(f"<svg>{drawn}</svg>")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", FOLDERS)
 def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
-    folders: dict[str, tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    drawn, known, wrong = random.Random(47), {}, []
-    for kind, (run, _) in folders.items():
-        shutil.copytree(run, "run")
-        known[kind] = [outcome(way) for way in WAYS]
+    monkeypatch.setattr(Figure, "savefig", numbers_drawn)
+    monkeypatch.setattr("simulations.report.page.clients_section", lambda *_: "left out")  # of the data alone
+    whole, other = made(tmp_path, kind)
+    shutil.copytree(whole, "run")
+    known = [outcome(way) for way in WAYS]
+    assert (known[0] is None, known[-1] is None) == (kind != "ended", False)
+    drawn, wrong = random.Random(47), []
+    for number, (file, there, change) in zip(range(FOLDERS[kind][2]), cases(whole, other), strict=False):
         shutil.rmtree("run")
-    assert known["ended"].count(None) == 0 and known["stopped"][-1] and known["private"][-1] == (4, True)
-    for number, (kind, file, other, change) in zip(range(CHANGES), cases(folders), strict=False):
-        shutil.copytree(folders[kind][0], "run")
-        changed(Path("run") / file, other, change, drawn)
-        for way, right in zip(WAYS, known[kind], strict=True):
-            what = f"change {number}, {kind}: {change} of {file}, {way.__name__}"
+        shutil.copytree(whole, "run")
+        changed(Path("run") / file, there, change, drawn)
+        for way, right in zip(WAYS, known, strict=True):
+            what = f"change {number}, {change} of {file}, {way.__name__}"
             try:
                 result = outcome(way)
             except Exception as error:
                 wrong.append(f"{what}: {type(error).__name__}: {error}")
                 continue
-            if result not in (None, right):
+            told = way is reported and isinstance(result, str) and TOLD.search(result)
+            if result not in (None, right) and not told:
                 wrong.append(f"{what}: another outcome in silence")
-        shutil.rmtree("run")
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_fuzz_reaches_the_ledger(folders: dict[str, tuple[Path, Path]]) -> None:
-    assert (folders["private"][0] / RELEASES).is_file()

@@ -12,7 +12,7 @@ import refusals
 import safetensors.torch
 import torch
 from interruptions import Died, DiesAfter
-from tiny import same_run, tiny, tiny_training
+from tiny import same_run, tiny, tiny_training, unnamed
 
 import fedpart
 from simulations.building.experiment import build
@@ -63,12 +63,6 @@ def resume(folder: Path, progress: Progress | None = None, **changes: Any) -> di
     return run_experiment(config, folder, resume=True, progress=progress)
 
 
-def unnamed(folder: Path) -> None:
-    """As a folder of a version in which runs had no names."""
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().partition("\n")[2])
-
-
 def rewritten(file: Path, change: Callable[[Any], Any]) -> None:
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
@@ -76,7 +70,7 @@ def rewritten(file: Path, change: Callable[[Any], Any]) -> None:
 def test_damaged_folders(ended: Path, stopped: Path, tmp_path: Path) -> None:
     deep, long = "[" * 100_000, "9" * 5000
     anew = "delete it and continue the run with --resume"
-    keeps = r"delete it and go on with --resume .*: the weights are in the checkpoint"
+    keeps = r"delete it and continue the run with --resume .*: the weights are in the checkpoint"
     rows: list[refusals.Row] = []
 
     def row(name: str, kind: Path, file: str, change: Any, call: Any, says: str, old: bool = False) -> None:
