@@ -83,7 +83,7 @@ def read_tensors(path: Path) -> Any:
 
 
 def completed(path: Path) -> int:
-    """How many rounds or iterations a checkpoint, or the one before it, has behind it; 0: none can be read."""
+    """How many rounds or iterations a checkpoint, or the one before, has behind it; 0: none is readable."""
     for file in kept(path):
         with suppress(Exception):  # a torn or foreign file raises anything
             return int(torch.load(file, map_location="cpu", weights_only=True, mmap=True)["completed"])

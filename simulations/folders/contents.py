@@ -79,8 +79,8 @@ def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
 def keeps_weights(path: str | Path) -> str:
     """What to do about damaged metrics."""
     return (
-        f"put the file back as it was, or delete it and continue the run with --resume {path}: the weights are in the "
-        f"checkpoint, and only the numbers of these lines are lost"
+        f"put the file back as it was, or delete it and continue the run with --resume {path}: the weights "
+        f"are in the checkpoint, and only the numbers of these lines are lost"
     )
 
 

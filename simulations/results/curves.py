@@ -47,10 +47,8 @@ class Run:
         folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
-        summary, saved = (
-            read_summary(folder) or {},
-            completed(folder / CHECKPOINT),
-        )  # first: a run may be under way
+        summary = read_summary(folder) or {}
+        saved = completed(folder / CHECKPOINT)  # before the metrics, for the run may be under way
         run = cls(folder, read_metrics(folder), summary)
         if summary and not (run.metrics and run.metrics[-1][run.clock] >= summary[f"{run.clock}s"]):
             raise ConfigError(
