@@ -55,10 +55,6 @@ def guarded(work: Callable[[], Any], out: Path | None) -> None:
         fail(str(error), FAILED)
     except (ConfigError, MissingExtra) as error:
         fail(str(error), BAD_INPUT)
-    except ValueError as error:
-        if "embedded null" not in str(error):
-            raise
-        fail("A path has a NUL character in it, which no file's name can have; leave it out.", BAD_INPUT)
     except OutOfMemoryError as error:
         reason = str(error).partition(". ")[0]
         fail(

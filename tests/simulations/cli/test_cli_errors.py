@@ -31,6 +31,12 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
 
 
+def test_a_nul_in_a_path_is_one_sentence(tmp_path: Path) -> None:
+    config = tiny_file(tmp_path, rounds=1)
+    for words in (("run", config, "--out"), ("compare", config, "--out"), ("run", "--resume"), ("show",)):
+        refused(fedpart(*words, "a\0b"), r"There is a NUL character in 'a\x00b'; leave it out.")
+
+
 def test_a_device_without_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
