@@ -111,7 +111,7 @@ def resumed() -> Any:
     assert summary is not None
     if "epsilon" in summary:
         return summary["rounds"], summary["epsilon"] >= least_epsilon()
-    times = dict.fromkeys(("seconds", "client_seconds"))
+    times = dict.fromkeys(("seconds", "client_seconds", "git_commit"))
     return hashlib.sha256(Path("run/state.safetensors").read_bytes()).hexdigest(), summary | times
 
 
