@@ -137,7 +137,7 @@ def _model(**types: Any) -> type[BaseModel]:
     return create_model("Contents", __config__=ConfigDict(extra="allow", strict=True), **fields)
 
 
-_Numbers, _Score = dict[str, float], float | None
+_Numbers, _Score = dict[str, float | None], float | None  # what is not finite is null
 _Scores = dict.fromkeys(
     ("lml", "val_accuracy", "val_nll", "test_accuracy", "test_nll", "client_accuracy", "client_nll"), _Score
 )
@@ -157,7 +157,7 @@ _Line = _model(
     examples=int,
     client_seconds=float,
     simulated_seconds=float,
-    epsilon=float,
+    epsilon=_Score,
     psi=_model(raw=dict[str, Any], physical=_Numbers),
     **_Scores,
 )
@@ -190,7 +190,7 @@ _Summary = _model(
     upload_ratio=float,
     upload_bytes=int,
     download_bytes=int,
-    epsilon=float,
+    epsilon=_Score,
     delta=float,
     clip=dict[str, Any] | None,
     state_sha256=str,

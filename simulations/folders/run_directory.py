@@ -174,7 +174,7 @@ class RunDirectory:
             return
         if self._name is None:  # a run from before ledgers
             privacy.count(lines[-1]["round"])
-        if privacy.epsilon() < max(line.get("epsilon", 0.0) for line in lines) * (1 - 1e-9):
+        if privacy.epsilon() < max(line.get("epsilon") or 0.0 for line in lines) * (1 - 1e-9):
             raise ValueError(
                 f"{self.path / METRICS} tells of more releases than {self.path / RELEASES} counts; put that "
                 f"file back as it was, for epsilon is not known without it, or start a new run with --out."
