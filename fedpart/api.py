@@ -57,7 +57,8 @@ def federate(
             with ``evaluation="none"``, a setting, nothing is scored.
         on_round: called with the report of every round.
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
-            ``error_feedback`` a folder beside it, ``.residuals``, belongs to it.
+            ``error_feedback`` a folder beside it, ``.residuals``, belongs to it; with privacy whose noise is
+            the system's a file, ``.releases``, counts what was released, also where a checkpoint is lost.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
@@ -87,8 +88,6 @@ def federate(
     check_names(settings, FederationSettings, without="clients", beside=beside)  # these are the shards
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
-    if checkpoint is not None:
-        chosen.check_checkpoints(checkpoint_every)
     for note in task.notes:
         print(note)
     federation = Federation(Protocol(task, chosen))
@@ -96,9 +95,9 @@ def federate(
     tested = held_out(federation, test, "test")
     if isinstance(data, list) and chosen.on_client_error == "fail":
         check_shards(federation, data)
+    if checkpoint is not None:
+        federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
-    if path is not None:
-        federation.keep_in(path.with_suffix(".residuals"))
     metrics: list[RoundReport] = []
 
     def finish(report: RoundReport) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -28,3 +29,17 @@ def one_sentence(
         yield
     except expected as error:
         raise becomes(str(error) or type(error).__name__) from error
+
+
+@contextmanager
+def as_written(folder: Path) -> Iterator[None]:
+    """What the files of a folder hold, and no run writes, becomes a ConfigError, whatever it breaks."""
+    try:
+        yield
+    except (ConfigError, UnicodeEncodeError):
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            f"The files in {folder} hold what no run writes ({reason}); put them back as they were."
+        ) from error

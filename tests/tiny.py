@@ -67,6 +67,13 @@ def tiny_training_file(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def unnamed(folder: Path) -> Path:
+    """A run's folder as those of versions in which runs had no names, so that its files may be changed."""
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().partition("\n")[2])
+    return folder
+
+
 def same_run(a: Path, b: Path) -> None:
     """Two folders hold the same run, to the bit; how long it took apart."""
     assert (a / "state.safetensors").read_bytes() == (b / "state.safetensors").read_bytes()

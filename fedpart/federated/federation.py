@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedpart.training.state import ModelState
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import tally
 from fedpart.updates.round import Round
-from fedpart.updates.stages import Feedback, Kind, stage_of, stages_of
+from fedpart.updates.stages import Kind, stage_of, stages_of
 
 
 class Federation(ModelState):
@@ -43,17 +44,20 @@ class Federation(ModelState):
         )
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
         self._stepped = True
         self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
 
-    def keep_in(self, folder: Path) -> None:
-        """Where clients of this machine keep what stages leave with them, so that the run can be resumed.
+    def keep_in(self, residuals: Path, releases: Path) -> None:
+        """Where clients of this machine keep their residuals, and private runs count their releases.
 
-        If this is not called it is in a folder that ends with the federation.
+        It is called before a checkpoint is loaded, so that the run can be resumed. If it is not called,
+        residuals are in a folder that ends with the federation, and releases are counted from the checkpoint.
+
+        Raises:
+            ValueError: see :meth:`.Stage.keep_in`.
         """
-        if (feedback := self.stage(Feedback)) is not None:
-            feedback.keep_in(folder)
+        for stage in self.stages:
+            stage.keep_in(residuals, releases, json.dumps(self.agreement))
 
     def stage(self, kind: type[Kind]) -> Kind | None:
         """The stage of this kind; None: the settings do not ask for it."""
@@ -159,6 +163,12 @@ class Federation(ModelState):
 
     def _remembering(self) -> list[Any]:
         return [*self.stages, *([] if self.pace is None else [self.pace])]
+
+    def load(self, path: str | Path) -> None:
+        """See :meth:`.ModelState.load`, and :meth:`.Stage.loaded`."""
+        super().load(path)
+        for stage in self.stages:
+            stage.loaded()
 
     def save(self, path: str | Path) -> None:
         """See :meth:`.ModelState.save`."""

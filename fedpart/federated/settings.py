@@ -285,18 +285,3 @@ class FederationSettings(PaceSettings):
                 f"their scores and counts, which {used[0]} does not leave as they are; leave {used[0]} out, "
                 f"or use another method."
             )
-
-    def check_checkpoints(self, every: int) -> None:
-        """Refuse to save less often than privacy is spent, for rounds computed twice would be counted once.
-
-        Args:
-            every: rounds from one checkpoint to the next.
-
-        Raises:
-            ValueError: one sentence.
-        """
-        if self.privacy is not None and self.privacy.randomness == "system" and every != 1:
-            raise ValueError(
-                f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
-                f"{every}; set it to 1."
-            )

@@ -94,9 +94,21 @@ def _place(folder: str | Path | None) -> Path:
 
 
 def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:
-    """The lines of what is done; later ones, and one that was torn, leave the file."""
-    file = place / "metrics.jsonl"
-    whole = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
-    lines = [line for line in map(json.loads, whole) if step_of(line) <= completed]
+    """The lines of what is done; later ones, and one that was torn, leave the file.
+
+    Raises:
+        ValueError: another one is damaged.
+    """
+    file, lines = place / "metrics.jsonl", []
+    whole = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    for number, text in enumerate(whole, start=1):
+        try:
+            if step_of(line := json.loads(text)) <= completed:
+                lines.append(line)
+        except (ValueError, LookupError, TypeError, StopIteration, RecursionError):
+            raise ValueError(
+                f"Line {number} of {file} is damaged; delete that file and resume again: the weights are in "
+                f"the checkpoint, and only what loggers had of earlier rounds is lost."
+            ) from None
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return lines

@@ -1,11 +1,19 @@
-"""Files that are replaced as a whole: a reader sees the old one or the new one, whenever the writer dies."""
+"""Files that are replaced as a whole, whenever the writer dies, and seals, which tell a changed one."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import torch
+
+SEAL = "seal"
 
 
 def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | None = None) -> None:
@@ -55,3 +63,96 @@ def previous_of(path: Path) -> Path:
 def kept(path: Path) -> list[Path]:
     """The checkpoints that exist of ``path`` and the one before, the latest first."""
     return [file for file in (path, previous_of(path)) if file.exists()]
+
+
+def read_tensors(path: Path) -> Any:
+    """What ``torch.save`` has written, held against the checksums that torch writes and never reads.
+
+    Raises:
+        Exception: any, where the file is torn, changed, or no such file.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type or entry.compress_size != entry.file_size for entry in entries):
+            raise ValueError("it is compressed, as torch writes none")
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            raise ValueError("it holds more than its bytes")
+        if (part := archive.testzip()) is not None:
+            raise ValueError(f"its part {part} is damaged")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def completed(path: Path) -> int:
+    """How many rounds or iterations a checkpoint, or the one before, has behind it; 0: none is readable."""
+    for file in kept(path):
+        with suppress(Exception):  # a torn or foreign file raises anything
+            return int(torch.load(file, map_location="cpu", weights_only=True, mmap=True)["completed"])
+    return 0
+
+
+def seal(text: str, before: str) -> str:
+    """The checksum of a text, 8 hex digits; it follows ``before``, another seal or the name of a run."""
+    return f"{zlib.crc32(text.encode(), zlib.crc32(before.encode())):08x}"
+
+
+def sealed(content: Mapping[str, Any], before: str | None) -> dict[str, Any]:
+    """Plain data, to be written as JSON, with their seal as :data:`SEAL`; without if ``before`` is None."""
+    own = {} if before is None else {SEAL: seal(json.dumps(content, allow_nan=False), before)}
+    return {**content, **own}
+
+
+def read_object(text: bytes, before: str | None) -> dict[str, Any]:
+    """Inverse of :func:`sealed` and JSON, with the seal still there; unchecked if ``before`` is None.
+
+    Raises:
+        ValueError: this is no JSON object, or its seal is missing or another; a clause says which.
+    """
+    try:
+        content = parsed(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError("it holds no JSON object")
+    plain = {key: value for key, value in content.items() if key != SEAL}
+    if before is not None and sealed(plain, before) != content:
+        raise ValueError("it was changed after it was written, or is of another run")
+    return content
+
+
+def read_lines(
+    data: bytes, before: str | None, check: Callable[[dict[str, Any]], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """The objects of a file to which sealed lines are appended, each seal following the one before it.
+
+    What follows the last newline is empty, or was torn by a crash, and is left out.
+
+    Raises:
+        ValueError: a line is damaged, or refused by ``check``: ``line 3: it holds no JSON object``.
+    """
+    lines: list[dict[str, Any]] = []
+    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            lines.append(read_object(text, before))
+            check(lines[-1])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        before = None if before is None else lines[-1][SEAL]
+    return lines
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON that somebody else may have written: nested as far as it can be read, with numbers of 64 bits.
+
+    Raises:
+        ValueError: it is another.
+    """
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or (number := int(digits)).bit_length() > 64:
+        raise ValueError("a whole number is beyond 64 bits")
+    return number

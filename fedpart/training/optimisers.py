@@ -43,6 +43,11 @@ class SGDSettings(Settings):
     learning_rate: float = setting(5e-2, "of the optimiser", gt=0)
     momentum: float = setting(0.0, "of sgd", ge=0, lt=1)
 
+    @property
+    def remembered(self) -> set[str]:
+        """Names in the state of a slice that has been stepped."""
+        return {"momentum_buffer"} if self.momentum else set()
+
     def step(
         self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
     ) -> None:
@@ -82,6 +87,11 @@ class AdamSettings(Settings):
         super().__post_init__()
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
+
+    @property
+    def remembered(self) -> set[str]:
+        """Names in the state of a slice that has been stepped."""
+        return {"step", "exp_avg", "exp_avg_sq"}
 
     def step(
         self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
@@ -204,10 +214,28 @@ class SlicedOptimiser:
         return [dict(state) for state in self._states]
 
     def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Inverse of :meth:`state_dict`."""
+        """Inverse of :meth:`state_dict`.
+
+        Raises:
+            ValueError: a state is not of this optimiser.
+        """
         for values, current, state in zip(self._slices, self._states, states, strict=True):
+            if state and state.keys() - {"log_rate"} != self._settings.remembered:
+                raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
+            for key, value in state.items():
+                refuse_other_form(value, _NUMBERS.get(key, values))
             current.clear()
             current.update({key: value.to(values.device, copy=True) for key, value in state.items()})
+
+
+_NUMBERS = {"step": torch.zeros(()), "log_rate": torch.zeros((), dtype=torch.float64)}
+
+
+def refuse_other_form(value: Tensor, like: Tensor) -> None:
+    """Refuse, with a ValueError, a tensor of another shape or type, which ``copy_`` would fit."""
+    if (value.shape, value.dtype) != (like.shape, like.dtype):
+        here, there = ((list(one.shape), one.dtype) for one in (value, like))
+        raise ValueError(f"a tensor {here} is in the place of one {there}")
 
 
 def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor) -> None:

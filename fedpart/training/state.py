@@ -18,8 +18,8 @@ from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
-from fedpart.training.files import kept, previous_of, replace
-from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser
+from fedpart.training.files import kept, previous_of, read_tensors, replace
+from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser, refuse_other_form
 from fedpart.training.plain import plain
 from fedpart.trees import Tree, first_leaf, map_leaves
 
@@ -42,11 +42,9 @@ class ModelState:
         w: ``[size]`` in partition order; psi: ``[P]``.
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`.
         agreement: what a checkpoint must agree on, as plain data by name.
-        repeatable: whether steps that are computed again are the same and cost nothing but time.
     """
 
     agreement: dict[str, Any]
-    repeatable = True
 
     def __init__(
         self,
@@ -222,9 +220,13 @@ class ModelState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of :meth:`state_dict`."""
-        self.completed = state["completed"]
-        self.w.copy_(state["w"])
-        self.psi.copy_(state["psi"])
+        count = state["completed"]
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{count!r} are completed")
+        self.completed = count
+        for own, value in ((self.w, state["w"]), (self.psi, state["psi"])):
+            refuse_other_form(value, own)
+            own.copy_(value)
         self.optimiser.load_state_dict(state["optimiser"])
         self.optimiser_psi.load_state_dict(state["optimiser_psi"])
 
@@ -238,16 +240,18 @@ class ModelState:
         replace(path, lambda file: torch.save(content, file), previous_of(path))
 
     def load(self, path: str | Path) -> None:
-        """Continue from a checkpoint of :meth:`save`; from the one before it, with a warning, if it is torn.
+        """Continue from a checkpoint of :meth:`save`; if it is damaged, with a warning, from the one before.
 
         Raises:
             ValueError: the files cannot be read, or belong to another configuration; the difference is named.
         """
         path, unreadable = Path(path), list[str]()
-        for file in (kept(path) or [path])[: 2 if self.repeatable else 1]:
+        for file in kept(path) or [path]:
             try:
-                state = torch.load(file, map_location="cpu", weights_only=True)
+                state = read_tensors(file)
                 differs = difference(self.agreement, json.loads(state.pop("agreement")))
+                if not differs:
+                    self.load_state_dict(state)
                 break
             except Exception as error:  # a torn or foreign file raises anything
                 # its name, for torch's words take several lines, and advise to unpickle what is not trusted
@@ -261,7 +265,6 @@ class ModelState:
                 f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
                 f"configuration it has, or start the run anew."
             )
-        self.load_state_dict(state)
 
     def resume(self, checkpoint: str | Path | None, resume: bool) -> Path | None:
         """The checkpoint's path, ready to be written; its state is taken over if ``resume`` and it exists.

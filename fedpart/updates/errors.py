@@ -16,12 +16,12 @@ class Refusal(ValueError):
             ``malformed`` (a part is missing, of another type or cannot be read), ``partitions`` (others than
             were asked for), ``size``, ``dtype``, ``not_finite``, ``too_large`` (values), ``examples`` (their
             number) or ``loss``.
-        reason: a clause that says what is wrong.
+        reason: a clause that says what is wrong; what it quotes of an upload is cut, see :func:`brief`.
     """
 
     def __init__(self, category: str, reason: str) -> None:
-        super().__init__(category, reason)
-        self.category, self.reason = category, reason
+        self.category, self.reason = category, brief(reason)
+        super().__init__(category, self.reason)
 
     def __str__(self) -> str:
         return self.reason
@@ -40,7 +40,7 @@ class ClientError(RuntimeError):
     @classmethod
     def of(cls, client: int, round: int | None, cause: Exception) -> ClientError:
         """The error of ``client``, in ``round`` if it is in one, whose cause is any exception."""
-        reason = " ".join(str(cause).split())
+        reason = brief(str(cause))
         when = "" if round is None else f" in round {round}"
         return cls(f"Client {client} failed{when}: {type(cause).__name__}: {reason}")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedpart.training.files import replace
+from fedpart.training.files import read_tensors, replace
 
 NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
 
@@ -53,14 +54,16 @@ class Residuals:
         """What the client begins from: per partition j ``[size_j]``; empty: nothing has been left.
 
         Raises:
-            ValueError: it is not there, or torn.
+            ValueError: it is not there, damaged, or of another client or round.
         """
         round = self.versions.get(client, NONE)[0]
         if round == 0:
             return {}
-        file = self._file(client, round)
+        file, own = self._file(client, round), [client, round]
         try:
-            found: dict[int, Tensor] = torch.load(file, weights_only=True)
+            found: dict[Any, Any] = read_tensors(file)
+            if found.pop("of", own) != own:
+                raise ValueError("it is of another client or round")
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
             raise ValueError(
@@ -79,7 +82,8 @@ class Residuals:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, file.parent.parent, file.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
-        replace(file, lambda into: torch.save(left, into))
+        content: dict[Any, Any] = {**left, "of": [client, round]}
+        replace(file, lambda into: torch.save(content, into))
         for other in file.parent.glob("*.pt"):
             if int(other.stem) < round and int(other.stem) not in self.versions.get(client, NONE):
                 other.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from simulations.building.data import load_data
 from simulations.building.saved import load_saved
 from simulations.building.task import build_task
 from simulations.config.load import Config, ConfigError, ExperimentConfig
-from simulations.errors import one_sentence
+from simulations.errors import as_written, one_sentence
 from simulations.folders.run_directory import read_summary, saved_config
 
 
@@ -27,13 +27,13 @@ def read_run(folder: Path) -> Loaded:
     """
     config, summary = _finished(folder)
     built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
-    with one_sentence():
+    with as_written(folder), one_sentence():
         task = build_task(built, *seen_shape(config, summary))
         state = _whole(task, built)
         load_saved(state, folder)
-    stages = summary.get("stages")  # of centralised training
-    # The noise of predictions is a function of it.
-    state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
+        stages = summary.get("stages")  # of centralised training
+        # The noise of predictions is a function of it.
+        state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
     return Loaded(state, config.resolved(), summary.get("classes", ()))
 
 
@@ -43,7 +43,7 @@ def example_inputs(folder: Path, rows: int) -> Tree:
     Raises:
         ConfigError: see :func:`read_run`.
     """
-    with one_sentence():
+    with as_written(folder), one_sentence():
         return _seen(*_finished(folder), rows)[1]
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from fedpart import Task
 from fedpart.training.state import ModelState
-from simulations.folders.run_directory import STATE
+from simulations.folders.contents import STATE, read_state, read_summary
 
 
 def saved_psi(folder: str | Path, task: Task) -> Tensor:
@@ -55,9 +56,10 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
         raise ValueError(
             f"{folder} holds no finished run (there is no {STATE}); {kind} comes from one that is."
         )
+    content = read_state(folder, read_summary(folder) or {})
     try:
-        tensors = safetensors.torch.load_file(file)
-    except safetensors.SafetensorError as error:
+        tensors = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, KeyError) as error:
         raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
     prefix = f"{kind}/"
     found = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
@@ -68,4 +70,6 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
                 f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here; "
                 f"give both the same hyperparameters and model."
             )
+        if found[name].dtype != torch.float32:
+            raise ValueError(f"{file}: {name} is {found[name].dtype}, and a run leaves float32; run it anew.")
         wanted[name].copy_(found[name])

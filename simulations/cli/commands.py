@@ -26,6 +26,7 @@ from simulations.config.load import (
 from simulations.config.shipped import purpose, shipped
 from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
+from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary
 from simulations.pictures.personal_figure import plot_personal
 from simulations.report.page import write_report
@@ -78,7 +79,8 @@ def show(folder: Path) -> None:
     summary = read_summary(folder)
     if summary is None or "method" not in summary:
         raise ConfigError(f"{folder} holds no finished run; give the folder of one.")
-    show_end(Console(), summary, folder)
+    with as_written(folder):
+        show_end(Console(), summary, folder)
 
 
 def export(run: Path, kind: str, out: Path | None) -> None:

@@ -7,11 +7,24 @@ import sys
 from typing import Annotated
 
 import typer
+from click import Context
+from typer.core import TyperGroup
 
 from simulations.cli import deployment, experiments
-from simulations.cli.guards import outputs_guarded
+from simulations.cli.guards import BAD_INPUT, fail, outputs_guarded
+
+
+class _Commands(TyperGroup):
+    def parse_args(self, context: Context, args: list[str]) -> list[str]:
+        """Refuse what no file's name can have in it, before paths are looked at."""
+        for text in args:
+            if "\0" in text:
+                fail(f"There is a NUL character in {text!r}; leave it out.", BAD_INPUT)
+        return super().parse_args(context, args)
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Learn hyperparameters with the weights, in one run, federated or not.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -108,7 +108,6 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     @model_validator(mode="after")
     def _consistent(self) -> ExperimentConfig:
         settings, method = self.settings(), self.build_method()
-        settings.check_checkpoints(self.checkpoint_every)
         settings.check_feedback(method.held_out)
         chunks = len(method.proportions(self.chunks))
         check_clients(chunks, self.clients)

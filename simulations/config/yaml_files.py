@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,20 @@ import yaml
 
 from simulations.errors import ConfigError
 
+LARGEST = 100_000  # values of a document
+
 
 class _Loader(yaml.SafeLoader):
     """YAML in which a key must not appear twice, and a number is what it looks like."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document, where it is not too large with every alias (``*``) in full, as readers see it."""
+        document: yaml.Node | None = super().get_single_node()
+        if document is not None and _size(document, {}) > LARGEST:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"with every alias in full it has more than {LARGEST:,} values"
+            )
+        return document
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Put what merge keys (``<<``) bring under a mapping's own keys."""
@@ -39,7 +51,22 @@ class _Dumper(yaml.SafeDumper):
 
 def _whole(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).lower()
-    return int(text, 0 if text.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
+    base = 0 if text.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10
+    if len(text) > 100 or (number := int(text, base)).bit_length() > 64:
+        raise yaml.constructor.ConstructorError(
+            None, None, "a whole number is beyond 64 bits", node.start_mark
+        )
+    return number
+
+
+def _size(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
+    """How many values a node has with every alias in full; infinitely many where one is inside of itself."""
+    if node not in known:
+        known[node] = math.inf  # until it is known
+        below = node.value if isinstance(node, yaml.CollectionNode) else ()
+        nodes = [each for item in below for each in (item if isinstance(item, tuple) else (item,))]
+        known[node] = 1 + sum(_size(each, known) for each in nodes)
+    return known[node]
 
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -84,8 +111,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"There is no configuration file {path}; check the path, or take a name from fedpart configs."
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+    except (OSError, ValueError) as error:
+        text = isinstance(error, UnicodeDecodeError)
+        reason = "it is not text" if text else getattr(error, "strerror", error)
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
     data = _parse(text, str(path))
     if data is None:
@@ -174,6 +202,10 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 def _parse(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
+    except RecursionError:
+        raise ConfigError(f"{source} is not valid YAML: values are nested too deeply.") from None
+    except (ValueError, KeyError, AttributeError) as error:  # of PyYAML, for instance at a 13th month
+        raise ConfigError(f"{source} is not valid YAML: a value does not fit its type ({error}).") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

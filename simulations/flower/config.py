@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedpart import ClipSettings
+from fedpart.training.files import parsed
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.errors import ConfigError
@@ -47,7 +48,7 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
         ConfigError: one sentence that says what does not fit.
     """
     if run_config.get("experiment"):
-        config = ExperimentConfig.from_dict(json.loads(run_config["experiment"]))
+        config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))
     else:
         overrides = str(run_config.get("overrides", ""))
         settings = overrides.split(";") if ";" in overrides else overrides.split()

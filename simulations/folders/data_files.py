@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedpart.data import image_listing, leaf_files, listing_digest, table_files
+from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError
 
 LISTED, _EARLIER = "data.json", "images.json"
@@ -72,7 +72,7 @@ def changed_data(folder: Path, now: Listed | None) -> list[str]:
     try:
         before, after = (
             {label: _counted(entry) for label, entry in listed.items()}
-            for listed in (json.loads(file.read_text(encoding="utf-8")), now)
+            for listed in (parsed(file.read_bytes()), now)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} cannot be read; delete {folder} and run it anew.") from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import fcntl
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,27 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from fedpart import RoundReport, TrainingReport
+from fedpart import Federation, RoundReport, TrainingReport
 from fedpart.loggers.lines import finite, metrics_line
-from fedpart.training.files import kept, previous_of, replace
+from fedpart.training.files import SEAL, kept, previous_of, replace, sealed
 from fedpart.training.state import ModelState
+from fedpart.updates.stages import Privacy
 from simulations.config.load import Config, ExperimentConfig, kind_of
 from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError, DiskFull
+from simulations.folders.contents import CONFIG as CONFIG
+from simulations.folders.contents import METRICS as METRICS
+from simulations.folders.contents import STATE as STATE
+from simulations.folders.contents import SUMMARY as SUMMARY
+from simulations.folders.contents import keeps_weights, named, new_name, run_name
+from simulations.folders.contents import read_metrics as read_metrics
+from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
+from simulations.folders.locks import lock
 
 Report = RoundReport | TrainingReport
 
-CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
-STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"
+CHECKPOINT, RESIDUALS, RELEASES = "checkpoint.pt", "residuals", "releases.jsonl"
 LOOK_SECONDS = 0.5  # from one look whether a folder is free to the next
 BESIDE = "beside"  # of a run of another method on the same clients: a folder of the same kind
 
@@ -35,11 +43,17 @@ BESIDE = "beside"  # of a run of another method on the same clients: a folder of
 class RunDirectory:
     """The files of one run.
 
-    - ``config.yaml``: the resolved configuration; ``data.json``: which files of the user's it is made of;
+    - ``config.yaml``: the resolved configuration, under a line that names the run; ``data.json``: which files
+      of the user's it is made of;
     - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
     - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
       as ``checkpoint.previous.pt``; with error feedback ``residuals/``, what clients keep, belongs to them;
-    - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done.
+    - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done;
+    - ``releases.jsonl`` of a private run: what it has released, see :class:`.Ledger`.
+
+    The summary and each line of the metrics have a ``seal``, which follows from their content and the run's
+    name, so that a changed file, or one of another run, is known when it is read. Runs of versions without
+    names go on without.
 
     While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
 
@@ -50,7 +64,9 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = path / CHECKPOINT
-        self._lock = _lock(path)
+        self._lock = lock(path)
+        self._name = self._last = run_name(path)
+        self.notes: list[str] = []  # sentences about what a resumed run has in another way than before
 
     @classmethod
     def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> RunDirectory:
@@ -69,6 +85,7 @@ class RunDirectory:
             if listed is not None:
                 text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
                 _replace(path / LISTED, text.encode())
+            run._name = run._last = new_name()
             run._write_config()
         except BaseException:
             run.close()
@@ -100,40 +117,80 @@ class RunDirectory:
         """Whether there is a checkpoint, or the one before it."""
         return bool(kept(self.checkpoint))
 
-    def rewind(self, until: int) -> list[dict[str, Any]]:
-        """Drop the metrics of what comes after ``until``, for it will be run again; the lines that stay.
-
-        What ``config.yaml`` says is what is run from here on.
+    def bind(self, state: ModelState) -> None:
+        """Say of which run a state is, and where it keeps what is not in its checkpoint; then that is loaded.
 
         Raises:
-            ValueError: lines are missing.
+            ValueError: see :meth:`.Federation.keep_in`.
+        """
+        if self._name is not None:
+            state.agreement["run"] = self._name
+        if isinstance(state, Federation):
+            state.keep_in(self.path / RESIDUALS, self.path / RELEASES)
+
+    def rewind(self, state: ModelState) -> list[dict[str, Any]]:
+        """Drop the metrics of what comes after a state, for it will be run again; the lines that stay.
+
+        What ``config.yaml`` says is what is run from here on. Of metrics that were deleted no line stays.
+
+        Raises:
+            ValueError: lines are missing, or tell of releases that are not counted.
         """
         clock, federated = self.config.clock, isinstance(self.config, ExperimentConfig)
-        every = 1 if federated else self.config.evaluate_every
-        lines = [line for line in read_metrics(self.path) if line[clock.name] <= until]
-        wanted = range(every, until + 1, every)  # those that have a line for certain
+        until, every = state.completed, 1 if federated else self.config.evaluate_every
+        lines = read_metrics(self.path, whole=True)
+        self._count(lines, state.stage(Privacy) if isinstance(state, Federation) else None)
+        lines = [line for line in lines if line[clock.name] <= until]
+        lost = not (self.path / METRICS).exists()  # deleted on purpose
+        first = lines[0][clock.name] if lines else until + 1 if lost else 1
+        wanted = range(-(-first // every) * every, until + 1, every)  # those that have a line for certain
         if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
             raise ValueError(
-                f"{self.path / METRICS} does not hold the {clock.total} 1 to {until} that the checkpoint has "
-                f"behind it; start the run anew with --out."
+                f"{self.path / METRICS} does not hold the {clock.total} {first} to {until} that the "
+                f"checkpoint has behind it; {keeps_weights(self.path)}."
+            )
+        if first > every:
+            self.notes.append(
+                f"The metrics begin at {clock.name} {first}; sums and means in the summary leave out what "
+                f"was before."
             )
         if federated:  # a shorter run evaluated its last round, out of turn
             for line in lines:
                 if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
                     line.pop("val_accuracy", None)
                     line.pop("val_nll", None)
-        content = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        self._last = self._name
+        content = "".join(map(self._line, lines))
         with self._room():
             _replace(self.path / METRICS, content.encode())
-            if self.config != saved_config(self.path):
+            if self.config != (saved := saved_config(self.path)):
+                self.notes += _other_bits(saved, self.config)
                 self._write_config()
         return lines
+
+    def _count(self, lines: list[dict[str, Any]], privacy: Privacy | None) -> None:
+        """Hold the releases that metrics tell of against those that are counted."""
+        if privacy is None or privacy.repeats or not lines:
+            return
+        if self._name is None:  # a run from before ledgers
+            privacy.count(lines[-1]["round"])
+        if privacy.epsilon() < max(line.get("epsilon") or 0.0 for line in lines) * (1 - 1e-9):
+            raise ValueError(
+                f"{self.path / METRICS} tells of more releases than {self.path / RELEASES} counts; put that "
+                f"file back as it was, for epsilon is not known without it, or start a new run with --out."
+            )
+
+    def _line(self, line: Mapping[str, Any]) -> str:
+        """The next line of the metrics."""
+        content = sealed(line, self._last)
+        self._last = content.get(SEAL)
+        return json.dumps(content, allow_nan=False) + "\n"
 
     def record(self, report: Report, **more: Any) -> dict[str, Any]:
         """Append a report to ``metrics.jsonl``, and what else is known at it; what was written."""
         line = metrics_line(report) | finite(more)
         with self._room(), (self.path / METRICS).open("a", encoding="utf-8") as metrics:
-            metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            metrics.write(self._line(line))
         return line
 
     def save(self, state: ModelState) -> None:
@@ -142,14 +199,20 @@ class RunDirectory:
             os.fsync(metrics.fileno())
             state.save(self.checkpoint)
 
-    def finish(self, state: ModelState, summary: dict[str, Any]) -> None:
-        """Write ``state.safetensors`` (``w/<name>``, ``psi/<name>``, float32), then ``summary.json``."""
+    def keep(self, state: ModelState) -> str:
+        """Write ``state.safetensors`` (``w/<name>``, ``psi/<name>``, float32); its hash for the summary."""
         tensors = {f"w/{name}": tensor for name, tensor in state.tensors().items()}
         tensors |= {f"psi/{name}": tensor for name, tensor in state.psi_tensors().items()}
         plain = {k: t.detach().to("cpu", torch.float32, copy=True).contiguous() for k, t in tensors.items()}
-        text = json.dumps(finite(summary), indent=2, allow_nan=False) + "\n"
+        content = safetensors.torch.save(plain)
         with self._room():
-            _replace(self.path / STATE, safetensors.torch.save(plain))
+            _replace(self.path / STATE, content)
+        return hashlib.sha256(content).hexdigest()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write ``summary.json``: all is done."""
+        text = json.dumps(sealed(finite(summary), self._name), indent=2, allow_nan=False) + "\n"
+        with self._room():
             _replace(self.path / SUMMARY, text.encode())
 
     def close(self) -> None:
@@ -173,12 +236,12 @@ class RunDirectory:
 
     def _write_config(self) -> None:
         text = as_yaml(self.config.resolved(), 110, None)
-        _replace(self.path / CONFIG, text.encode())
+        _replace(self.path / CONFIG, named(text, self._name).encode())
 
 
 def holds_run(path: str | Path) -> bool:
     """Whether the folder has any file of a run in it."""
-    names = (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT, previous_of(Path(CHECKPOINT)).name)
+    names = (CONFIG, METRICS, SUMMARY, STATE, CHECKPOINT, previous_of(Path(CHECKPOINT)).name, RELEASES)
     return any((Path(path) / name).exists() for name in names)
 
 
@@ -187,7 +250,10 @@ def refuse_existing(path: str | Path) -> None:
 
     Raises:
         FileExistsError: it does.
+        ConfigError: no folder can have that name.
     """
+    if "\0" in str(path):
+        raise ConfigError(f"No folder can be called {str(path)!r}; leave the NUL character out of --out.")
     if holds_run(path):
         raise FileExistsError(
             f"{path} already holds a run; continue it with --resume {path}, or choose another folder "
@@ -207,78 +273,20 @@ def saved_config(path: str | Path) -> Config:
             f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
             f"federate() has left is continued by its resume=True."
         )
+    run_name(path)  # refuses what was changed
     data = read_yaml(file)
     return kind_of(data).from_dict(data, str(file))
 
 
-def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out.
-
-    Raises:
-        ConfigError: another line is damaged.
-    """
-    file = Path(path) / METRICS
-    if not file.exists():
-        return []
-    lines = file.read_bytes().split(b"\n")[:-1]  # what follows the last newline is empty, or torn
-    remedy = f"delete {path} and run it again"
-    return [_object(line, f"Line {number} of {file}", remedy) for number, line in enumerate(lines, start=1)]
-
-
-def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
-    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
-
-    A run that is being extended keeps the summary of its earlier end until it is through.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
-    file = Path(path) / SUMMARY
-    if not file.exists():
-        return None
-    summary = _object(file.read_bytes(), str(file), "delete it and continue the run")
-    return summary if config is None or summary.get(config.clock.total, 0) >= config.length else None
-
-
-def _object(text: bytes, source: str, remedy: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{source} is damaged (it holds no JSON object); {remedy}.")
-    return found
+def _other_bits(before: Config, now: Config) -> list[str]:
+    """What decides no number but its last digits, where it has changed."""
+    return [
+        f"{key} was {old}, is {new}: sums are rounded in another order, so from here on the bits are not "
+        f"those of an undisturbed run."
+        for key in ("threads", "device", "execution")
+        if (old := getattr(before, key, None)) != (new := getattr(now, key, None))
+    ]
 
 
 def _replace(path: Path, content: bytes) -> None:
     replace(path, lambda file: file.write(content))
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, until the end or until this process dies.
-
-    Raises:
-        FileExistsError: another one is in it.
-    """
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _lock(path: Path) -> int | None:
-    """Keep other processes out of the folder until closed, or until this process dies."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise FileExistsError(
-                f"Another process is running in {path}; wait for it, or choose another folder."
-            ) from None
-        return None  # a file system without locks
-    return descriptor

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
 from simulations.folders.data_files import in_short
@@ -143,7 +144,7 @@ def _options(config: Config) -> Settings:
 def _written(folder: Path) -> dict[str, Any]:
     """What the comparison has left in its folder when it ended; empty if it has not, or is about to."""
     try:
-        found = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+        found = parsed((folder / "comparison.json").read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

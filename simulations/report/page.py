@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpart.extras import need
+from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
 from simulations.pictures.colours import COLOURS, DARK, THEMES
 from simulations.pictures.figures import PREFIX
@@ -51,8 +52,9 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     jinja2 = need("jinja2", "fedpart report", "pictures")
     need("matplotlib", "fedpart report", "pictures")
     folder = Path(folder)
-    one = _other(folder)
-    content = _comparisons(folder) if one is None else {"parts": [one]}
+    with as_written(folder):
+        one = _other(folder)
+        content = _comparisons(folder) if one is None else {"parts": [one]}
     files = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=files, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     themes = {
@@ -79,7 +81,7 @@ def _other(folder: Path) -> Part | None:
             )
         return None if isinstance(config, ExperimentConfig) else trained(Run.load(folder))
     try:
-        chosen = "best_k" in json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        chosen = "best_k" in parsed((folder / SUMMARY).read_bytes())
     except (OSError, ValueError, TypeError):
         return None
     return selected(folder) if chosen else None

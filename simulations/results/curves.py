@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.config.load import Config, ConfigError
-from simulations.folders.run_directory import CONFIG, METRICS, read_metrics, read_summary, saved_config
+from fedpart.training.files import completed
+from simulations.config.load import Config, ConfigError, TrainingConfig
+from simulations.folders.contents import CONFIG, METRICS, keeps_weights, read_metrics, read_summary
+from simulations.folders.run_directory import CHECKPOINT, STATE, saved_config
 from simulations.results.psi_parts import PsiParts, whole
 
 Array = NDArray[np.float64]
@@ -45,11 +47,18 @@ class Run:
         folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
-        run = cls(folder, read_metrics(folder), read_summary(folder) or {})
-        if run.summary and not (run.metrics and run.metrics[-1][run.clock] >= run.summary[f"{run.clock}s"]):
+        summary = read_summary(folder) or {}
+        saved = completed(folder / CHECKPOINT)  # before the metrics, for the run may be under way
+        run = cls(folder, read_metrics(folder), summary)
+        if summary and not (run.metrics and run.metrics[-1][run.clock] >= summary[f"{run.clock}s"]):
             raise ConfigError(
-                f"{folder / METRICS} ends before the finished run does; delete {folder} and run it again."
+                f"{folder / METRICS} ends before the finished run does; put it back as it was, or do without "
+                f"a report (the weights are in {STATE}, which fedpart.load and fedpart export read)."
             )
+        last = run.metrics[-1][run.clock] if run.metrics else 0
+        every = run.config.evaluate_every if isinstance(run.config, TrainingConfig) else 1
+        if last <= saved - every and (folder / METRICS).exists():
+            raise ConfigError(f"{folder / METRICS} ends before its checkpoint does; {keeps_weights(folder)}.")
         return run
 
     @cached_property

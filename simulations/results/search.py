@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.run_directory import saved_config
@@ -38,7 +38,7 @@ class Found:
             ConfigError: its ``search.json`` is that of an earlier version or damaged.
         """
         try:
-            content = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+            content = parsed((folder / SEARCH).read_bytes())
             config, section = saved_config(folder), SearchSection.model_validate(content["search"])
             objective = section.objective
             rows = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
+from fedpart.training.files import parsed
 from simulations.config.load import EVIDENCE_NAMES, ConfigError, TrainingConfig
 from simulations.folders.run_directory import SUMMARY
 from simulations.folders.versions import git_commit, versions
@@ -167,7 +167,7 @@ class Selection:
             ConfigError: its ``summary.json`` is that of an earlier version or damaged.
         """
         try:
-            content = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+            content = parsed((folder / SUMMARY).read_bytes())
             config = TrainingConfig.from_dict(content["config"])
             named = {config.method: content} | {
                 key: own for key, own in content.items() if isinstance(own, dict) and "best_k" in own

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpart.training.files import parsed
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
 
@@ -118,7 +118,7 @@ def points(folder: Path) -> list[Point]:
         ConfigError: there is no such search or run, or it has no accuracy on test data.
     """
     if (folder / SEARCH).is_file():
-        lines = json.loads((folder / SEARCH).read_text())["trials"]
+        lines = parsed((folder / SEARCH).read_bytes())["trials"]
         found = [Point(_spent_by(line), line["best_test_accuracy"]) for line in lines]
         if found and not found[-1].spent.bytes:
             raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")

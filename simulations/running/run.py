@@ -16,8 +16,9 @@ from simulations.building.experiment import Experiment, TrainingExperiment, buil
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
+from simulations.folders.contents import HASH, read_summary
 from simulations.folders.data_files import listed_data, refuse_changed_data
-from simulations.folders.run_directory import RESIDUALS, RunDirectory, read_summary, refuse_existing
+from simulations.folders.run_directory import RESIDUALS, RunDirectory, refuse_existing
 from simulations.pictures.plots import plot_run
 from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision
@@ -118,9 +119,12 @@ def run_experiment(
             run = RunDirectory.create(out, config, listed)
         with closing(run), closing(loggers):
             with one_sentence():
+                run.bind(state)
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
-                lines = run.rewind(state.completed)
+                lines = run.rewind(state)
+            for note in run.notes:
+                progress.note(note)
             with one_sentence(RunError):
                 name = f"{run.path.absolute().parent.name}/{run.path.name}"
                 loggers.start(RunInfo(run.path, name, flat(config.resolved()), lines))
@@ -132,12 +136,13 @@ def run_experiment(
                     _iterations(experiment, state, recorder)
                 else:
                     workers = _rounds(experiment, state, recorder, made)
+            kept = {HASH: run.keep(state)}  # first: whatever becomes of the statistics
             with one_sentence(RunError, (ValueError,)):
-                summary = summarise(experiment, state, lines, workers)
+                summary = summarise(experiment, state, lines, workers) | kept
             if shared := [line["runs_at_a_time"] for line in lines if "runs_at_a_time" in line]:
                 summary["runs_at_a_time"] = max(shared)
             loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
-            run.finish(state, summary)
+            run.finish(summary)
             if draw or loggers.keep:
                 loggers.show(draw_pictures(run.path, progress))
             return summary
@@ -160,7 +165,6 @@ def _rounds(
 ) -> int | None:
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
-    federation.keep_in(recorder.run.path / RESIDUALS)
 
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds
@@ -176,14 +180,16 @@ def _rounds(
         try:
             engine.run(config.rounds, on_round)
         except (ClientError, RunError) as error:
-            if federation.round == len(recorder.lines):  # the failed round has not touched the state
+            done = recorder.lines[-1]["round"] if recorder.lines else 0
+            if federation.round == done:  # the failed round has not touched the state
                 recorder.save()
             if recorder.stopped:
-                raise Interrupted(recorder.stopped[0], f"round {len(recorder.lines)}") from error
+                raise Interrupted(recorder.stopped[0], f"round {done}") from error
             raise
         workers = engine.workers
-    if not any(line.get("stepped", True) and line.get("replies", 1) for line in recorder.lines):
-        raise RunError(_nothing_learnt(recorder.lines, config.min_replies))
+    lines = recorder.lines
+    if lines and not any(line.get("stepped", True) and line.get("replies", 1) for line in lines):
+        raise RunError(_nothing_learnt(lines, config.min_replies))
     return workers
 
 

@@ -177,11 +177,11 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         found["examples"] = sum(line["examples"] for line in lines)
         found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
     if federation.pace is not None and federation.pace.fleet is not None:
-        found["simulated_seconds"] = lines[-1]["simulated_seconds"]
+        found["simulated_seconds"] = federation.pace.now
         found["simulated_seconds_to"] = seconds_to_accuracy(lines)
         found["answers_chunks"] = _answers_by_chunk(protocol, lines)
     if (privacy := federation.stage(Privacy)) is not None:
-        found["epsilon"] = privacy.epsilon(federation.round)
+        found["epsilon"] = privacy.epsilon()
         found["delta"] = protocol.settings.privacy.delta
     return found
 
@@ -235,7 +235,8 @@ def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
 
 
 def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:
-    config, best, last = experiment.config, training.best, lines[-1]
+    config, best = experiment.config, training.best
+    last = lines[-1] if lines else {"lml": None, "iteration": training.total}  # they were lost
     reached = training.total if best is None else best.iteration
     subnetworks = [
         _subnetwork(training, k, _seen(training, k, reached), experiment.test)

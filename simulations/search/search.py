@@ -18,7 +18,8 @@ from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
-from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
+from simulations.folders.locks import held
+from simulations.folders.run_directory import CONFIG, METRICS, holds_run, saved_config
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of

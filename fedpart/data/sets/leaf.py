@@ -109,7 +109,7 @@ def _users(file: Path) -> list[tuple[str, list[Any], list[Any]]]:
         content = json.loads(file.read_text(encoding="utf-8"))
         own = [(str(user), content["user_data"][user]) for user in content["users"]]
         found = [(user, list(data["x"]), list(data["y"])) for user, data in own]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"there is no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
             f'{file} is none of LEAF\'s files ({reason}); they hold {{"users": [..], "user_data": {{user: '
@@ -128,7 +128,7 @@ def _users(file: Path) -> list[tuple[str, list[Any], list[Any]]]:
 def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> NDArray[np.float32]:
     try:
         found = np.asarray(x, dtype=np.float32)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
             f"{where}: x are no numbers in one shape; load text and names of images with a loader of your "
             f"own."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -105,6 +106,25 @@ class Stage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Inverse of :meth:`state_dict`, from the state of the whole run."""
+
+    def keep_in(self, residuals: Path, releases: Path, run: str) -> None:
+        """On the server: where files of the run are, before a checkpoint is loaded.
+
+        Args:
+            residuals: folder of what clients leave.
+            releases: file in which releases of a private run are counted.
+            run: what describes the run.
+
+        Raises:
+            ValueError: a file is damaged, or of another run.
+        """
+
+    def loaded(self) -> None:
+        """On the server: a checkpoint has been loaded.
+
+        Raises:
+            ValueError: a file does not fit it.
+        """
 
     def saved(self) -> None:
         """On the server: a checkpoint has been written."""

@@ -43,10 +43,9 @@ class Feedback(Stage):
             self._residuals = Residuals(Path(folder), self.run.fingerprint)
         return self._residuals
 
-    def keep_in(self, folder: Path) -> None:
-        """Where clients of this machine keep their residuals, so that the run can be resumed."""
-        self._residuals = self._residuals or Residuals(folder, self.run.fingerprint)
-        self._residuals.folder = folder
+    def keep_in(self, residuals: Path, releases: Path, run: str) -> None:
+        self._residuals = self._residuals or Residuals(residuals, self.run.fingerprint)
+        self._residuals.folder = residuals
 
     def start(self, round: Round) -> Round:
         return replace(round, residuals=self.residuals)

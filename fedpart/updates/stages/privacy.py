@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedpart.randomness.streams import generator
 from fedpart.training.settings import Settings, documented, require, setting
 from fedpart.updates.accountant import epsilon, renyi
 from fedpart.updates.bounds import PSI, Bound, Bounds, Norms, known
+from fedpart.updates.ledger import Ledger
 from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Update
@@ -64,6 +66,10 @@ class Privacy(Stage):
     Args:
         run: with ``privacy``; its method's plans depend on a client's :class:`.Kind` alone.
 
+    Attributes:
+        releases: how many sums have been released: those of rounds that were computed again with other
+            noise, after a crash or from an older checkpoint, count each time.
+
     Raises:
         ValueError: psi is learned, and no norm is set for it.
     """
@@ -96,6 +102,8 @@ class Privacy(Stage):
         self._multiplier = noise / math.sqrt(1 - counted)
         self.weights = {part: self.rate * count for part, count in sorted(contributors.items())}
         self._divergence = renyi(self.rate, self._settings.noise_multiplier)
+        self.releases, self._ledger = 0, Ledger()
+        self._behind: tuple[int, list[Any] | None] = (0, None)
 
     @property
     def deviations(self) -> dict[int, float]:
@@ -162,7 +170,16 @@ class Privacy(Stage):
         update.visited, update.seconds = 0, 0.0
 
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update:
-        """The round's sum with noise and fixed weights, in place; the next round's norms follow ``norms``."""
+        """The round's sum with noise and fixed weights, in place; the next round's norms follow ``norms``.
+
+        Raises:
+            OSError: it cannot be written down, so nothing is released.
+        """
+        if self.repeats:  # what is computed again is released again, to the bit
+            self.releases = round
+        else:
+            self._ledger.add(round)
+            self.releases = self._ledger.releases
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
             if part == PSI:
@@ -190,18 +207,63 @@ class Privacy(Stage):
             norm, first = self._norms[part] * math.exp(-RATE * step), self._first[part]
             self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
+    def report(self, round: int) -> dict[str, Any]:
+        return {"epsilon": self.epsilon()}
+
+    @property
+    def repeats(self) -> bool:
+        """Whether noise and cohorts are functions of the seed."""
+        return self._settings.randomness == "seed"
+
+    def keep_in(self, residuals: Path, releases: Path, run: str) -> None:
+        """Count releases in a file, those included that it has already.
+
+        Raises:
+            ValueError: it is damaged, or of another run than the one that ``run`` describes.
+        """
+        if not self.repeats:
+            self._ledger = Ledger(releases, run)
+            self.releases = self._ledger.releases
+
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._quantile is None else {"private_norms": [*self._norms]}
+        """The norms, where they follow the clients, and the releases, where they have to be counted."""
+        norms = {} if self._quantile is None else {"private_norms": [*self._norms]}
+        return norms if self.repeats else norms | {"releases": self._ledger.last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._norms = [*state.get("private_norms", self._norms)]
+        """Inverse of :meth:`state_dict`; the releases are then counted by :meth:`loaded`."""
+        if "private_norms" in state:
+            norms = [float(norm) for norm in state["private_norms"]]
+            if len(norms) != len(self._norms):
+                raise ValueError(f"{len(norms)} norms are in the place of {len(self._norms)}")
+            self._norms = norms
+        self._behind = state["completed"], state.get("releases")
 
-    def report(self, round: int) -> dict[str, Any]:
-        return {"epsilon": self.epsilon(round)}
+    def loaded(self) -> None:
+        """Count what the checkpoint has behind it that has been loaded; releases never become fewer.
 
-    def epsilon(self, rounds: int) -> float:
-        """Epsilon at the settings' delta after ``rounds`` rounds."""
-        return epsilon(self._divergence, rounds, self._settings.delta)
+        Raises:
+            ValueError: the ledger does not have it.
+        """
+        completed, last = self._behind
+        if self.repeats:
+            self.releases = completed
+        elif last is None:  # of a version without ledgers
+            self.count(completed)
+        else:
+            self._ledger.check(*last)
+            self.releases = self._ledger.releases
+
+    def count(self, releases: int) -> None:
+        """Count so many releases, where fewer are counted, of a run that was begun without a ledger."""
+        while not self.repeats and self._ledger.releases < releases:
+            self._ledger.add(self._ledger.releases + 1)
+        self.releases = self.releases if self.repeats else self._ledger.releases
+
+    def epsilon(self, releases: int | None = None) -> float:
+        """Epsilon at the settings' delta after so many releases; by default those so far."""
+        count = self.releases if releases is None else releases
+        return epsilon(self._divergence, count, self._settings.delta)
 
     def _noise(self, size: int, purpose: str, round: int, deviation: float) -> Tensor:
         """``[size]`` normal numbers by Box and Muller's method."""

@@ -139,7 +139,8 @@ def test_every_part_of_the_mathematics_has_one_place():
     assert users("fedpart.task.substitution.Substitution") == {"fedpart.task.task"}
     assert users("fedpart.likelihoods.base.average_samples") == {"fedpart.likelihoods.classification"}
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
-    loads = {"fedpart.training.state", "fedpart.models.frozen"}  # checkpoints, and a body of somebody's
+    checkpoints = {"fedpart.training.state", "fedpart.training.files"}
+    loads = checkpoints | {"fedpart.models.frozen"}  # and a body of somebody's
     assert users("torch.save", "torch.load") == loads | {"fedpart.updates.residuals"}  # and of codecs
 
 

@@ -9,7 +9,7 @@ from flower_experiment import CLIENTS, app, build, local
 from inprocess_grid import InProcessGrid
 from problems import accepted, augmentation, chain_net, settings, shards, smooth_net
 
-from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
+from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.accountant import ORDERS, epsilon, renyi
@@ -260,19 +260,6 @@ def test_rounds_without_clients_over_flower():
     FedPart(federation, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 2)
     assert [report.cohort for report in reports] == [[], []]
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
-
-
-def test_secret_noise_is_checkpointed_in_every_round(tmp_path):
-    options = {name: getattr(private(), name) for name in ("weighting", "clip")}
-    options["privacy"] = PrivacySettings(1.0)
-
-    def run(every):
-        task, path = Task(chain_net()), tmp_path / "run.pt"
-        return federate(task, shards([2] * 4), rounds=1, checkpoint=path, checkpoint_every=every, **options)
-
-    with pytest.raises(ValueError, match=r"checkpoint_every is 10; set it to 1"):
-        run(10)
-    assert run(1).metrics[0].epsilon > 0
 
 
 @pytest.mark.parametrize(("workers", "execution"), [(1, "loop"), (2, "loop"), (1, "vectorised")])

@@ -9,6 +9,7 @@ from problems import chain_net, settings
 
 from fedpart import Federation, Protocol, Task
 from fedpart.updates.checks import validate
+from fedpart.updates.errors import LONGEST, ClientError, Refusal
 from fedpart.updates.update import Update
 
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
@@ -86,3 +87,11 @@ def test_checkpoints_of_another_defence(tmp_path):
     refusals.check(
         (what, partial(load, tmp_path / "checkpoint.pt"), ValueError, says) for what, load in loads.items()
     )
+
+
+def test_what_a_refusal_quotes_of_an_upload_is_cut():
+    """A number of examples may be a list of ten thousand; a log line is a line."""
+    refusal = Refusal("malformed", f"its examples are {[2**40] * 3000}\nand more")
+    assert len(str(refusal)) == LONGEST and str(refusal).startswith("its examples are [1099511627776, ")
+    for error in (ClientError.refused(3, 1, refusal), ClientError.of(3, 1, ValueError("9" * 10**5))):
+        assert len(str(error)) < LONGEST + 100 and "\n" not in str(error)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from command_line import fedpart as command
 from sizes import TWO
-from tiny import tiny, tiny_training
+from tiny import tiny, tiny_training, unnamed
 
 import fedpart
 from simulations.building.experiment import build
@@ -69,6 +69,6 @@ def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data() ->
     summary = run_experiment(tiny(rounds=1), "run")
     kept = {key: value for key, value in summary.items() if key not in ("inputs", "num_classes")}
     before = fedpart.load("run")
-    Path("run/summary.json").write_text(json.dumps(kept))
+    (unnamed(Path("run")) / "summary.json").write_text(json.dumps(kept))
     assert "inputs" not in (read_summary("run") or {"inputs": ()})
     assert torch.equal(fedpart.load("run").state.w, before.state.w)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from command_line import fedpart, refused
 from places import ROOT
-from tiny import tiny_file
+from tiny import tiny_file, unnamed
 from torch import nn
 
 from fedpart import Dataset
@@ -29,6 +29,12 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", "/proc/nope/x")
     refused(compared, "cannot be kept in /proc/nope/x", "No such file or directory")
     refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
+
+
+def test_a_nul_in_a_path_is_one_sentence(tmp_path: Path) -> None:
+    config = tiny_file(tmp_path, rounds=1)
+    for words in (("run", config, "--out"), ("compare", config, "--out"), ("run", "--resume"), ("show",)):
+        refused(fedpart(*words, "a\0b"), r"There is a NUL character in 'a\x00b'; leave it out.")
 
 
 def test_a_device_without_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +114,7 @@ def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path: Path) ->
         fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine ray)"
     )
     assert fedpart("run", config, "--out", "flwr").exit_code == 0
-    text = Path("flwr/config.yaml").read_text()
+    text = (unnamed(Path("flwr")) / "config.yaml").read_text()
     Path("flwr/config.yaml").write_text(text.replace("engine: local", "engine: flower"))
     longer = ("run", "--resume", "flwr", "--set", "rounds=3")
     refused(fedpart(*longer), "continue it with --resume flwr --engine local (or --engine ray)")

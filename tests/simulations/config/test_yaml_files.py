@@ -1,11 +1,14 @@
 """Numbers, merge keys and texts of a YAML file."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+import refusals
 
 from simulations.config.load import load_config
 from simulations.config.yaml_files import apply_override, as_yaml, read_yaml
+from simulations.errors import ConfigError
 
 NUMBERS = {
     "010": 10,
@@ -84,3 +87,40 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
 def test_a_key_overrides_what_a_merge_key_brings(text: str, found: object, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"a: &a {{x: 1, y: 2}}\nb: {text}\n")
     assert read_yaml(tmp_path / "a.yaml") == {"a": {"x": 1, "y": 2}, "b": found}
+
+
+def test_what_no_reader_can_take_is_refused(tmp_path: Path) -> None:
+    """Aliases that multiply are counted in full before anything is made of them."""
+    ten = ", ".join(["*a{}"] * 10)
+    bomb = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{ten.replace('{}', str(n - 1))}]\n" for n in range(1, 9))
+    many, deep = "more than 100,000 values", "nested too deeply"
+    texts = {
+        "eight levels of ten": (bomb, many),
+        "merge keys that multiply": (bomb.replace("[1]", "{b: 1}") + "c: {<<: *a8}\n", many),
+        "an alias in itself": ("a: &a [*a]\n", many),
+        "a merge key in itself": ("a: &a\n  <<: *a\n", many),
+        "deep lists": (f"a: {'[' * 2000}{']' * 2000}\n", deep),
+        "deep mappings": (f"a: {'{b: ' * 1000}1{'}' * 1000}\n", deep),
+        "5,000 digits": (f"seed: {'9' * 5000}\n", "beyond 64 bits"),
+        "30 digits": (f"seed: {'9' * 30}\n", "beyond 64 bits"),
+        "many bits": (f"seed: 0b{'1' * 65}\n", "beyond 64 bits"),
+        "no month": ("a: 2001-13-01\n", "does not fit its type .*month"),
+        "no time": ("a: !!timestamp x\n", "does not fit its type"),
+        "no truth value": ("a: !!bool x\n", "does not fit its type"),
+        "no number": ("a: !!int x\n", "does not fit its type"),
+    }
+    rows: list[refusals.Row] = []
+    for name, (text, says) in texts.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        rows.append((name, partial(read_yaml, file), ConfigError, f"is not valid YAML.*{says}"))
+    call = partial(apply_override, {}, f"seed={'9' * 5000}")
+    rows.append(("a setting", call, ConfigError, "--set seed=9+ is not valid YAML.*beyond 64 bits"))
+    rows.append(("NUL", partial(read_yaml, Path("a\0b")), ConfigError, "cannot be read: embedded null"))
+    refusals.check(rows)
+
+
+def test_aliases_of_usual_size_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: &a {b: 1}\nc: {<<: *a, d: *a}\n")
+    assert read_yaml(file) == {"a": {"b": 1}, "c": {"b": 1, "d": {"b": 1}}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_search import run, searched
 
-from simulations.folders.run_directory import held
+from simulations.folders.locks import held
 from simulations.search.attempt import Attempt, Pruned
 from simulations.search.study import JOURNAL, Study
 

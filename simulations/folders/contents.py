@@ -1,0 +1,220 @@
+"""Contents: what the files of a run's folder hold, checked when they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from fedpart.training.files import SEAL, read_lines, read_object, seal
+from simulations.config.shared import Config
+from simulations.errors import ConfigError
+
+CONFIG, METRICS, SUMMARY, STATE = "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"
+HASH = "state_sha256"  # in the summary: of STATE
+_NAMED = re.compile(rb"# run ([0-9a-f]{16}), crc32 ([0-9a-f]{8}) of what follows\n")
+
+
+def new_name() -> str:
+    """A name for a run: 16 hex digits."""
+    return os.urandom(8).hex()
+
+
+def named(text: str, name: str | None) -> str:
+    """The text of a configuration under the line that names its run; no line if it has no name."""
+    return text if name is None else f"# run {name}, crc32 {seal(text, name)} of what follows\n{text}"
+
+
+def run_name(path: str | Path) -> str | None:
+    """The name of the run in a folder, from which its files' seals follow; None: it is from before them.
+
+    Raises:
+        ConfigError: its configuration is damaged.
+    """
+    file = Path(path) / CONFIG
+    content = file.read_bytes() if file.is_file() else b""
+    if (line := _NAMED.match(content)) is None:
+        return None
+    name, checksum = (part.decode() for part in line.groups())
+    if seal(content[line.end() :].decode(errors="replace"), name) != checksum:
+        raise ConfigError(
+            f"{file} is damaged, or was changed by hand; put it back as it was. What decides no numbers is "
+            f"changed with --set."
+        )
+    return name
+
+
+def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
+    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out.
+
+    Args:
+        path: folder of the run.
+        whole: whether lines are refused that lack what a summary is made of.
+
+    Raises:
+        ConfigError: another line is damaged, or of another run.
+    """
+    file = Path(path) / METRICS
+    name = run_name(path)
+    if not file.exists():
+        return []
+    try:
+        lines = read_lines(file.read_bytes(), name, partial(_check_line, whole=whole))
+    except ValueError as error:
+        line, _, reason = str(error).partition(": ")
+        raise ConfigError(
+            f"{line.capitalize()} of {file} is damaged ({reason}); {keeps_weights(path)}."
+        ) from None
+    for line in lines:
+        line.pop(SEAL, None)
+    return lines
+
+
+def keeps_weights(path: str | Path) -> str:
+    """What to do about damaged metrics."""
+    return (
+        f"put the file back as it was, or delete it and continue the run with --resume {path}: the weights "
+        f"are in the checkpoint, and only the numbers of these lines are lost"
+    )
+
+
+def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
+    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
+
+    A run that is being extended keeps the summary of its earlier end until it is through.
+
+    Raises:
+        ConfigError: the file is damaged, or of another run; or, with ``config``, the weights are.
+    """
+    file = Path(path) / SUMMARY
+    name = run_name(path)
+    if not file.exists():
+        return None
+    try:
+        summary = read_object(file.read_bytes(), name)
+        _check(_Summary, summary)
+    except ValueError as error:
+        raise ConfigError(
+            f"{file} is damaged ({error}); delete it and continue the run with --resume {path}, which makes "
+            f"it anew."
+        ) from None
+    summary.pop(SEAL, None)
+    if config is None:
+        return summary
+    if summary.get(config.clock.total, 0) < config.length:
+        return None
+    if HASH in summary:
+        read_state(path, summary)
+    return summary
+
+
+def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
+    """The content of a finished run's ``state.safetensors``, that of which the summary has the hash.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    file = Path(path) / STATE
+    content = file.read_bytes() if file.is_file() else b""
+    if summary.get(HASH) not in (None, hashlib.sha256(content).hexdigest()):
+        raise ConfigError(
+            f"{file} cannot be read as what {SUMMARY} was written for (it is damaged, of another run, or of "
+            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume {path}, "
+            f"which makes both anew from the checkpoint."
+        )
+    return content
+
+
+def _model(**types: Any) -> type[BaseModel]:
+    """Of plain data: these keys, where they are there, have values of these types."""
+    fields: dict[str, Any] = {name: (kind, None) for name, kind in types.items()}
+    return create_model("Contents", __config__=ConfigDict(extra="allow", strict=True), **fields)
+
+
+_Numbers, _Score = dict[str, float | None], float | None  # what is not finite is null
+_Scores = dict.fromkeys(
+    ("lml", "val_accuracy", "val_nll", "test_accuracy", "test_nll", "client_accuracy", "client_nll"), _Score
+)
+_Line = _model(
+    round=int,
+    iteration=int,
+    seconds=float,
+    train_loss=_Score,
+    cohort=list[int],
+    skipped=list[dict[str, Any]],
+    refused=dict[str, int],
+    replies=int,
+    stepped=bool,
+    upload_bytes=int,
+    download_bytes=int,
+    evaluation_bytes=int,
+    examples=int,
+    client_seconds=float,
+    simulated_seconds=float,
+    epsilon=_Score,
+    psi=_model(raw=dict[str, Any], physical=_Numbers),
+    **_Scores,
+)
+_Summary = _model(
+    method=str,
+    seed=int,
+    data_seed=int,
+    engine=str,
+    execution=str,
+    precision=str,
+    workers=int | None,
+    rounds=int,
+    iterations=int,
+    seconds=float,
+    psi=_Numbers,
+    psi_initial=_Numbers,
+    psi_learned=list[str],
+    psi_remarks=list[str],
+    psi_held=list[str],
+    psi_alarms=dict[str, int],
+    num_classes=int,
+    classes=list[str],
+    inputs=_model(form=Any, kinds=dict[str, list[Any]]),
+    versions=dict[str, str | None],
+    git_commit=str | None,
+    stages=list[dict[str, Any]],
+    subnetworks=list[dict[str, Any]],
+    skipped_clients=int,
+    rounds_without_step=int,
+    upload_ratio=float,
+    upload_bytes=int,
+    download_bytes=int,
+    epsilon=_Score,
+    delta=float,
+    clip=dict[str, Any] | None,
+    state_sha256=str,
+    **_Scores,
+)
+_NEEDED = {
+    "round": ("seconds", "upload_bytes", "download_bytes", "cohort", "skipped", "psi"),
+    "iteration": ("seconds", "lml", "psi"),
+}
+
+
+def _check_line(line: Mapping[str, Any], whole: bool) -> None:
+    _check(_Line, line)
+    clock = next((clock for clock in _NEEDED if clock in line), None)
+    if clock is None:
+        raise ValueError("it has no round and no iteration")
+    missing = [key for key in _NEEDED[clock] if key not in line]
+    if whole and missing:
+        raise ValueError(f"it has no {missing[0]}")
+
+
+def _check(model: type[BaseModel], content: Mapping[str, Any]) -> None:
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -1,0 +1,115 @@
+"""What a private run has released stays counted, whatever becomes of its checkpoints."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import refusals
+import torch
+from problems import chain_net, shards
+
+import fedpart
+from fedpart import ClipSettings, PrivacySettings, Task, federate
+from fedpart.updates.accountant import epsilon, renyi
+from fedpart.updates.stages import Privacy
+
+RATE, Z, DELTA = 0.5, 1.0, 1e-5
+
+
+def run(rounds: int, path: Path, **changes):
+    private = {
+        "weighting": "uniform",
+        "clip": ClipSettings(1.0, psi=1.0),
+        "privacy": PrivacySettings(Z, DELTA),
+        "cohort": 2,
+        "checkpoint": path,
+        "checkpoint_every": 1,
+        "resume": True,
+    }
+    return federate(Task(chain_net()), shards([2] * 4), rounds=rounds, **{**private, **changes})
+
+
+def spent(releases: int) -> float:
+    return epsilon(renyi(RATE, Z), releases, DELTA)
+
+
+def last(result) -> float:
+    return result.metrics[-1].epsilon
+
+
+def test_releases_of_lost_and_older_checkpoints_count(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    assert last(run(2, path)) == spent(2)
+    shutil.copy(path, tmp_path / "second.pt")
+    assert last(run(8, path)) == spent(8)
+    shutil.copy(tmp_path / "second.pt", path)
+    assert last(run(9, path)) == spent(8 + 7)
+    path.unlink()  # so the one before it is gone on from, of round 8
+    assert last(run(9, path)) == spent(15 + 1)
+    for file in fedpart.training.files.kept(path):
+        file.unlink()
+    assert last(run(1, path)) == spent(16 + 1)
+
+
+def test_checkpoints_may_be_rare_and_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    assert last(run(5, path, checkpoint_every=2)) == spent(5)
+    path.write_bytes(b"torn")
+    with pytest.warns(RuntimeWarning, match=r"run\.pt cannot be read .*run\.previous\.pt"):
+        assert last(run(5, path)) == spent(5 + 1)  # round 5 again, from round 4
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_release_is_counted_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    """A crash before the line, and one between it and the release."""
+    path, name = tmp_path / "run.pt", "_noise" if counted else "release"
+
+    def die(*arguments, **options):
+        raise KeyboardInterrupt
+
+    run(2, path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Privacy, name, die)
+        run(3, path)
+    with path.with_suffix(".releases").open("ab") as file:
+        file.write(b'{"round": 3, "ti')  # torn: the release after it was not made
+    assert last(run(3, path)) == spent(3 + counted)
+
+
+def test_a_run_from_before_ledgers_counts_its_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    run(3, path)
+    path.with_suffix(".releases").unlink()
+    state = torch.load(path)
+    del state["releases"]
+    torch.save(state, path)
+    assert last(run(4, path)) == spent(4)
+    shutil.copy(fedpart.training.files.previous_of(path), path)  # the old one, of round 3
+    assert last(run(4, path)) == spent(5)
+
+
+def test_a_ledger_that_does_not_have_what_was_released_is_refused(tmp_path: Path) -> None:
+    rows: list[refusals.Row] = []
+    for name in ("none", "shorter", "changed", "another's", "other noise"):
+        path, changes = tmp_path / name / "run.pt", {}
+        run(3, path)
+        ledger = path.with_suffix(".releases")
+        lines, says = ledger.read_bytes().splitlines(keepends=True), "behind it that .* does not count"
+        if name == "none":
+            ledger.unlink()
+        elif name == "shorter":
+            ledger.write_bytes(b"".join(lines[:2]))
+        elif name == "changed":
+            ledger.write_bytes(b"".join([lines[0], lines[2]]))
+            says = r"cannot be read \(line 2: it was changed"
+        elif name == "another's":
+            run(3, tmp_path / "another" / "run.pt")
+            shutil.copy(tmp_path / "another" / "run.releases", ledger)
+        else:
+            changes = {"privacy": PrivacySettings(2.0, DELTA)}
+            says = r"cannot be read \(line 1: .*another run"
+        rows.append((name, partial(run, 4, path, **changes), ValueError, f"{says}.*put the file back"))
+    refusals.check(rows)

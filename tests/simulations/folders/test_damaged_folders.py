@@ -1,0 +1,205 @@
+"""A fuzz of run folders: whatever is changed in a file, the right bytes come out, or one sentence does."""
+
+import contextlib
+import hashlib
+import io
+import random
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interruptions import Died, DiesAfter
+from matplotlib.figure import Figure
+from tiny import tiny
+
+import fedpart
+from simulations.cli.commands import show
+from simulations.errors import ConfigError, RunError
+from simulations.folders.run_directory import read_summary, saved_config
+from simulations.report.page import write_report
+from simulations.running.export import export_run
+from simulations.running.run import run_experiment
+
+# by a page about what it leaves out: the data that it would draw
+TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
+KINDS = ("bit", "cut", "swap", "line", "cut line")
+SENTENCES = (ConfigError, RunError, fedpart.ClientError)
+PRIVATE: dict[str, Any] = {
+    "weighting": "uniform",
+    "clip": {"weights": 1.0, "psi": 1.0},
+    "privacy": {"noise_multiplier": 1.0, "delta": 1e-3},
+}
+
+
+def config(data: Path, **changes: Any) -> Any:
+    base: dict[str, Any] = {
+        "data": "table",
+        "data_dir": str(data),
+        "data_options": {"target": "kind"},
+        "model": "mlp",
+        "model_options": {"hidden": [4]},
+        "hyperparameters": {"affine": None, "dropout": {}},
+        "split": {"recipe": "iid"},
+        **dict.fromkeys(("training_points", "validation_points", "test_points")),
+        **{"rounds": 4, "clients": 4, "cohort": 2, "chunks": [0.5, 0.5], "samples": 1},
+        **{"evaluate_every": 1, "checkpoint_every": 1},
+    }
+    return tiny(**{**base, **changes})
+
+
+def ended(config: Any, folder: Path) -> None:
+    run_experiment(config, folder)
+
+
+def stopped(config: Any, folder: Path) -> None:
+    with pytest.raises(Died):
+        run_experiment(config, folder, progress=DiesAfter(3))
+
+
+# how a folder is made, keys of its configuration, and how many changes are tried: 500 in all
+FOLDERS: dict[str, tuple[Callable[[Any, Path], None], dict[str, Any], int]] = {
+    "ended": (ended, {}, 200),
+    "stopped": (stopped, {"upload": "int8", "error_feedback": True}, 150),
+    "private": (stopped, PRIVATE, 150),
+}
+
+
+def table(folder: Path, seed: int) -> Path:
+    drawn = random.Random(seed)
+    rows = ([f"{drawn.gauss(0, 1):.3f}" for _ in range(3)] + [drawn.choice("xy")] for _ in range(60))
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("\n".join(map(",".join, [["a", "b", "c", "kind"], *rows])) + "\n")
+    return folder
+
+
+def made(place: Path, kind: str) -> tuple[Path, Path]:
+    """A folder of a kind, and another run's, whose files are swapped for its own."""
+    make, changes, _ = FOLDERS[kind]
+    found = place / kind, place / f"{kind}-other"
+    for number, folder in enumerate(found):
+        make(config(table(place / "data" / folder.name, number), seed=number, **changes), folder)
+    return found
+
+
+def loaded() -> Any:
+    state = fedpart.load("run").state
+    return state.completed, state.w.tolist(), state.psi.tolist()
+
+
+def shown() -> Any:
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        show(Path("run"))
+    return text.getvalue()
+
+
+def reported() -> Any:
+    return write_report("run").read_text()
+
+
+def exported() -> Any:
+    return export_run(Path("run"), "safetensors")[0].read_bytes()
+
+
+def resumed() -> Any:
+    """The outcome without how long it took; of a private run that epsilon has not become less."""
+    run_experiment(saved_config("run"), "run", resume=True)
+    summary = read_summary("run")
+    assert summary is not None
+    if "epsilon" in summary:
+        return summary["rounds"], summary["epsilon"] >= least_epsilon()
+    times = dict.fromkeys(("seconds", "client_seconds", "git_commit"))
+    return hashlib.sha256(Path("run/state.safetensors").read_bytes()).hexdigest(), summary | times
+
+
+def least_epsilon() -> float:
+    from fedpart.updates.accountant import epsilon, renyi
+
+    return epsilon(renyi(0.5, 1.0), 4, 1e-3)
+
+
+WAYS: tuple[Callable[[], Any], ...] = (loaded, shown, reported, exported, resumed)
+
+
+def outcome(way: Callable[[], Any]) -> Any:
+    """What comes out, or that a sentence does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of a checkpoint that cannot be read
+            return way()
+    except SENTENCES as sentence:
+        assert len(str(sentence).splitlines()) == 1, sentence
+        assert 20 < len(str(sentence)) < 1500, sentence
+        return None
+
+
+def changed(file: Path, other: Path, kind: str, drawn: random.Random) -> None:
+    """One change of a file in place."""
+    content = bytearray(file.read_bytes())
+    lines = content.splitlines(keepends=True)
+    if kind == "bit":
+        place = drawn.randrange(len(content))
+        content[place] ^= 1 << drawn.randrange(8)
+    elif kind == "cut":
+        content = content[: drawn.randrange(len(content))]
+    elif kind == "line":
+        del lines[drawn.randrange(len(lines))]
+        content = bytearray().join(lines)
+    elif kind == "cut line":
+        content = bytearray().join(lines[: drawn.randrange(len(lines))])
+    else:
+        content = bytearray(other.read_bytes())
+    file.write_bytes(content)
+
+
+def cases(run: Path, other: Path) -> Iterator[tuple[Path, Path, str]]:
+    """Files, what they are swapped for, and changes, in turn.
+
+    A file is swapped for that of another run; what has no such name there, for another of its kind here.
+    """
+    files = []
+    for file in sorted(path for path in run.rglob("*") if path.is_file()):
+        alike = [path for path in sorted(run.rglob(f"*{file.suffix}")) if path != file]
+        there = other / file.relative_to(run)
+        files.append((file.relative_to(run), there if there.is_file() else alike[-1]))
+    while True:
+        yield from ((*case, change) for change in KINDS for case in files)
+
+
+def numbers_drawn(figure: Figure, stream: io.StringIO, **options: Any) -> None:
+    """In place of a picture, which takes a while, what it is of."""
+    drawn = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines]
+    stream.write(f"<svg>{drawn}</svg>")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Figure, "savefig", numbers_drawn)
+    monkeypatch.setattr("simulations.report.page.clients_section", lambda *_: "left out")  # of the data alone
+    whole, other = made(tmp_path, kind)
+    shutil.copytree(whole, "run")
+    known = [outcome(way) for way in WAYS]
+    assert (known[0] is None, known[-1] is None) == (kind != "ended", False)
+    drawn, wrong = random.Random(47), []
+    for number, (file, there, change) in zip(range(FOLDERS[kind][2]), cases(whole, other), strict=False):
+        shutil.rmtree("run")
+        shutil.copytree(whole, "run")
+        changed(Path("run") / file, there, change, drawn)
+        for way, right in zip(WAYS, known, strict=True):
+            what = f"change {number}, {change} of {file}, {way.__name__}"
+            try:
+                result = outcome(way)
+            except Exception as error:
+                wrong.append(f"{what}: {type(error).__name__}: {error}")
+                continue
+            told = way is reported and isinstance(result, str) and TOLD.search(result)
+            if result not in (None, right) and not told:
+                wrong.append(f"{what}: another outcome in silence")
+    assert not wrong, "\n".join(wrong)
