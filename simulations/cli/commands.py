@@ -22,11 +22,12 @@ from simulations.config.load import (
     TrainingConfig,
     kind_of,
     load_config,
+    with_overrides,
 )
 from simulations.config.shipped import purpose, shipped
 from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
-from simulations.folders.run_directory import CONFIG, read_summary
+from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.pictures.personal_figure import plot_personal
 from simulations.report.page import write_report
 from simulations.running.beside import missing_beside, run_beside
@@ -181,10 +182,14 @@ def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, 
 
     if resume is not None:
         _refuse_another(out, resume)
-        file, out = file or str(resume / CONFIG), resume
-    file = _named(file, "search")
-    folder = out or Path("runs") / f"search-{Path(file).stem}"
-    config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
+        out = resume
+    if resume is not None and file is None:
+        saved = saved_config(resume)
+        config = with_overrides(saved.resolved(), overrides, str(resume / CONFIG), type(saved))
+    else:
+        file = _named(file, "search")
+        config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
+    folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
     progress = Progress()
     runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"continue with: fedpart search --resume {folder}", folder):

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,23 +34,33 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     raise typer.Exit(128 + number)
 
 
-def guarded(work: Callable[[], Any], out: Path | None) -> None:
+def guarded(
+    work: Callable[[], Any], out: Path | None, trust: bool | None = None, resume: Path | None = None
+) -> None:
     """Expected errors become a sentence and an exit status; a bug keeps its traceback.
 
     Args:
         work: what may fail.
         out: the folder of results; None: one in ``runs/``.
+        trust: of a command that reads a folder, whether code that it names may run; None: of one that runs a
+            configuration, whose code may.
+        resume: a folder that is continued; who has written its configuration need not be told to be trusted.
     """
     from torch import OutOfMemoryError
 
     from fedpart import ClientError, TrainingError
     from fedpart.extras import MissingExtra
+    from fedpart.registry import trusting
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
+    from simulations.folders.resolved import is_own
 
     folder = out or Path("runs")
     try:
-        work()
+        if resume is not None:
+            trust = trust or is_own(resume)
+        with nullcontext() if trust is None else trusting(trust):
+            work()
     except (ClientError, RunError, TrainingError) as error:
         fail(str(error), FAILED)
     except (ConfigError, MissingExtra) as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
+from fedpart.registry import FOLDERS
 from simulations.cli import deployment, experiments
 
 app = typer.Typer(
@@ -39,5 +39,5 @@ def _main(
 
 def main() -> None:
     """The entry point of the ``fedpart`` command."""
-    sys.path.insert(0, os.getcwd())  # a user's own package.module:callable may lie in the current folder
+    FOLDERS.append(os.getcwd())  # a user's own package.module:callable may lie there
     app()

@@ -19,14 +19,16 @@ from fedpart import RoundReport, TrainingReport
 from fedpart.loggers.lines import finite, metrics_line
 from fedpart.training.files import kept, previous_of, replace
 from fedpart.training.state import ModelState
-from simulations.config.load import Config, ExperimentConfig, kind_of
-from simulations.config.yaml_files import as_yaml, read_yaml
+from simulations.config.load import Config, ExperimentConfig
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.data_files import LISTED, Listed
+from simulations.folders.resolved import CONFIG as CONFIG
+from simulations.folders.resolved import saved_config as saved_config
+from simulations.folders.resolved import write_config as write_config
 
 Report = RoundReport | TrainingReport
 
-CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 STATE, CHECKPOINT, RESIDUALS = "state.safetensors", "checkpoint.pt", "residuals"
 LOOK_SECONDS = 0.5  # from one look whether a folder is free to the next
 BESIDE = "beside"  # of a run of another method on the same clients: a folder of the same kind
@@ -69,7 +71,7 @@ class RunDirectory:
             if listed is not None:
                 text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
                 _replace(path / LISTED, text.encode())
-            run._write_config()
+            write_config(path, config)
         except BaseException:
             run.close()
             raise
@@ -126,7 +128,7 @@ class RunDirectory:
         with self._room():
             _replace(self.path / METRICS, content.encode())
             if self.config != saved_config(self.path):
-                self._write_config()
+                write_config(self.path, self.config)
         return lines
 
     def record(self, report: Report, **more: Any) -> dict[str, Any]:
@@ -171,10 +173,6 @@ class RunDirectory:
                 f"room, and continue the run with --resume {self.path}."
             ) from error
 
-    def _write_config(self) -> None:
-        text = as_yaml(self.config.resolved(), 110, None)
-        _replace(self.path / CONFIG, text.encode())
-
 
 def holds_run(path: str | Path) -> bool:
     """Whether the folder has any file of a run in it."""
@@ -193,22 +191,6 @@ def refuse_existing(path: str | Path) -> None:
             f"{path} already holds a run; continue it with --resume {path}, or choose another folder "
             f"with --out."
         )
-
-
-def saved_config(path: str | Path) -> Config:
-    """The configuration of the run in a folder, of whatever kind that is.
-
-    Raises:
-        ConfigError: no run is there, or its configuration does not fit this version.
-    """
-    file = Path(path) / CONFIG
-    if not file.is_file():
-        raise ConfigError(
-            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
-            f"federate() has left is continued by its resume=True."
-        )
-    data = read_yaml(file)
-    return kind_of(data).from_dict(data, str(file))
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
