@@ -1,0 +1,79 @@
+"""The resolved configuration in a run's folder: with a checksum, and remembered by whoever has written it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from fedpart.registry import admit, foreign, trusting
+from fedpart.training.files import replace
+from simulations.config.load import Config, kind_of
+from simulations.config.yaml_files import as_yaml, read_yaml
+from simulations.errors import ConfigError
+
+CONFIG = "config.yaml"
+_HEAD = b"# sha256 of what follows: "
+
+
+def write_config(folder: Path, config: Config) -> None:
+    """Write a configuration into a folder.
+
+    If it names code, its checksum is also kept in the user's own state: see :func:`is_own`.
+    """
+    text = as_yaml(config.resolved(), 110, None).encode()
+    replace(folder / CONFIG, lambda file: file.write(_HEAD + _sum(text).encode() + b"\n" + text))
+    if any(foreign(config.resolved())):
+        with suppress(OSError, RuntimeError):  # no home: resuming asks for --trust-code then
+            record = _record(text)
+            record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            record.touch()
+
+
+def saved_config(path: str | Path) -> Config:
+    """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`.
+
+    Raises:
+        ConfigError: no run is there, its configuration names code that is not trusted, is damaged or does not
+            fit this version.
+    """
+    file = Path(path) / CONFIG
+    if not file.is_file():
+        raise ConfigError(
+            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
+            f"federate() has left is continued by its resume=True."
+        )
+    data = read_yaml(file)
+    kind = kind_of(data)
+    with trusting(None):
+        try:
+            admit(data)
+        except ValueError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        head, _, text = file.read_bytes().partition(b"\n")
+        whole = not (known := head.startswith(_HEAD)) or head == _HEAD + _sum(text).encode()
+        config = kind.from_dict(data, str(file)) if whole else None
+        if config is None or not (known or kind.model_fields.keys() <= data.keys()):
+            raise ConfigError(
+                f"{file} is not as the run has written it: lines are missing or others; bring it back. If it "
+                f"was edited on purpose, delete its first line, the checksum, and keep all keys."
+            )
+        return config
+
+
+def is_own(path: str | Path) -> bool:
+    """Whether this user has written the configuration in a folder, to the byte, and on this machine."""
+    try:
+        return _record((Path(path) / CONFIG).read_bytes().partition(b"\n")[2]).exists()
+    except (OSError, RuntimeError):
+        return False
+
+
+def _record(text: bytes) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "fedpart" / "runs" / _sum(text)
+
+
+def _sum(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
