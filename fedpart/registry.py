@@ -67,8 +67,8 @@ def admit(data: Any, folder: str | None = None) -> None:
             _named.add(name)
         elif name not in allowed:
             raise ValueError(
-                f"{name!r} is code, and code that a folder names is not run unasked; if you trust who has made "
-                f"the folder, add --trust-code (in Python trust_code=True)."
+                f"{name!r} is code, and code that a folder names is not run unasked; if you trust who has "
+                f"made the folder, add --trust-code (in Python trust_code=True)."
             )
     if folder is not None and folder not in sys.path and (allowed is None or allowed is _ALL):
         sys.path.insert(0, folder)

@@ -63,8 +63,8 @@ def load_splits(
         options: further keyword arguments of the loader.
 
     Raises:
-        ValueError: the name is unknown, cannot be imported or is no loader's, or the data are malformed, have one class
-            alone, or have not these classes.
+        ValueError: the name is unknown, cannot be imported or is no loader's, or the data are malformed,
+            have one class alone, or have not these classes.
         TypeError: the loader returns something other than ``Splits``.
         FileNotFoundError: files are missing and cannot be downloaded.
     """

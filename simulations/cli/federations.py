@@ -201,6 +201,7 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
     for place, _, files in os.walk(source):
         folder = copy / Path(place).relative_to(source)
         folder.mkdir(exist_ok=True)
+        shutil.copymode(place, folder)
         for file in files:
             shutil.copyfile(Path(place, file), folder / file)
     try:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = path / CHECKPOINT
+        make_folder(path, config)
         self._lock = _lock(path)
 
     @classmethod
@@ -64,7 +66,6 @@ class RunDirectory:
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file; choose a folder with --out.")
-        path.mkdir(parents=True, exist_ok=True)
         run = cls(path, config)
         try:
             refuse_existing(path)
@@ -172,6 +173,21 @@ class RunDirectory:
                 f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
                 f"room, and continue the run with --resume {self.path}."
             ) from error
+
+
+def make_folder(folder: Path, *configs: Config, private: bool = False) -> None:
+    """Make a folder, or leave one that is there; of runs with ``privacy`` it is its owner's alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if private or any(getattr(config, "privacy", None) is not None for config in configs):
+        try:
+            folder.chmod(0o700)
+        except PermissionError:
+            warnings.warn(
+                f"{folder} belongs to another user, so others may read what is left in it; choose another "
+                f"folder with --out, or have its owner close it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def holds_run(path: str | Path) -> bool:

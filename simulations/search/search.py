@@ -17,7 +17,15 @@ from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
-from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config, write_config
+from simulations.folders.run_directory import (
+    CONFIG,
+    METRICS,
+    held,
+    holds_run,
+    make_folder,
+    saved_config,
+    write_config,
+)
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
@@ -155,7 +163,7 @@ def _claim(out: Path, config: Config) -> None:
                 f"{out} holds a search with another configuration; choose another folder with --out, or go "
                 f"on with fedpart search --resume {out}."
             )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out, config)
     write_config(out, config)
 
 
