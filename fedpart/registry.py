@@ -19,9 +19,7 @@ T = TypeVar("T")
 _FEW = 12  # names that are not too many to list
 _FOREIGN = re.compile(r"(?!hf:)[^\W\d][\w.-]*:[^\W\d][\w.]*")  # package.module:attribute
 FOLDERS: list[str] = []
-"""Where modules that are named so are looked for first; not before one is needed and may be imported."""
-
-
+"""Where modules that are named so are looked for first; not before one is named and may be imported."""
 _LIBRARY = os.path.dirname(os.__file__)
 _HOMES = ("__module__", "__self__")  # of a callable
 
@@ -61,8 +59,8 @@ def admit(data: Any, folder: str | None = None) -> None:
     Raises:
         ValueError: names it.
     """
-    allowed = _allowed.get()
-    for name in foreign(data):
+    allowed, names = _allowed.get(), [*foreign(data)]
+    for name in names:
         if allowed is None:
             _named.add(name)
         elif name not in allowed:
@@ -70,8 +68,10 @@ def admit(data: Any, folder: str | None = None) -> None:
                 f"{name!r} is code, and code that a folder names is not run unasked; if you trust who has "
                 f"made the folder, add --trust-code (in Python trust_code=True)."
             )
-    if folder is not None and folder not in sys.path and (allowed is None or allowed is _ALL):
-        sys.path.insert(0, folder)
+    if allowed is None or allowed is _ALL:
+        for place in (*(FOLDERS if names else ()), folder):
+            if place is not None and place not in sys.path:
+                sys.path.insert(0, place)
 
 
 def foreign(data: Any) -> Iterator[str]:
@@ -142,8 +142,6 @@ class Registry(Mapping[str, T], Generic[T]):
             if not _FOREIGN.fullmatch(name):
                 raise ImportError("it is not of the form package.module:name")
             admit(name)
-            for folder in FOLDERS:
-                admit((), folder)
             found: Any = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)

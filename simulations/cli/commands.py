@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.extras import need
+from fedpart.registry import FOLDERS
 from simulations.cli.guards import interruptible
 from simulations.config.load import (
     Config,
@@ -221,6 +223,7 @@ def bench(*asked: Any) -> None:
 
     It loads them when it is called; nothing else here may know benchmarks, which stand on simulations.
     """
+    sys.path[:0] = FOLDERS
     try:
         timing = import_module("benchmarks.rounds.bench")
     except ModuleNotFoundError:

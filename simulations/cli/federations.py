@@ -216,8 +216,9 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
 
 def _is_earlier(copy: Path, source: Path) -> bool:
     """Whether the run in ``copy`` is the one in ``source``, and no further."""
+    now = saved_config(source)
     try:
-        continued_config(copy, saved_config(source))
+        continued_config(copy, now)
     except ConfigError:
         return False
     return read_summary(copy) is None or read_summary(source) is not None

@@ -169,7 +169,7 @@ def run_deployed(
     nodes = f"{config.clients} SuperNodes" if config.clients > 1 else "a SuperNode"
     show(f"Starting a SuperLink and {nodes}, up to a minute on a busy machine; their logs: {out / 'logs'}\n")
     with (
-        _private_folder() as private,
+        private_folder() as private,
         caught_signals(stopped),
         Deployment(config.clients, private, out / "logs", check=unless_stopped) as deployment,
     ):
@@ -181,7 +181,7 @@ def run_deployed(
 
 
 @contextmanager
-def _private_folder() -> Iterator[Path]:
+def private_folder() -> Iterator[Path]:
     """A folder for keys and state; those of processes that were killed are removed, and this one at the end.
 
     Whoever uses one holds its lock, which goes with the process.
