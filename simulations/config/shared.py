@@ -162,6 +162,11 @@ class Config(section_of(RunSettings)):
         admit(data, folder if isinstance(folder, str) else None)
         return data
 
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """In another process, the user's names are those of the process that has read them."""
+        super().__setstate__(state)
+        admit(self.resolved(), self.code_dir)
+
     @field_validator("method")
     @classmethod
     def _method(cls, value: str) -> str:
