@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tempfile
+from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fedpart.data import DATASETS
 from fedpart.defences import DEFENCES
 from fedpart.hyperparameters import TRANSFORMS
 from fedpart.likelihoods import LIKELIHOODS
-from fedpart.loggers import LOGGERS, Logger, Loggers, RunInfo
+from fedpart.loggers import LOGGERS, Logger, Loggers, RunInfo, logged
 from fedpart.loggers.lines import flat
 from fedpart.methods import METHODS
 from fedpart.models import MODELS
@@ -150,6 +151,7 @@ def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path: Path) -> 
     assert not Path("owned").exists()
 
 
+@pytest.mark.slow
 def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_path: Path) -> None:
     file = tiny_file(tmp_path, model="theirs:network", rounds=1, hyperparameters={"affine": {}})
     assert fedpart("run", file, "--out", "run").exit_code == 0
@@ -218,3 +220,12 @@ def test_keys_of_a_killed_federation_are_removed_by_the_next(
         assert not stale.exists() and first.is_dir() and second.is_dir()
         assert first.stat().st_mode & 0o777 == 0o700
     assert not list(tmp_path.glob("*fedpart-*"))
+
+
+@pytest.mark.filterwarnings("ignore:Loggers get")
+def test_logs_of_a_private_federate_are_their_owners_alone(tmp_path: Path) -> None:
+    for name, privacy in (("private", {"noise_multiplier": 1.0}), ("other", None)):
+        settings = make_dataclass("Settings", ["privacy"])(privacy)
+        with logged([Logger()], tmp_path / name, settings=settings):
+            pass
+    assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]
