@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedpart.extras import need
-from simulations.cli.guards import guarded
+from simulations.cli.guards import guarded, resumable
 from simulations.cli.options import Configs, Out, Resume, Sets, Trust, arguments
 
 app = typer.Typer()
@@ -45,11 +45,8 @@ def up(
     trust_code: Trust = False,
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
-    guarded(
-        lambda: _federations().up(*arguments(config, settings), nodes, out, resume),
-        out or resume,
-        trust_code if resume else None,
-        resume,
+    resumable(
+        lambda: _federations().up(*arguments(config, settings), nodes, out, resume), out, resume, trust_code
     )
 
 
@@ -87,11 +84,11 @@ def submit(
     trust_code: Trust = False,
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
-    guarded(
+    resumable(
         lambda: _federations().submit(link, keys, *arguments(config, settings), out, resume),
         None,
-        trust_code if resume else None,
         resume,
+        trust_code,
     )
 
 

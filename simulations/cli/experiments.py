@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import BAD_INPUT, fail, guarded
+from simulations.cli.guards import BAD_INPUT, fail, guarded, resumable
 from simulations.cli.options import Configs, Out, Resume, Sets, Trust, arguments, several
 
 app = typer.Typer()
@@ -37,11 +37,11 @@ def run(
     trust_code: Trust = False,
 ) -> None:
     """Run a federated experiment and leave its results in a folder."""
-    guarded(
+    resumable(
         lambda: _commands().run_federated(*arguments(config, settings, engine), out, resume),
-        out or resume,
-        trust_code if resume else None,
+        out,
         resume,
+        trust_code,
     )
 
 
@@ -137,12 +137,7 @@ def train(
     trust_code: Trust = False,
 ) -> None:
     """Train a network and its hyperparameters on one data set, without federation."""
-    guarded(
-        lambda: _commands().train(*arguments(config, settings), out, resume),
-        out or resume,
-        trust_code if resume else None,
-        resume,
-    )
+    resumable(lambda: _commands().train(*arguments(config, settings), out, resume), out, resume, trust_code)
 
 
 @app.command()
@@ -221,11 +216,8 @@ def search(
     trust_code: Trust = False,
 ) -> None:
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
-    guarded(
-        lambda: _commands().search(*arguments(config, settings), jobs, out, resume),
-        out or resume,
-        trust_code if resume else None,
-        resume,
+    resumable(
+        lambda: _commands().search(*arguments(config, settings), jobs, out, resume), out, resume, trust_code
     )
 
 

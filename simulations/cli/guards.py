@@ -34,9 +34,17 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     raise typer.Exit(128 + number)
 
 
-def guarded(
-    work: Callable[[], Any], out: Path | None, trust: bool | None = None, resume: Path | None = None
-) -> None:
+def resumable(work: Callable[[], Any], out: Path | None, resume: Path | None, trust: bool) -> None:
+    """As :func:`guarded`; ``resume`` is a folder that is continued, or None.
+
+    Who has written its configuration need not say that its code is trusted.
+    """
+    from simulations.folders.resolved import is_own
+
+    guarded(work, out or resume, trust or is_own(resume) if resume else None)
+
+
+def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:
     """Expected errors become a sentence and an exit status; a bug keeps its traceback.
 
     Args:
@@ -44,7 +52,6 @@ def guarded(
         out: the folder of results; None: one in ``runs/``.
         trust: of a command that reads a folder, whether code that it names may run; None: of one that runs a
             configuration, whose code may.
-        resume: a folder that is continued; who has written its configuration need not be told to be trusted.
     """
     from torch import OutOfMemoryError
 
@@ -53,12 +60,9 @@ def guarded(
     from fedpart.registry import trusting
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
-    from simulations.folders.resolved import is_own
 
     folder = out or Path("runs")
     try:
-        if resume is not None:
-            trust = trust or is_own(resume)
         with nullcontext() if trust is None else trusting(trust):
             work()
     except (ClientError, RunError, TrainingError) as error:
