@@ -27,6 +27,7 @@ from fedpart.methods import METHODS
 from fedpart.models import MODELS
 from fedpart.registry import trusting
 from fedpart.sharing import SHARINGS
+from simulations.cli.main import main
 from simulations.config.load import Config, ConfigError
 from simulations.deployment.up import private_folder
 from simulations.folders.run_directory import RunDirectory, saved_config
@@ -163,9 +164,13 @@ def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_pat
     refused(fedpart("run", "--resume", "run", "--set", "rounds=3"), "add --trust-code")
 
 
-def test_modules_in_the_current_folder_take_nothings_place(tmp_path: Path) -> None:
+def test_modules_in_the_current_folder_take_nothings_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = folder(tmp_path / "run", tiny())
     before = [*sys.path]
+    monkeypatch.setattr("simulations.cli.main.app", lambda: None)
+    main()  # as the command begins
     saved_config(run)
     assert sys.path == before
 
