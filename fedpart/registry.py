@@ -3,13 +3,85 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+import os
+import re
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _FEW = 12  # names that are not too many to list
+_FOREIGN = re.compile(r"(?!hf:)[^\W\d][\w.-]*:[^\W\d][\w.]*")  # package.module:attribute
+FOLDERS: list[str] = []
+"""Where modules that are named so are looked for first; not before one is named and may be imported."""
+_LIBRARY = os.path.dirname(os.__file__)
+_HOMES = ("__module__", "__self__")  # of a callable
+
+
+class _All:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+_ALL = _All()
+_named: set[str] = set()  # by the user of this process
+_allowed: ContextVar[Container[str] | None] = ContextVar("allowed", default=None)  # None: the user names them
+
+
+@contextmanager
+def trusting(code: bool | None) -> Iterator[None]:
+    """Within this context names of the form ``package.module:attribute`` come from a folder of results.
+
+    Args:
+        code: whether they may be imported. None: as before; where nothing was said, those alone that the user
+            of this process has named as well.
+    """
+    allowed = (_ALL if code else frozenset[str]()) if code is not None else _allowed.get()
+    token = _allowed.set(_named if allowed is None else allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def admit(data: Any, folder: str | None = None) -> None:
+    """Refuse plain data in which there is a name, as a text or a key, that may not be imported.
+
+    Args:
+        folder: in which modules are looked for first, if all may be imported.
+
+    Raises:
+        ValueError: names it.
+    """
+    allowed, names = _allowed.get(), [*foreign(data)]
+    for name in names:
+        if allowed is None:
+            _named.add(name)
+        elif name not in allowed:
+            raise ValueError(
+                f"{name!r} is code, and code that a folder names is not run unasked; if you trust who has "
+                f"made the folder, add --trust-code (in Python trust_code=True)."
+            )
+    if allowed is None or allowed is _ALL:
+        for place in (*(FOLDERS if names else ()), folder):
+            if place is not None and place not in sys.path:
+                sys.path.insert(0, place)
+
+
+def foreign(data: Any) -> Iterator[str]:
+    """The texts in plain data, keys among them, that have the form ``package.module:attribute``."""
+    if isinstance(data, str):
+        if _FOREIGN.fullmatch(data):
+            yield data
+    elif isinstance(data, Mapping | list | tuple):
+        for part in (*data, *data.values()) if isinstance(data, Mapping) else data:
+            yield from foreign(part)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -35,8 +107,10 @@ class Registry(Mapping[str, T], Generic[T]):
         ... def mlp(num_classes): ...
     """
 
-    def __init__(self, kind: str, items: Mapping[str, T] | None = None) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, items: Mapping[str, T] | None = None, makes: tuple[type, ...] = (object,)
+    ) -> None:
+        self.kind, self.makes = kind, makes  # of a user's own, the classes, and what functions return
         self._items: dict[str, T] = dict(items or {})
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -65,6 +139,9 @@ class Registry(Mapping[str, T], Generic[T]):
             )
         module, _, attribute = name.partition(":")
         try:
+            if not _FOREIGN.fullmatch(name):
+                raise ImportError("it is not of the form package.module:name")
+            admit(name)
             found: Any = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
@@ -73,7 +150,30 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"The {self.kind} {name!r} cannot be imported ({error}); check the spelling, and that the "
                 f"module's folder is the configuration's or the current one, installed, or on PYTHONPATH."
             ) from error
+        if (what := self._misfit(module, found)) is not None:
+            raise ValueError(f"{name!r} is {what}, and no {self.kind}; give the name of one.")
         return found  # type: ignore[no-any-return]
+
+    def _misfit(self, module: str, found: Any) -> str | None:
+        """What is found in place of one of this kind, before anything calls it; None: it may be one."""
+        if not callable(found):
+            return f"a {type(found).__name__}"
+        while isinstance(found, functools.partial):
+            found = found.func
+        if any(map(_is_standard, (module, *(getattr(found, name, None) for name in _HOMES)))):
+            return "a part of Python"
+        if isinstance(found, type):
+            return None if issubclass(found, self.makes) else f"the class {found.__name__}"
+        try:
+            hint = get_type_hints(found)["return"]
+            union = get_origin(hint) in (Union, UnionType)
+            kinds = [get_origin(kind) or kind for kind in (get_args(hint) if union else [hint])]
+            fits = Any in kinds or any(
+                issubclass(kind, self.makes) or issubclass(self.makes[0], kind) for kind in kinds
+            )
+        except Exception:  # it does not tell, or in words that are no classes
+            return None
+        return None if fits else f"a function that returns {inspect.formatannotation(hint)}"
 
     def make(self, name: str, options: Mapping[str, Any]) -> Any:
         """What the class or function called ``name``, see :meth:`resolve`, makes of its options.
@@ -108,3 +208,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def _is_standard(home: Any) -> bool:
+    """Whether a module, by name, or what a method is of, is of Python's standard library."""
+    module = home if isinstance(home, str) else str(getattr(home, "__module__", ""))
+    file = getattr(sys.modules.get(module), "__file__", None) or os.__file__
+    return module.partition(".")[0] in sys.stdlib_module_names and file.startswith(_LIBRARY)

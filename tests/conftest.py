@@ -33,6 +33,12 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
 }
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state(tmp_path_factory):
+    """What users' runs remember of themselves, here and in what tests start."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 class ByFile(LoadScopeScheduling):
     """Gives a process whole files, or several.
 

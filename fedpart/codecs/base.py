@@ -59,7 +59,7 @@ class Codec(ABC):
         """
 
 
-CODECS: Registry[Callable[..., Codec]] = Registry("upload codec")
+CODECS: Registry[Callable[..., Codec]] = Registry("upload codec", makes=(Codec,))
 
 
 class Narrow(Codec):

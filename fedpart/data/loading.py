@@ -31,7 +31,7 @@ class _DataSets(Registry[Loader]):
         return super().resolve(name)
 
 
-DATASETS: Registry[Loader] = _DataSets("data set")
+DATASETS: Registry[Loader] = _DataSets("data set", makes=(Splits,))
 
 
 def knows_clients(name: str, options: Mapping[str, Any]) -> bool:
@@ -63,16 +63,12 @@ def load_splits(
         options: further keyword arguments of the loader.
 
     Raises:
-        ValueError: the name is unknown or cannot be imported, or the data are malformed, have one class
-            alone, or have not these classes.
-        TypeError: the loader is not callable, or returns something other than ``Splits``.
+        ValueError: the name is unknown, cannot be imported or is no loader's, or the data are malformed,
+            have one class alone, or have not these classes.
+        TypeError: the loader returns something other than ``Splits``.
         FileNotFoundError: files are missing and cannot be downloaded.
     """
     loader = DATASETS.resolve(name)
-    if not callable(loader):
-        raise TypeError(
-            f"The data set {name!r} is a {type(loader).__name__}; name a function load(data_dir) -> Splits."
-        )
     taken = inspect.signature(loader).parameters
     if "data_seed" in taken:
         options["data_seed"] = data_seed

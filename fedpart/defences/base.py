@@ -53,7 +53,7 @@ class Defence(ABC):
         return None
 
 
-DEFENCES: Registry[Callable[..., Defence]] = Registry("defence")
+DEFENCES: Registry[Callable[..., Defence]] = Registry("defence", makes=(Defence,))
 
 
 def without_extremes(values: Sequence[Tensor], g: int) -> Tensor:

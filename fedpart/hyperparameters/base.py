@@ -10,10 +10,6 @@ from torch import Tensor, nn
 
 from fedpart.registry import Registry
 
-TRANSFORMS: Registry[Any] = Registry("transform")
-"""Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""
-
-
 Bound = float | Tensor
 RARE = math.log(1e-6 / (1 - 1e-6))  # the logit of what happens once in a million times
 MOST = 1000  # numbers of one tensor of psi that are told one by one
@@ -79,3 +75,7 @@ class HyperModule(nn.Module):
     def widths(self) -> Tensor | None:
         """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""
         return None
+
+
+TRANSFORMS: Registry[Any] = Registry("transform", makes=(HyperModule,))
+"""Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""

@@ -127,7 +127,7 @@ class OwnLikelihood(Likelihood):
         return self.function(outputs, targets)
 
 
-LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood")
+LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=(Likelihood, Tensor))
 
 
 def resolve_likelihood(

@@ -57,4 +57,4 @@ class Logger:
         """Let go of everything, also where :meth:`start` was not called or the run has failed."""
 
 
-LOGGERS: Registry[Callable[..., Any]] = Registry("logger")
+LOGGERS: Registry[Callable[..., Any]] = Registry("logger", makes=(Logger, type(None)))

@@ -48,6 +48,8 @@ def logged(
     log = Logged(loggers, place, printed, lines[-1] if lines else None)
     try:
         if place is not None:
+            if any(name.startswith("privacy.") for name in config):
+                place.chmod(0o700)
             loggers.start(RunInfo(place, place.name, config, lines))
         yield log
         if log.last is not None:

@@ -46,6 +46,13 @@ class Loggers:
         Raises:
             ValueError: one of them cannot.
         """
+        if self._loggers and any(name.startswith("privacy.") for name in run.config):
+            warnings.warn(
+                "Loggers get whole lines of metrics.jsonl, of which train_loss, cohort, replies, skipped and "
+                "refused are not covered by epsilon; show them to those alone who may see the clients' data.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         for name, logger in self._loggers:
             try:
                 logger.start(run)

@@ -191,7 +191,7 @@ class Method:
         """
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry("method", makes=(Method,))
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:

@@ -7,4 +7,4 @@ from torch import nn
 from fedpart.registry import Registry
 
 ModelBuilder = Callable[..., nn.Module]
-MODELS: Registry[ModelBuilder] = Registry("model")
+MODELS: Registry[ModelBuilder] = Registry("model", makes=(nn.Module,))

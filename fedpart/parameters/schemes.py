@@ -13,7 +13,7 @@ from fedpart.parameters.space import ParameterSpace
 from fedpart.registry import Registry
 
 SCHEMES: Registry[Callable[..., Partition]] = Registry(
-    "partitioning scheme", {"random": RandomPartition, "node": NodePartition}
+    "partitioning scheme", {"random": RandomPartition, "node": NodePartition}, makes=(Partition,)
 )
 
 

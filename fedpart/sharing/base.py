@@ -38,7 +38,7 @@ class Sharing(ABC):
         """
 
 
-SHARINGS: Registry[type[Sharing]] = Registry("kind of sharing")
+SHARINGS: Registry[type[Sharing]] = Registry("kind of sharing", makes=(Sharing,))
 
 
 def sharing_of(given: Mapping[str, Any]) -> Sharing:

@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from fedpart.registry import trusting
 from fedpart.training.result import Trained
 from fedpart.training.state import ModelState
 
@@ -26,7 +27,7 @@ class Loaded(Trained):
         self.config, self.classes = dict(config), tuple(classes)
 
 
-def load(run: str | Path) -> Loaded:
+def load(run: str | Path, trust_code: bool = False) -> Loaded:
     """The network of a finished run, on the CPU: of ``fedpart run``, ``up``, ``train`` or ``retrain``.
 
     It can predict, and be evaluated; it cannot be trained on, for it has no optimisers' moments.
@@ -34,13 +35,16 @@ def load(run: str | Path) -> Loaded:
     Args:
         run: its folder. The data need not be there. What the configuration names in files of your own must
             be importable.
+        trust_code: whether code that the folder names, ``package.module:callable``, may run.
 
     Raises:
-        ValueError: the folder holds no finished run, or not what its configuration says; one sentence.
+        ValueError: the folder holds no finished run, or not what its configuration says, or names code that
+            is not trusted; one sentence.
         RuntimeError: fedpart is imported, but not installed.
     """
     for reader in entry_points(group=GROUP):
-        found: Loaded = reader.load()(Path(run))
+        with trusting(trust_code):
+            found: Loaded = reader.load()(Path(run))
         return found
     raise RuntimeError(
         f"What reads folders of runs is found by the entry point {GROUP} of the installed fedpart, which is "

@@ -38,7 +38,7 @@ class Attack:
         """
 
 
-ATTACKS: Registry[Callable[..., Attack]] = Registry("attack")
+ATTACKS: Registry[Callable[..., Attack]] = Registry("attack", makes=(Attack,))
 
 
 def replaced(own: Update, change: Callable[[Tensor], Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.extras import need
+from fedpart.registry import FOLDERS
 from simulations.cli.guards import interruptible
 from simulations.config.load import (
     Config,
@@ -22,12 +24,13 @@ from simulations.config.load import (
     TrainingConfig,
     kind_of,
     load_config,
+    with_overrides,
 )
 from simulations.config.shipped import purpose, shipped
 from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
 from simulations.errors import as_written
-from simulations.folders.run_directory import CONFIG, read_summary
+from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.pictures.personal_figure import plot_personal
 from simulations.report.page import write_report
 from simulations.running.beside import missing_beside, run_beside
@@ -183,10 +186,14 @@ def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, 
 
     if resume is not None:
         _refuse_another(out, resume)
-        file, out = file or str(resume / CONFIG), resume
-    file = _named(file, "search")
-    folder = out or Path("runs") / f"search-{Path(file).stem}"
-    config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
+        out = resume
+    if resume is not None and file is None:
+        saved = saved_config(resume)
+        config = with_overrides(saved.resolved(), overrides, str(resume / CONFIG), type(saved))
+    else:
+        file = _named(file, "search")
+        config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
+    folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
     progress = Progress()
     runner = CellRunner(jobs, progress=progress, console=progress.console)
     with interruptible(f"continue with: fedpart search --resume {folder}", folder):
@@ -218,6 +225,7 @@ def bench(*asked: Any) -> None:
 
     It loads them when it is called; nothing else here may know benchmarks, which stand on simulations.
     """
+    sys.path[:0] = FOLDERS
     try:
         timing = import_module("benchmarks.rounds.bench")
     except ModuleNotFoundError:

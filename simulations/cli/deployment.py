@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fedpart.extras import need
-from simulations.cli.guards import guarded
-from simulations.cli.options import Configs, Out, Resume, Sets, arguments
+from simulations.cli.guards import guarded, resumable
+from simulations.cli.options import Configs, Out, Resume, Sets, Trust, arguments
 
 app = typer.Typer()
 
@@ -42,9 +42,12 @@ def up(
     settings: Sets = None,
     out: Out = None,
     resume: Resume = None,
+    trust_code: Trust = False,
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
-    guarded(lambda: _federations().up(*arguments(config, settings), nodes, out, resume), out or resume)
+    resumable(
+        lambda: _federations().up(*arguments(config, settings), nodes, out, resume), out, resume, trust_code
+    )
 
 
 @app.command()
@@ -78,9 +81,15 @@ def submit(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Such a folder, of a run to continue.")
     ] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
-    guarded(lambda: _federations().submit(link, keys, *arguments(config, settings), out, resume), None)
+    resumable(
+        lambda: _federations().submit(link, keys, *arguments(config, settings), out, resume),
+        None,
+        resume,
+        trust_code,
+    )
 
 
 @app.command()
@@ -98,6 +107,7 @@ def results(
         typer.Argument(help="Folder into which the run's folder is copied, where it can be read."),
     ] = None,
     run: Annotated[int | None, typer.Option(help="The run's number; the latest if not given.")] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
-    guarded(lambda: _federations().results(link, keys, run, to), to)
+    guarded(lambda: _federations().results(link, keys, run, to), to, trust_code)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli.guards import BAD_INPUT, fail, guarded
-from simulations.cli.options import Configs, Out, Resume, Sets, arguments, several
+from simulations.cli.guards import BAD_INPUT, fail, guarded, resumable
+from simulations.cli.options import Configs, Out, Resume, Sets, Trust, arguments, several
 
 app = typer.Typer()
 
@@ -34,19 +34,24 @@ def run(
     engine: _Engine = None,
     out: Out = None,
     resume: Resume = None,
+    trust_code: Trust = False,
 ) -> None:
     """Run a federated experiment and leave its results in a folder."""
-    guarded(
-        lambda: _commands().run_federated(*arguments(config, settings, engine), out, resume), out or resume
+    resumable(
+        lambda: _commands().run_federated(*arguments(config, settings, engine), out, resume),
+        out,
+        resume,
+        trust_code,
     )
 
 
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    trust_code: Trust = False,
 ) -> None:
     """Show again what came out of a finished run."""
-    guarded(lambda: _commands().show(run), run)
+    guarded(lambda: _commands().show(run), run, trust_code)
 
 
 @app.command()
@@ -59,9 +64,10 @@ def export(
         ),
     ] = "safetensors",
     out: Annotated[Path | None, typer.Option("--out", help="The file; model.* in RUN if not given.")] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Write the network of a finished run into a file, and check that its outputs are the network's."""
-    guarded(lambda: _commands().export(run, kind, out), out or run)
+    guarded(lambda: _commands().export(run, kind, out), out or run, trust_code)
 
 
 @app.command()
@@ -116,15 +122,22 @@ def report(
         Path, typer.Argument(metavar="DIR", help="What compare, run, train, select or search has written.")
     ],
     out: Annotated[Path | None, typer.Option("--out", help="The file; DIR/report.html if not given.")] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Write one HTML page about a comparison, a run, a selection or a search, to be read offline."""
-    guarded(lambda: _commands().report(folder, out), out or folder)
+    guarded(lambda: _commands().report(folder, out), out or folder, trust_code)
 
 
 @app.command()
-def train(config: Configs = None, settings: Sets = None, out: Out = None, resume: Resume = None) -> None:
+def train(
+    config: Configs = None,
+    settings: Sets = None,
+    out: Out = None,
+    resume: Resume = None,
+    trust_code: Trust = False,
+) -> None:
     """Train a network and its hyperparameters on one data set, without federation."""
-    guarded(lambda: _commands().train(*arguments(config, settings), out, resume), out or resume)
+    resumable(lambda: _commands().train(*arguments(config, settings), out, resume), out, resume, trust_code)
 
 
 @app.command()
@@ -133,9 +146,10 @@ def retrain(
     more: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As with --set.")] = None,
     settings: Sets = None,
     out: Out = None,
+    trust_code: Trust = False,
 ) -> None:
     """Train a plain network with the hyperparameters that a run has found, which stay fixed."""
-    guarded(lambda: _commands().retrain(found, [*(settings or []), *(more or [])], out), out)
+    guarded(lambda: _commands().retrain(found, [*(settings or []), *(more or [])], out), out, trust_code)
 
 
 @app.command()
@@ -164,6 +178,7 @@ def personalise(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for personal.json and personal.png; RUN's.")
     ] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Fine-tune a run's network on each client's examples, psi fixed, and show what each gains."""
     if client and clients:
@@ -175,7 +190,7 @@ def personalise(
         "learning_rate": learning_rate,
         "layers": layers or ["*"],
     }
-    guarded(lambda: _commands().personalise(run, tuning, settings or [], save, out), out or run)
+    guarded(lambda: _commands().personalise(run, tuning, settings or [], save, out), out or run, trust_code)
 
 
 @app.command()
@@ -198,9 +213,12 @@ def search(
     jobs: _Jobs = 1,
     out: Annotated[Path | None, typer.Option("--out", help="Folder; a search that is in it goes on.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Folder of a search to go on with.")] = None,
+    trust_code: Trust = False,
 ) -> None:
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
-    guarded(lambda: _commands().search(*arguments(config, settings), jobs, out, resume), out or resume)
+    resumable(
+        lambda: _commands().search(*arguments(config, settings), jobs, out, resume), out, resume, trust_code
+    )
 
 
 @app.command()
@@ -218,9 +236,10 @@ def costs(
     out: Annotated[Path, typer.Option("--out", help="Folder for costs.csv, costs.md and costs.png.")] = Path(
         "runs/costs"
     ),
+    trust_code: Trust = False,
 ) -> None:
     """Set searches and runs against each other: what their users would deploy, and what that has cost."""
-    guarded(lambda: _commands().costs(folders, accuracy, out), out)
+    guarded(lambda: _commands().costs(folders, accuracy, out), out, trust_code)
 
 
 @app.command()

@@ -201,6 +201,7 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
     for place, _, files in os.walk(source):
         folder = copy / Path(place).relative_to(source)
         folder.mkdir(exist_ok=True)
+        shutil.copymode(place, folder)
         for file in files:
             shutil.copyfile(Path(place, file), folder / file)
     try:
@@ -215,8 +216,9 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
 
 def _is_earlier(copy: Path, source: Path) -> bool:
     """Whether the run in ``copy`` is the one in ``source``, and no further."""
+    now = saved_config(source)
     try:
-        continued_config(copy, saved_config(source))
+        continued_config(copy, now)
     except ConfigError:
         return False
     return read_summary(copy) is None or read_summary(source) is not None

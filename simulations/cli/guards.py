@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,23 +37,37 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     raise typer.Exit(128 + number)
 
 
-def guarded(work: Callable[[], Any], out: Path | None) -> None:
+def resumable(work: Callable[[], Any], out: Path | None, resume: Path | None, trust: bool) -> None:
+    """As :func:`guarded`; ``resume`` is a folder that is continued, or None.
+
+    Who has written its configuration need not say that its code is trusted.
+    """
+    from simulations.folders.resolved import is_own
+
+    guarded(work, out or resume, trust or is_own(resume) if resume else None)
+
+
+def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:
     """Expected errors become a sentence and an exit status; a bug keeps its traceback.
 
     Args:
         work: what may fail.
         out: the folder of results; None: one in ``runs/``.
+        trust: of a command that reads a folder, whether code that it names may run; None: of one that runs a
+            configuration, whose code may.
     """
     from torch import OutOfMemoryError
 
     from fedpart import ClientError, TrainingError
     from fedpart.extras import MissingExtra
+    from fedpart.registry import trusting
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
 
     folder = out or Path("runs")
     try:
-        work()
+        with nullcontext() if trust is None else trusting(trust):
+            work()
     except (ClientError, RunError, TrainingError) as error:
         fail(str(error), FAILED)
     except (ConfigError, MissingExtra) as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 from click import Context
 from typer.core import TyperGroup
 
+from fedpart.registry import FOLDERS
 from simulations.cli import deployment, experiments
 from simulations.cli.guards import BAD_INPUT, fail, outputs_guarded
 
@@ -53,6 +53,6 @@ def _main(
 
 def main() -> None:
     """The entry point of the ``fedpart`` command."""
-    sys.path.insert(0, os.getcwd())  # a user's own package.module:callable may lie in the current folder
+    FOLDERS.append(os.getcwd())  # a user's own package.module:callable may lie there
     with outputs_guarded():
         app()

@@ -39,6 +39,10 @@ Sets = Annotated[
 Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Run code that the folder names; only if you trust who has made it."),
+]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
 
 

@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedpart.trees import leaves
+from fedpart.registry import foreign
 from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
@@ -69,9 +69,7 @@ def with_overrides(
 
 def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
     """The folder of the first of the files that has a module beside it which ``data`` name."""
-    texts = (text for _, text in leaves(data) if isinstance(text, str))
-    found = (re.fullmatch(r"(\w+)[\w.]*:[\w.]+", text) for text in texts)
-    modules = {match[1] for match in found if match}
+    modules = {re.split("[.:]", name)[0] for name in foreign(data)}
     for folder in dict.fromkeys(file.resolve().parent for file in files):
         if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
             return folder

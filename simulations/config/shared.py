@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -16,6 +15,7 @@ from fedpart.data import DATASETS
 from fedpart.likelihoods import LIKELIHOODS
 from fedpart.methods.base import Method, build_method
 from fedpart.models import MODELS
+from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers
@@ -159,9 +159,13 @@ class Config(section_of(RunSettings)):
     def _find_code(cls, data: Any) -> Any:
         """Names are imported while the keys are checked, here and in every process that is given the keys."""
         folder = data.get("code_dir") if isinstance(data, dict) else None
-        if isinstance(folder, str) and folder not in sys.path:
-            sys.path.insert(0, folder)
+        admit(data, folder if isinstance(folder, str) else None)
         return data
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """In another process, the user's names are those of the process that has read them."""
+        super().__setstate__(state)
+        admit(self.resolved(), self.code_dir)
 
     @field_validator("method")
     @classmethod

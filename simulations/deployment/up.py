@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from simulations.deployment.processes import Processes, free_ports
 from simulations.deployment.programs import executor, superlink, supernode
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
-from simulations.folders.run_directory import read_metrics
+from simulations.folders.run_directory import make_folder, read_metrics
 from simulations.running.signals import Interrupted, caught_signals
 
 POLL_SECONDS = 0.5
+_DRAFT, _PRIVATE = ".fedpart-", "fedpart-up-"  # begin the names of folders for keys
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
 ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -162,18 +165,48 @@ def run_deployed(
         if stopped:
             raise Interrupted(stopped[0], f"round {len(read_metrics(out))}")
 
+    make_folder(out, private=True)
     nodes = f"{config.clients} SuperNodes" if config.clients > 1 else "a SuperNode"
     show(f"Starting a SuperLink and {nodes}, up to a minute on a busy machine; their logs: {out / 'logs'}\n")
     with (
-        tempfile.TemporaryDirectory(prefix="fedpart-") as private,
+        private_folder() as private,
         caught_signals(stopped),
-        Deployment(config.clients, Path(private), out / "logs", check=unless_stopped) as deployment,
+        Deployment(config.clients, private, out / "logs", check=unless_stopped) as deployment,
     ):
         unless_stopped()
         run = complete(deployment, deployed_run_config(config, out, resume), show, stopped)
     if not run.completed:
         unless_stopped()
         raise RunError(f"The run has {run.outcome}")
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder for keys and state; those of processes that were killed are removed, and this one at the end.
+
+    Whoever uses one holds its lock, which goes with the process.
+    """
+    for stale in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
+        with suppress(OSError), _locked(stale):
+            if stale.stat().st_uid == os.getuid():
+                shutil.rmtree(stale)
+    draft = Path(tempfile.mkdtemp(prefix=_DRAFT))
+    with _locked(draft):  # before it has a name that others look for
+        private = draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PRIVATE, 1)))
+        try:
+            yield private
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def complete(

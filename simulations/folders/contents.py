@@ -31,6 +31,11 @@ def named(text: str, name: str | None) -> str:
     return text if name is None else f"# run {name}, crc32 {seal(text, name)} of what follows\n{text}"
 
 
+def unnamed(content: bytes) -> bytes:
+    """A configuration without the line that names its run."""
+    return content[line.end() :] if (line := _NAMED.match(content)) else content
+
+
 def run_name(path: str | Path) -> str | None:
     """The name of the run in a folder, from which its files' seals follow; None: it is from before them.
 

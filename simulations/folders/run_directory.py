@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +21,19 @@ from fedpart.loggers.lines import finite, metrics_line
 from fedpart.training.files import SEAL, kept, previous_of, replace, sealed
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Privacy
-from simulations.config.load import Config, ExperimentConfig, kind_of
-from simulations.config.yaml_files import as_yaml, read_yaml
+from simulations.config.load import Config, ExperimentConfig
 from simulations.errors import ConfigError, DiskFull
 from simulations.folders.contents import CONFIG as CONFIG
 from simulations.folders.contents import METRICS as METRICS
 from simulations.folders.contents import STATE as STATE
 from simulations.folders.contents import SUMMARY as SUMMARY
-from simulations.folders.contents import keeps_weights, named, new_name, run_name
+from simulations.folders.contents import keeps_weights, new_name, run_name
 from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
 from simulations.folders.locks import lock
+from simulations.folders.resolved import saved_config as saved_config
+from simulations.folders.resolved import write_config as write_config
 
 Report = RoundReport | TrainingReport
 
@@ -64,6 +66,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = path / CHECKPOINT
+        make_folder(path, config)
         self._lock = lock(path)
         self._name = self._last = run_name(path)
         self.notes: list[str] = []  # sentences about what a resumed run has in another way than before
@@ -78,7 +81,6 @@ class RunDirectory:
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file; choose a folder with --out.")
-        path.mkdir(parents=True, exist_ok=True)
         run = cls(path, config)
         try:
             refuse_existing(path)
@@ -86,7 +88,7 @@ class RunDirectory:
                 text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
                 _replace(path / LISTED, text.encode())
             run._name = run._last = new_name()
-            run._write_config()
+            write_config(path, config, run._name)
         except BaseException:
             run.close()
             raise
@@ -165,7 +167,7 @@ class RunDirectory:
             _replace(self.path / METRICS, content.encode())
             if self.config != (saved := saved_config(self.path)):
                 self.notes += _other_bits(saved, self.config)
-                self._write_config()
+                write_config(self.path, self.config, self._name)
         return lines
 
     def _count(self, lines: list[dict[str, Any]], privacy: Privacy | None) -> None:
@@ -234,9 +236,20 @@ class RunDirectory:
                 f"room, and continue the run with --resume {self.path}."
             ) from error
 
-    def _write_config(self) -> None:
-        text = as_yaml(self.config.resolved(), 110, None)
-        _replace(self.path / CONFIG, named(text, self._name).encode())
+
+def make_folder(folder: Path, *configs: Config, private: bool = False) -> None:
+    """Make a folder, or leave one that is there; of runs with ``privacy`` it is its owner's alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if private or any(getattr(config, "privacy", None) is not None for config in configs):
+        try:
+            folder.chmod(0o700)
+        except PermissionError:
+            warnings.warn(
+                f"{folder} belongs to another user, so others may read what is left in it; choose another "
+                f"folder with --out, or have its owner close it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def holds_run(path: str | Path) -> bool:
@@ -259,23 +272,6 @@ def refuse_existing(path: str | Path) -> None:
             f"{path} already holds a run; continue it with --resume {path}, or choose another folder "
             f"with --out."
         )
-
-
-def saved_config(path: str | Path) -> Config:
-    """The configuration of the run in a folder, of whatever kind that is.
-
-    Raises:
-        ConfigError: no run is there, or its configuration does not fit this version.
-    """
-    file = Path(path) / CONFIG
-    if not file.is_file():
-        raise ConfigError(
-            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
-            f"federate() has left is continued by its resume=True."
-        )
-    run_name(path)  # refuses what was changed
-    data = read_yaml(file)
-    return kind_of(data).from_dict(data, str(file))
 
 
 def _other_bits(before: Config, now: Config) -> list[str]:

@@ -13,12 +13,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-import fedpart
 from fedpart.extras import MissingExtra, need
 from fedpart.layers.copying import copied
 from fedpart.task.calling import outputs_of
 from fedpart.trees import Tree, leaves, map_leaves, with_floats
-from simulations.building.reading import example_inputs
+from simulations.building.reading import example_inputs, read_run
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 
@@ -43,7 +42,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     """
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
-    loaded = fedpart.load(run)
+    loaded = read_run(run)
     task, module = loaded.state.task, loaded.module()
     traced, checked = (with_floats(example_inputs(run, rows), task.dtype) for rows in (TRACED, CHECKED))
     path = out or run / f"model{SUFFIXES[kind]}"

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config
+from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config, with_overrides
 from simulations.config.yaml_files import key_of
 from simulations.folders.cell import differences
 from simulations.folders.run_directory import CONFIG, saved_config
@@ -22,8 +22,12 @@ def resumed_config(
         ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
             of rounds or iterations and what does not decide the numbers; names a difference.
     """
-    _saved(folder, kind)  # refuses what is no run of that kind before the file is read
-    wanted = choose_precision(load_config(file or Path(folder) / CONFIG, overrides, kind), folder)
+    wanted: AnyConfig = _saved(folder, kind)  # refuses what is no run of that kind before the file is read
+    if file is not None:
+        wanted = load_config(file, overrides, kind)
+    elif overrides:
+        wanted = with_overrides(wanted.resolved(), overrides, str(Path(folder) / CONFIG), kind)
+    wanted = choose_precision(wanted, folder)
     return continued_config(folder, wanted, set(map(key_of, overrides)))
 
 

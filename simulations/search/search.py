@@ -12,14 +12,21 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from fedpart import ClientError, TrainingError
-from fedpart.training.files import replace
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
+from simulations.folders.contents import new_name
 from simulations.folders.locks import held
-from simulations.folders.run_directory import CONFIG, METRICS, holds_run, saved_config
+from simulations.folders.run_directory import (
+    CONFIG,
+    METRICS,
+    holds_run,
+    make_folder,
+    saved_config,
+    write_config,
+)
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
@@ -157,8 +164,8 @@ def _claim(out: Path, config: Config) -> None:
                 f"{out} holds a search with another configuration; choose another folder with --out, or go "
                 f"on with fedpart search --resume {out}."
             )
-    out.mkdir(parents=True, exist_ok=True)
-    replace(file, lambda opened: opened.write(as_yaml(now).encode()))
+    make_folder(out, config)
+    write_config(out, config, new_name())
 
 
 def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -> Iterator[Attempt]:

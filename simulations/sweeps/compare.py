@@ -15,7 +15,7 @@ from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
-from simulations.folders.run_directory import CONFIG, read_summary
+from simulations.folders.run_directory import CONFIG, make_folder, read_summary
 from simulations.pictures.plots import plot_comparison
 from simulations.results.collect import collect
 from simulations.results.comparison import Comparison, Failure
@@ -110,7 +110,7 @@ def run_comparisons(
         ]
         runs = finished_runs(list(dict.fromkeys(cell.config.method for cell in own)), own)
         comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, config)
         comparison.write(folder, plot_comparison(runs, folder))
         front = f"{name}: " if name else ""
         remarks += [front + text for text in comparison.remarks]

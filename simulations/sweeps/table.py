@@ -15,7 +15,7 @@ from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.run_directory import holds_run, read_summary
+from simulations.folders.run_directory import holds_run, make_folder, read_summary
 from simulations.results.columns import estimates_at, text_of
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
 from simulations.results.words import DASH, counted
@@ -69,7 +69,6 @@ class Found:
 
     def write(self, out: Path) -> None:
         """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""
-        out.mkdir(parents=True, exist_ok=True)
         lines = [f"# {self.file.title}", "", f"{self.caption[0].upper()}{self.caption[1:]}.", ""]
         (out / "table.md").write_text(
             "\n".join([*lines, *markdown_table(*self.cells())]) + "\n", encoding="utf-8"
@@ -144,6 +143,7 @@ def run_table(
     if not found.summaries and not failed:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")
     if found.summaries:
+        make_folder(out, *configs.values())
         found.write(out)
         runner.console.print(found.table())
         runner.say(

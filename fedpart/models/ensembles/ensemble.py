@@ -21,7 +21,7 @@ class Member(NamedTuple):
 # makes a member's network, for so many images at a time: (member) or (member, images)
 BuildMember = Callable[..., nn.Module]
 Kind = Callable[..., nn.Module]  # (build, members, **options) -> an Ensemble
-ENSEMBLES: Registry[Kind] = Registry("kind of ensemble")
+ENSEMBLES: Registry[Kind] = Registry("kind of ensemble", makes=(nn.Module,))
 
 
 class Ensemble(nn.Module):

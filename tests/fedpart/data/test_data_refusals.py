@@ -109,7 +109,7 @@ def test_loaders_by_name():
             (f"{__name__}:three_classes", ValueError, wide),
             (f"{__name__}:one_class", ValueError, "one_class' has one class, .* examples of another"),
             (f"{__name__}:not_a_loader", TypeError, "returned list; its loader must return"),
-            (f"{__name__}:NOT_CALLABLE", TypeError, "name a function"),
+            (f"{__name__}:NOT_CALLABLE", ValueError, "is a str, and no data set"),
             ("digit", ValueError, "did you mean 'digits'"),
         ]
     )

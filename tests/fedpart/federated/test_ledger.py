@@ -65,7 +65,7 @@ def test_a_release_is_counted_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
 ) -> None:
     """A crash before the line, and one between it and the release."""
-    path, name = tmp_path / "run.pt", "_noise" if counted else "release"
+    path, name = tmp_path / "run.pt", "_noise" if counted else "total"
 
     def die(*arguments, **options):
         raise KeyboardInterrupt

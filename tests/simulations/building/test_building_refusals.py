@@ -42,7 +42,7 @@ TASKS = [
 ]
 
 
-def brittle(by: int) -> None:
+def brittle(by: int) -> nn.Module:
     """Breaks in a way of its own."""
     return None + by  # type: ignore[operator]
 

@@ -95,7 +95,7 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) ->
         (["model_options.widht=3"], ["no option 'widht'"]),
         (["hyperparameters.names=[stage1.*]"], ["'stage1.*'"]),
         (["hyperparameters.affine.initial=[0.1, 0.2]"], ["one number or 6"]),
-        (["hyperparameters.transforms=['test_cli:not_a_transform']"], ["not a fedpart.HyperModule"]),
+        (["hyperparameters.transforms=['test_cli:not_a_transform']"], ["returns int, and no transform"]),
         (
             ["hyperparameters.transforms=[{use: 'test_cli:Brightness', options: {initail: 1}}]"],
             ["did you mean 'initial'?"],

@@ -188,7 +188,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     for program in ("superlink", "executor", "supernode", "workers"):
         assert any(f"workarounds.{program}" in command for command in running)
     assert commands_with(private) == []
-    assert list(private.glob("fedpart-*")) == []
+    assert list(private.glob("*fedpart-*")) == [] and out.stat().st_mode & 0o777 == 0o700
     resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
     assert resumed.exit_code == 0, resumed.output
     local = {**keys, "on_client_error": "skip", "clip": clip}

@@ -1,0 +1,236 @@
+"""What a folder names is data until it is said to be trusted, and looked at before it is called."""
+
+import os
+import signal
+import sys
+import tempfile
+from dataclasses import make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import refusals
+import yaml
+from command_line import fedpart, refused
+from tiny import tiny, tiny_file, tiny_training
+
+import fedpart as library
+from fedpart.codecs import CODECS
+from fedpart.data import DATASETS
+from fedpart.defences import DEFENCES
+from fedpart.hyperparameters import TRANSFORMS
+from fedpart.likelihoods import LIKELIHOODS
+from fedpart.loggers import LOGGERS, Logger, Loggers, RunInfo, logged
+from fedpart.loggers.lines import flat
+from fedpart.methods import METHODS
+from fedpart.models import MODELS
+from fedpart.registry import trusting
+from fedpart.sharing import SHARINGS
+from simulations.cli.main import main
+from simulations.config.load import Config, ConfigError
+from simulations.deployment.up import private_folder
+from simulations.folders.run_directory import RunDirectory, saved_config
+
+OWN = """
+from pathlib import Path
+Path(__file__).with_suffix(".ran").touch()
+from torch import nn
+class Likely: pass
+def network(num_classes, input_shape, hidden=4):
+    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, num_classes))
+def number() -> int: return 3
+"""
+NAMED: list[dict[str, Any]] = [
+    {"likelihood": "os:system", "likelihood_options": {"command": "touch owned"}},
+    {"likelihood": "theirs:Likely"},
+    {"model": "theirs:network"},
+    {"data": "theirs:number"},
+    {"method": "theirs:Likely"},
+    {"method_options": {"theirs:Likely": {}}},
+    {"hyperparameters": {"transforms": [{"use": "theirs:number"}]}},
+    {"loggers": [{"use": "theirs:number"}]},
+    {"upload": "theirs:Likely"},
+    {"upload": "topk", "upload_options": {"values": "theirs:Likely"}},
+    {"defence": "theirs:Likely"},
+    {"scheme": "theirs:number"},
+    {"execution": "theirs:number"},
+    {"attack": {"kind": "theirs:Likely"}},
+    {"devices": {"speed": {"theirs:number": [1]}}},
+    {"model": "ensemble", "model_options": {"members": [{"model": "theirs:network"}]}},
+]
+READERS = [
+    ("report", "RUN"),
+    ("export", "RUN"),
+    ("retrain", "RUN"),
+    ("personalise", "RUN"),
+    ("run", "--resume", "RUN"),
+    ("search", "--resume", "RUN"),
+    ("costs", "RUN"),
+]
+PRIVATE: dict[str, Any] = {
+    "weighting": "uniform",
+    "clip": {"weights": 0.5, "psi": 0.05},
+    "privacy": {"noise_multiplier": 1.0, "delta": 1e-5, "randomness": "seed"},
+    "on_client_error": "skip",
+    "checkpoint_every": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def a_folder_with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    (tmp_path / "theirs.py").write_text(OWN)
+    monkeypatch.setattr("fedpart.registry.FOLDERS", [str(tmp_path)])
+    monkeypatch.setattr("fedpart.registry._named", set())
+
+
+def folder(path: Path, config: Config, **changes: Any) -> Path:
+    """A run that has begun, with other values in its configuration."""
+    RunDirectory.create(path, config).close()
+    data = yaml.safe_load((path / "config.yaml").read_text())
+    (path / "config.yaml").write_text(yaml.safe_dump({**data, "code_dir": str(path.parent), **changes}))
+    return path
+
+
+def test_whatever_names_code_in_a_folder_is_refused_before_it_is_imported(tmp_path: Path) -> None:
+    runs = [folder(tmp_path / str(number), tiny(), **changes) for number, changes in enumerate(NAMED)]
+    rows = [
+        (str(changes), partial(saved_config, run), ConfigError, "is code, .*--trust-code")
+        for run, changes in zip(runs, NAMED, strict=True)
+    ]
+    refusals.check(
+        [*rows, ("load", partial(library.load, runs[0]), ConfigError, "os:system.*trust_code=True")]
+    )
+    assert not list(tmp_path.glob("**/*.ran")) and not Path("owned").exists()
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_no_command_that_reads_a_folder_runs_its_code_unasked(tmp_path: Path, words: tuple[str, ...]) -> None:
+    run = folder(tmp_path / "theirs", tiny(), model="theirs:network")
+    refused(fedpart(*(str(run) if word == "RUN" else word for word in words)), "'theirs:network' is code")
+    assert not (tmp_path / "theirs.ran").exists()
+
+
+def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path: Path) -> None:
+    kinds: list[Any] = [
+        LIKELIHOODS,
+        DATASETS,
+        MODELS,
+        TRANSFORMS,
+        METHODS,
+        CODECS,
+        DEFENCES,
+        SHARINGS,
+        LOGGERS,
+    ]
+    python = ("os:system", "subprocess:Popen", "builtins:eval", "shutil:rmtree", "fedpart.registry:os.system")
+    rows = [
+        (
+            f"{kind.kind} {name}",
+            partial(kind.resolve, name),
+            ValueError,
+            f"a part of Python, and no {kind.kind}",
+        )
+        for kind in kinds
+        for name in python
+    ]
+    rows += [
+        (f"{k.kind}", partial(k.resolve, "theirs:Likely"), ValueError, "the class Likely, and no")
+        for k in kinds
+    ]
+    number = "a function that returns int, and no"
+    rows += [(f"{k.kind} of int", partial(k.resolve, "theirs:number"), ValueError, number) for k in kinds]
+    run = folder(tmp_path / "run", tiny(), **NAMED[0])
+    rows += [
+        ("load", partial(library.load, run, trust_code=True), ConfigError, "'os:system' is a part of Python")
+    ]
+    with trusting(True):
+        refusals.check(rows)
+    assert not Path("owned").exists()
+
+
+@pytest.mark.slow
+def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_path: Path) -> None:
+    file = tiny_file(tmp_path, model="theirs:network", rounds=1, hyperparameters={"affine": {}})
+    assert fedpart("run", file, "--out", "run").exit_code == 0
+    assert fedpart("run", "--resume", "run", "--set", "rounds=2").exit_code == 0
+    refused(fedpart("export", "run"), "add --trust-code")
+    assert fedpart("export", "run", "--trust-code").exit_code == 0
+    config = Path("run/config.yaml")
+    config.write_text(config.read_text().partition("\n")[2].replace("seed: 0", "seed: 1", 1))
+    refused(fedpart("run", "--resume", "run", "--set", "rounds=3"), "add --trust-code")
+
+
+def test_modules_in_the_current_folder_take_nothings_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder(tmp_path / "run", tiny())
+    before = [*sys.path]
+    monkeypatch.setattr("simulations.cli.main.app", lambda: None)
+    main()  # as the command begins
+    saved_config(run)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize("config", [tiny(), tiny_training()], ids=["run", "train"])
+def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path: Path, config: Config) -> None:
+    RunDirectory.create(tmp_path / "run", config).close()
+    file = tmp_path / "run" / "config.yaml"
+    whole = file.read_bytes()
+    assert saved_config(file.parent) == config
+    lines = whole.splitlines(keepends=True)
+    cuts = {f"cut after {n} lines": b"".join(lines[:n]) for n in range(0, len(lines), 4)}
+    cuts |= {f"{what}, no checksum": text.partition(b"\n")[2] for what, text in cuts.items()}
+    cuts |= {f"without line {n}": b"".join(lines[:n] + lines[n + 1 :]) for n in range(1, len(lines), 9)}
+    cuts |= {"another seed": whole.replace(b"seed: 0", b"seed: 1", 1)}
+
+    def read(text: bytes) -> None:
+        file.write_bytes(text)
+        saved_config(file.parent)
+
+    refusals.check((what, partial(read, text), ConfigError, "config.yaml") for what, text in cuts.items())
+    read(b"".join(lines[1:]))  # of a version without checksums
+
+
+def test_folders_of_private_runs_are_their_owners_alone(tmp_path: Path) -> None:
+    for name, config in (("private", tiny(**PRIVATE)), ("other", tiny())):
+        RunDirectory.create(tmp_path / name, config).close()
+    assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]
+    (tmp_path / "private").chmod(0o755)
+    RunDirectory.reopen(tmp_path / "private", tiny(**PRIVATE)).close()
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
+
+
+def test_loggers_of_private_runs_are_told_what_epsilon_does_not_cover(tmp_path: Path) -> None:
+    loggers = Loggers([Logger()])
+    with pytest.warns(RuntimeWarning, match="not covered by epsilon"):
+        loggers.start(RunInfo(tmp_path, config=flat(tiny(**PRIVATE).resolved())))
+    loggers.start(RunInfo(tmp_path, config=flat(tiny().resolved())))  # of others nothing
+
+
+def test_keys_of_a_killed_federation_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if (child := os.fork()) == 0:
+        with private_folder() as stale:
+            (stale / "keys").mkdir()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (stale,) = tmp_path.glob("fedpart-up-*")
+    with private_folder() as first, private_folder() as second:
+        assert not stale.exists() and first.is_dir() and second.is_dir()
+        assert first.stat().st_mode & 0o777 == 0o700
+    assert not list(tmp_path.glob("*fedpart-*"))
+
+
+@pytest.mark.filterwarnings("ignore:Loggers get")
+def test_logs_of_a_private_federate_are_their_owners_alone(tmp_path: Path) -> None:
+    for name, privacy in (("private", {"noise_multiplier": 1.0}), ("other", None)):
+        settings = make_dataclass("Settings", ["privacy"])(privacy)
+        with logged([Logger()], tmp_path / name, settings=settings):
+            pass
+    assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]
