@@ -22,9 +22,8 @@ from simulations.pictures.run_figures import run_figure
 from simulations.pictures.selection_figures import selection_figure
 from simulations.results.curves import Run
 from simulations.results.selection import Column, Selection
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.select import plan, run_selection
-from simulations.sweeps.tally import SweepIncomplete
 from simulations.terminal.progress import Progress
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
