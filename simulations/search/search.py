@@ -14,7 +14,6 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_va
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
-from simulations.folders.cell import alone
 from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
@@ -73,10 +72,10 @@ def _search(config: Config, section: SearchSection, out: Path, runner: CellRunne
             trial = todo.pop(0) if todo else study.ask()
             own, misfit = config, None
             try:
-                own = alone(_with(config, study.values(trial.params)))
+                own = _with(config, study.values(trial.params))
             except ConfigError as error:  # each value fits by itself, and not with the others
                 misfit = RunError(str(error))
-            attempt = Attempt(study, trial, own, _folder(out, trial.number))
+            attempt = Attempt(f"trial {trial.number}", own, _folder(out, trial.number), study, trial)
             end = Pruned() if attempt.caught_up() else misfit
             if end is None:
                 return attempt

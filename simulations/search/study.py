@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from fedpart import ClientError, TrainingError
 from fedpart.randomness.streams import generator
 from simulations.config.load import Config, ExperimentConfig
-from simulations.config.search import OBJECTIVES, Choice, Domain, SearchSection
+from simulations.config.search import OBJECTIVES, Domain, SearchSection
 from simulations.errors import DiskFull, RunError
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import holds_run, read_metrics
 from simulations.sweeps.parallel import Pruned
 
@@ -136,39 +138,37 @@ class Study:
         return {key: json.dumps(v) if self._chosen(key) else v for key, v in values.items()}
 
     def _chosen(self, key: str) -> bool:
-        return isinstance(self._domains[key], Choice)
+        return self._domains[key].kind == "choice"
 
 
-class Attempt:
-    """A trial, known to this process alone: the run itself, of ``config`` in ``folder``, may be elsewhere."""
+@dataclass(frozen=True)
+class Attempt(Cell):
+    """A trial whose run is to be made, or goes on, here or elsewhere."""
 
-    def __init__(self, study: Study, trial: Trial, config: Config, folder: Path) -> None:
-        self.trial, self.config, self.folder = trial, config, folder
-        self._study, self._objective = study, study.section.objective
-        self._told = set(self.known.intermediate_values)
+    study: Study
+    trial: Trial
 
     @property
     def known(self) -> FrozenTrial:
         """What the study has of it."""
-        return self._study.trials[self.trial.number]
+        return self.study.trials[self.trial.number]
 
     def caught_up(self) -> bool:
         """Tell the study what it has not heard of the run's folder; whether this ends the run."""
         lines = read_metrics(self.folder) if holds_run(self.folder) else []
         if any(map(self.stops, lines)):
             return True
-        unfinished = bool(self._told) and max(self._told) < self.config.length
-        return unfinished and self._study.stops(self.trial.number)  # killed before the answer was kept
+        told = max(self.known.intermediate_values, default=self.config.length)
+        return told < self.config.length and self.study.stops(self.trial.number)  # nobody heard the answer
 
     def stops(self, line: Mapping[str, Any]) -> bool:
         """Tell the study of a line of the run's metrics; whether its pruner stops the run after it."""
-        value, round = line.get(self._objective), line[self.config.clock.name]
+        value, round = line.get(self.study.section.objective), line[self.config.clock.name]
         if value is None:
             return False
-        if round not in self._told:
+        if round not in (told := self.known.intermediate_values):
             self.trial.report(self._noisy(value, round), round)
-            self._told.add(round)
-        return round >= max(self._told) and round < self.config.length and self.trial.should_prune()
+        return max(told, default=round) <= round < self.config.length and self.trial.should_prune()
 
     def ended(self, error: Exception | None) -> None:
         """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error.
@@ -176,14 +176,15 @@ class Attempt:
         Raises:
             Exception: the error, where other trials would fare no better.
         """
-        tell, values = self._study.study.tell, self.known.intermediate_values
-        if error is None and read_metrics(self.folder)[-1].get(self._objective) is not None:
+        tell, values = self.study.study.tell, self.known.intermediate_values
+        objective = self.study.section.objective
+        if error is None and read_metrics(self.folder)[-1].get(objective) is not None:
             tell(self.trial, values[max(values)])
         elif isinstance(error, Pruned):
             tell(self.trial, state=TrialState.PRUNED)
         else:
             error = error or RunError(
-                f"Its last evaluation has no finite {self._objective}; if no trial's has, choose another "
+                f"Its last evaluation has no finite {objective}; if no trial's has, choose another "
                 f"search.objective."
             )
             if isinstance(error, DiskFull) or not isinstance(error, (ClientError, RunError, TrainingError)):
@@ -192,7 +193,7 @@ class Attempt:
             tell(self.trial, state=TrialState.FAIL)
 
     def _noisy(self, value: float, round: int) -> float:
-        epsilon, config = self._study.section.epsilon, self.config
+        epsilon, config = self.study.section.epsilon, self.config
         if epsilon is None or not isinstance(config, ExperimentConfig):
             return value
         clients = min(config.clients, config.evaluation_clients)
@@ -201,11 +202,10 @@ class Attempt:
 
 
 def _distribution(domain: Domain) -> BaseDistribution:
-    if isinstance(domain, Choice):  # as text, for Optuna's categories are plain
-        return CategoricalDistribution([json.dumps(value) for value in domain.values])
-    if domain.whole:
-        return IntDistribution(int(domain.low), int(domain.high), log=domain.log)
-    return FloatDistribution(domain.low, domain.high, log=domain.log)
+    if domain.kind == "choice":  # as text, for Optuna's categories are plain
+        return CategoricalDistribution([json.dumps(value) for value in domain.ends])
+    kind = IntDistribution if domain.whole else FloatDistribution
+    return kind(*domain.ends, log=domain.kind == "log")
 
 
 def _sampler(name: str, seed: int) -> BaseSampler:

@@ -6,9 +6,9 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
 from simulations.errors import ConfigError, DiskFull, RunError
@@ -17,18 +17,12 @@ from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
-from simulations.sweeps.parallel import Ended, P, Pruned, Take, Watch, in_words, run_in_processes
+from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
 from simulations.terminal.progress import Progress
 
 Failed = tuple[Cell, str, str]
 """A cell that failed, with a sentence for people and a traceback for developers."""
 T = TypeVar("T")
-
-
-class Outcome(Protocol):
-    """What runs amount to."""
-
-    def table(self) -> RenderableType: ...
 
 
 class SweepIncomplete(RunError):
@@ -53,7 +47,7 @@ class CellRunner:
         """A line as it is, without markup."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def each(self, take: Take[P], jobs: int, ended: Ended[P], watch: Watch[P] | None = None) -> int | None:
+    def each(self, take: Take, jobs: int, ended: Ended, watch: Watch | None = None) -> int | None:
         """Make the runs that are asked for; see :func:`.run_in_processes`. With one job this process does.
 
         Raises:
@@ -128,7 +122,7 @@ class CellRunner:
 
     def conclude(
         self,
-        outcome: Outcome | None,
+        outcome: Any,
         remarks: Sequence[str],
         failed: Sequence[Failed],
         runs: int,
@@ -165,7 +159,7 @@ def summaries(cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
     )
 
 
-def _raising(watch: Watch[P], run: P) -> Callable[[dict[str, Any]], None]:
+def _raising(watch: Watch, run: Cell) -> Callable[[dict[str, Any]], None]:
     def ask(line: dict[str, Any]) -> None:
         if watch(run, line):
             raise Pruned

@@ -13,12 +13,13 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from fedpart import ClientError, TrainingError
 from simulations.config.load import Config
 from simulations.config.search import OBJECTIVES
 from simulations.errors import RunError
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import holds_run
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted, caught_signals
@@ -27,20 +28,9 @@ WATCH = "watch over the main process"
 """Name of a thread in every other process."""
 
 
-class Planned(Protocol):
-    """A run that is to be made, or goes on."""
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def folder(self) -> Path: ...
-
-
-P = TypeVar("P", bound=Planned)
-Take = Callable[[Sequence[P]], P | None]
-Ended = Callable[[P, Exception | None, str], None]
-Watch = Callable[[P, Mapping[str, Any]], bool]
+Take = Callable[[Sequence[Any]], Cell | None]
+Ended = Callable[[Any, Exception | None, str], None]
+Watch = Callable[[Any, Mapping[str, Any]], bool]
 
 
 class Pruned(RunError):
@@ -48,7 +38,7 @@ class Pruned(RunError):
 
 
 def run_in_processes(
-    take: Take[P], jobs: int, ended: Ended[P], say: Callable[[str], None], watch: Watch[P] | None = None
+    take: Take, jobs: int, ended: Ended, say: Callable[[str], None], watch: Watch | None = None
 ) -> int | None:
     """Run what is asked for, ``jobs`` at a time, each in a process of its own.
 
@@ -63,7 +53,7 @@ def run_in_processes(
     Returns:
         The signal that has stopped all, with their checkpoints saved; None: there was none.
     """
-    running = dict[Connection, tuple[BaseProcess, P]]()
+    running = dict[Connection, tuple[BaseProcess, Cell]]()
     stopped: list[int] = []
     context = multiprocessing.get_context("forkserver")  # it imports once what a run's first round needs
     context.set_forkserver_preload(["simulations.running.run", "numba"])
@@ -83,7 +73,8 @@ def run_in_processes(
         try:
             while True:
                 while len(running) < jobs and not stopped:
-                    if (run := take([run for _, run in running.values()])) is None:
+                    run = take([run for _, run in running.values()])
+                    if run is None or stopped:  # while it was chosen
                         break
                     mine, its = context.Pipe()
                     work = (run.config, run.folder, jobs, watch is not None, its)

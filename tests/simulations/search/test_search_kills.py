@@ -20,7 +20,7 @@ def opened(folder, config):
 
 
 def attempt(study, trial, config, folder):
-    return Attempt(study, trial, config, folder / "trials" / str(trial.number))
+    return Attempt("a trial", config, folder / "trials" / str(trial.number), study, trial)
 
 
 def wrote(attempt, losses):
