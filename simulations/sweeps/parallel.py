@@ -100,7 +100,8 @@ def run_in_processes(
                         ended(run, *(said or (_death(process), "")))
         except BaseException:
             end()
-            for process, _ in running.values():
+            for connection, (process, _) in running.items():
+                connection.close()  # who waits for an answer gets none
                 process.join()
             raise
 

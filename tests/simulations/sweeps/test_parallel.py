@@ -140,6 +140,20 @@ def test_a_person_stops_all(tmp_path):
     assert signal.getsignal(signal.SIGINT) == before
 
 
+@pytest.mark.slow
+def test_a_run_that_waits_for_an_answer_ends_with_all(tmp_path):
+    own = cells(tmp_path, {"rounds": 1_000_000, "evaluate_every": 1})
+    waiting = list(own)
+
+    def watch(cell, line):
+        raise ZeroDivisionError
+
+    runner = CellRunner(2, console=Console(file=io.StringIO()))
+    with pytest.raises(ZeroDivisionError):
+        runner.each(lambda _: waiting.pop() if waiting else None, 2, lambda *_: None, watch)
+    assert states(own) == ["started"] and (own[0].folder / "checkpoint.pt").exists()
+
+
 class Deserted(FedAvg):
     """Kills the main process in its third round, where a file asks for it, and goes on once it is noticed."""
 

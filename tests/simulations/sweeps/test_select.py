@@ -271,17 +271,6 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert "2 of 2 runs were finished before" in again.stdout
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Path, jobs: int) -> None:
-    bad = tiny_training(select={**SELECT, "seeds": 1}, psi_from="nowhere")
-    cells, console = plan(bad, tmp_path), Console(file=io.StringIO())
-    with pytest.raises(ConfigError, match="holds no finished run"):
-        CellRunner(jobs, console=console).complete(cells)
-    Pretends()(cells[0].config, cells[0].folder)
-    failed = CellRunner(jobs, console=console).complete(cells)
-    assert {cell.name for cell, *_ in failed} == {cell.name for cell in cells[1:]}
-
-
 def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
     section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
     file = tiny_training_file(tmp_path, select=section, keep_best=True)
