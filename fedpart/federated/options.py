@@ -10,7 +10,7 @@ from fedpart.federated.safeguards import ClipSettings, PrivacySettings
 from fedpart.pace.settings import DeviceSettings
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
-from fedpart.training.options import RunOptions
+from fedpart.training.settings import RunOptions
 
 
 class FederationOptions(RunOptions, total=False):
