@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
-from fedpart.engines.local import LocalEngine
+from fedpart.engines.paced import local_engine
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
@@ -126,7 +126,7 @@ def federate(
         "progress": progress,
     }
     with (
-        LocalEngine(federation, data, workers, execution, evaluate_every) as engine,
+        local_engine(federation, data, workers, execution, evaluate_every) as engine,
         logged(loggers, logs, **shown) as log,
     ):
         engine.run(rounds, finish)

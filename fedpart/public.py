@@ -9,7 +9,6 @@ from fedpart.engines.personal import Personal, personalise
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.safeguards import ClipSettings, PrivacySettings
 from fedpart.federated.settings import FederationSettings
 from fedpart.hyperparameters import (
     AffineAugmentation,
@@ -45,6 +44,8 @@ from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.saved import load
 from fedpart.updates.errors import ClientError
+from fedpart.updates.stages.clip import ClipSettings
+from fedpart.updates.stages.privacy import PrivacySettings
 
 __all__ = [
     "METHODS",

@@ -25,7 +25,7 @@ from fedpart import (
     RoundReport,
     Task,
 )
-from fedpart.engines import LocalEngine
+from fedpart.engines import local_engine
 from fedpart.flower.client import make_client_app
 from fedpart.likelihoods import Classification, Gaussian, Ordinal
 
@@ -176,7 +176,7 @@ def local(rounds: int, **config: Any) -> tuple[Federation, list[RoundReport]]:
     """The same run on the in-process engine."""
     experiment = build(config)
     federation, reports = Federation(experiment.protocol), []
-    LocalEngine(federation, experiment.shards).run(rounds, reports.append)
+    local_engine(federation, experiment.shards).run(rounds, reports.append)
     return federation, reports
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol, uniform
-from fedpart.federated.round import Round
 from fedpart.federated.settings import FederationSettings
+from fedpart.updates.round import Round
 
 SIZE, CLASSES = 6, 3
 
@@ -105,7 +105,8 @@ class Recorder(Federation):
         super().__init__(protocol)
         self.totals = []
 
-    def step(self, total, taken=(), norms=None):
+    def step(self, found):
+        total = found.total
         self.totals.append(
             None
             if total is None
@@ -116,7 +117,18 @@ class Recorder(Federation):
                 "psi_weight": total.psi_weight,
             }
         )
-        super().step(total, taken, norms)
+        super().step(found)
+
+
+def nothing(number=1, residuals=None):
+    """A round of which only the number counts, and what clients have kept."""
+    return Round(number, torch.zeros(1), torch.zeros(1), residuals)
+
+
+def accepted(protocol, client, update, round):
+    """A client's update as a term of the sum, as the server makes it, and its norms."""
+    protocol.check(client, update, protocol.plan(client, round.number), round.limit)
+    return protocol.term(client, update, round)
 
 
 class AtRound:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 # What R, pandas, spreadsheets and databases write for a value that is not there.
@@ -25,7 +24,7 @@ _MISSING = frozenset(
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d{1,2})?")
 _WORDS = {"true": "1", "false": "0", "yes": "yes", "no": "no"}
-_SHORT = {"y", "n"}  # truths to some readers of YAML
+_READ = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # by YAML, or some readers of it
 _NO_WIDTH = dict.fromkeys((0x200B, 0xFEFF))
 
 
@@ -36,8 +35,8 @@ def plain(text: str) -> str:
 
 def in_yaml(name: str) -> str:
     """A name as a value of a YAML list: in quotes where YAML would read another value, or several."""
-    simple = re.fullmatch(r"[^\W\d_][\w.-]*( [\w.-]+)*", name) and yaml.safe_load(name) == name
-    return name if simple and name.casefold() not in _SHORT else json.dumps(name, ensure_ascii=False)
+    simple = re.fullmatch(r"[^\W\d_][\w.-]*( [\w.-]+)*", name) and name.casefold() not in _READ
+    return name if simple else json.dumps(name, ensure_ascii=False)
 
 
 def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:

@@ -3,5 +3,6 @@
 import fedpart.engines.fused  # noqa: F401  registers its execution
 from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.local import LocalEngine
+from fedpart.engines.paced import local_engine
 
-__all__ = ["EXECUTIONS", "LocalEngine"]
+__all__ = ["EXECUTIONS", "LocalEngine", "local_engine"]

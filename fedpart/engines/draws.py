@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from fedpart.engines.executor import Executor
-from fedpart.federated.round import Round
 from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.jobs import Job
 from fedpart.task.task import Batch
+from fedpart.updates.round import Round
 
 
 def draws(executor: Executor, round: Round, job: Job, batch: Batch) -> Draws:

@@ -15,9 +15,10 @@ from fedpart.federated.evaluation import ClientScores, check_score, evaluation_c
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import state_bytes
 from fedpart.task.held_out import HeldOutScore, has_hits, score
 from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.round import Round
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
 
@@ -54,7 +55,7 @@ class ClientEvaluation:
         scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
         scores.gather(partial(self._score, round))
         scores.write(report)
-        state = sum(map(self._protocol.state_bytes, scores.cohort))
+        state = sum(map(partial(state_bytes, self._protocol), scores.cohort))
         report.evaluation_bytes = state + len(scores.cohort) * HEADERS
         report.seconds += time.perf_counter() - start
 

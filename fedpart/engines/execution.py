@@ -7,9 +7,9 @@ from typing import Protocol
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated import protocol as federated
-from fedpart.federated.round import Round
 from fedpart.registry import Registry
 from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import Round
 
 
 class Execution(Protocol):

@@ -23,7 +23,7 @@ from fedpart.engines.batches import (
 from fedpart.engines.feedback import feedback
 from fedpart.engines.targets import Checked
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.round import Round
+from fedpart.federated.sums import Answer
 from fedpart.kernels import keep_freed_memory
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
@@ -33,8 +33,8 @@ from fedpart.task.jobs import Job, reported
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import LocalSGD
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 
@@ -54,40 +54,21 @@ class Executor:
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
-    def term(self, round: Round, client: int, shards: Sequence[Dataset], found: CohortSum) -> Update | None:
-        """The client's term of the cohort's sum; None if it is skipped.
+    def answers(self, round: Round, shards: Sequence[Dataset]) -> Answer:
+        """What the clients whose shards these are answer to the server's values."""
 
-        Args:
-            round, client, shards: the server's values, and whose shard is read.
-            found: notes the update's size and norms, or why there is none.
-
-        Raises:
-            ClientError: the client has failed, and the settings say ``fail``.
-        """
-        jobs = self.protocol.plan(client, round.number)
-        try:
-            update = self._accepted(round, client, shards, jobs, found)
-        except ClientError as error:
-            if self.protocol.settings.on_client_error == "fail":
+        def answer(client: int) -> Update:
+            jobs = self.protocol.plan(client, round.number)
+            try:
+                update = self.run(round, client, shards[client], jobs)
+                self.protocol.check(client, update, jobs, round.limit)
+            except (ClientError, Refusal):
                 raise
-            found.skipped.append(skipped(client, error))
-            return None
-        found.upload_bytes += self.protocol.upload_bytes(client, jobs)
-        return update
+            except Exception as error:
+                raise ClientError.of(client, round.number, error) from error
+            return update
 
-    def _accepted(
-        self, round: Round, client: int, shards: Sequence[Dataset], jobs: Sequence[Job], found: CohortSum
-    ) -> Update:
-        """What ``jobs`` have led to, checked, clipped and weighted; whatever goes wrong is a ClientError."""
-        try:
-            update = self.run(round, client, shards[client], jobs)
-            return self.protocol.accept(client, update, jobs, found, round)
-        except Refusal as error:
-            raise ClientError.refused(client, round.number, error) from error
-        except ClientError:
-            raise
-        except Exception as error:
-            raise ClientError.of(client, round.number, error) from error
+        return answer
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
@@ -121,7 +102,7 @@ class Executor:
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
         seconds = time.perf_counter() - start
-        return self.protocol.outgoing(update, client, round.number, seconds, round.residuals)
+        return self.protocol.send(update, client, round, seconds)
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""

@@ -15,7 +15,7 @@ from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import upload_bytes
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import gradients, kept_casts
 from fedpart.task.jobs import Job, reported
@@ -24,6 +24,7 @@ from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.checks import LARGEST
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
@@ -115,7 +116,7 @@ class FusedRunner:
             if examples > self.protocol.settings.max_examples:
                 raise ArithmeticError("a client has more than max_examples")
             total.examples += examples
-            size += self.protocol.upload_bytes(client, jobs)
+            size += upload_bytes(self.protocol, client, jobs)
             main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
             total.unseen_examples += 0 if unseen is None else examples
             for job in jobs:
@@ -141,7 +142,7 @@ class FusedRunner:
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
         if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
-        return CohortSum(total, size)
+        return CohortSum([*cohort], total, size)
 
     def _check_noise(self, round: Round, job: Job, batch: Batch) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.execution import EXECUTIONS, Execution
 from fedpart.engines.executor import Executor
-from fedpart.engines.turns import Turns
 from fedpart.engines.workers import WorkerPool
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.round import Round
+from fedpart.federated.sums import sum_cohort
+from fedpart.federated.traffic import download_bytes
 from fedpart.task.gradients import check_gradients_on, kept_casts
-from fedpart.updates.cohort import CohortSum, aggregate
-from fedpart.updates.errors import taken
-from fedpart.updates.update import Update
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import Round
 
 
 class LocalEngine:
@@ -34,9 +34,15 @@ class LocalEngine:
             :class:`.Execution`.
         evaluate_every: rounds between evaluations by the clients, if they evaluate: in this process.
 
+    Attributes:
+        clients: what computes a cohort's sum.
+
     Raises:
-        ValueError: no worker is asked for, or the execution is unknown or does not fit the settings.
+        ValueError: no worker is asked for, or the execution is unknown or does not fit the settings, or these
+            simulate time.
     """
+
+    paced: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -47,6 +53,8 @@ class LocalEngine:
         evaluate_every: int = 10,
     ) -> None:
         check_gradients_on()
+        if not self.paced and federation.pace is not None:
+            raise ValueError("The settings simulate time, which LocalEngine does not; use local_engine().")
         if workers < 1:
             raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
         execute = EXECUTIONS.resolve(execution) if isinstance(execution, str) else execution
@@ -57,10 +65,9 @@ class LocalEngine:
             )
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
-        self._turns = Turns(federation, shards)
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
-        self._clients = self._pool or execute(protocol, shards)
+        self.clients: Execution = self._pool or execute(protocol, shards)
 
     @property
     def workers(self) -> int:
@@ -84,15 +91,13 @@ class LocalEngine:
         Raises:
             ClientError: see :meth:`.Execution.sum`.
         """
-        start, federation = time.perf_counter(), self.federation
-        round = federation.start(federation.round + 1)
-        turn = self._turns.next(round)
-        found = self._turns.sum(turn, round, self._clients.sum)
-        federation.pace.commit(turn, round.w, round.psi)
-        federation.step(found.total, taken(turn.cohort, found.skipped), found.norms)
-        download, seconds = sum(map(self._turns.download, turn.asked)), time.perf_counter() - start
-        skips = found.skipped
-        return federation.report(seconds, turn.cohort, found.total, found.upload_bytes, download, skips)
+        began, server = time.perf_counter(), self.federation
+        start = server.start()
+        cohort = server.cohort(start.number)
+        total = self.clients.sum(start, cohort)
+        server.step(total)
+        download = sum(download_bytes(server.protocol, client) for client in cohort)
+        return server.report(total, time.perf_counter() - began, download)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""
@@ -112,11 +117,5 @@ class Loop:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
-        found = CohortSum()
-
-        def term(client: int) -> Update | None:
-            return self.executor.term(round, client, self.shards, found)
-
         with kept_casts(self.executor.device):
-            found.total = aggregate(cohort, term, round.of_all)
-        return found
+            return sum_cohort(self.protocol, round, cohort, self.executor.answers(round, self.shards))

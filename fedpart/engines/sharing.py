@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.federation import Federation
+from fedpart.federated.traffic import state_bytes
 from fedpart.sharing import Composed
 from fedpart.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
 from fedpart.training.weight_gradients import gradients_of_weights
@@ -119,7 +120,7 @@ def searched_gradients(
                 for name, gradient in each.items():
                     found[index, name] = gradient + found.get((index, name), 0)
                 up += sum(gradient.numel() * gradient.itemsize for gradient in each.values())
-                down, clients = down + protocol.state_bytes(client), clients + 1
+                down, clients = down + state_bytes(protocol, client), clients + 1
     missing = [index for index in range(len(networks)) if not any(i == index for i, _ in found)]
     if missing:
         raise ValueError(

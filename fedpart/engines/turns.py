@@ -9,28 +9,25 @@ from typing import Any
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_visited
 from fedpart.federated.federation import Federation
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import download_bytes, upload_bytes
 from fedpart.pace.turns import Group, Turn
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError, skipped
-
-DOWNLOAD_HEADER = 710  # bytes of a Flower message besides its numbers, about; nothing is sent here
+from fedpart.updates.round import Round
 
 
 class Turns:
     """The turns of a federation's pace, with the times that its fleet's devices take.
 
     Args:
-        federation: of the run.
+        federation: of the run, with a pace.
         shards: ``shards[client]`` is the client's data.
     """
 
     def __init__(self, federation: Federation, shards: Sequence[Dataset]) -> None:
-        self._federation, self._shards = federation, shards
-
-    def download(self, client: int) -> int:
-        """Bytes that ``client`` is sent."""
-        return self._federation.protocol.state_bytes(client) + DOWNLOAD_HEADER
+        if federation.pace is None:
+            raise ValueError("The settings simulate no time; use LocalEngine or FedPart.")
+        self._federation, self._shards, self.pace = federation, shards, federation.pace
 
     def next(self, round: Round, there: Sequence[int] | None = None) -> Turn:
         """Whom the server asks in ``round``, and whose answers it steps with.
@@ -45,7 +42,7 @@ class Turns:
                 both = sorted(set(available) & set(there))
             return federation.cohort(number, both, **more)
 
-        return federation.pace.turn(round.number, draw, partial(self.seconds, round))
+        return self.pace.turn(round.number, draw, partial(self.seconds, round))
 
     def sum(self, turn: Turn, round: Round, of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
         """The sum of the answers that the turn steps with; the turn is not committed yet.
@@ -58,11 +55,12 @@ class Turns:
         for group in turn.groups:
             found.join(of(self.begun(group, round), group.clients), group.scale)
         found.join(CohortSum(skipped=[_late(client, late, round.number) for client, late in turn.late]))
+        found.cohort = turn.cohort
         return found
 
     def begun(self, group: Group, round: Round) -> Round:
         """What the clients of a group have started from, in a step of ``round``."""
-        values = self._federation.pace.values(group.round)
+        values = self.pace.values(group.round)
         return round if values is None else Round(group.round, *values, bounds=round.bounds)
 
     def seconds(self, round: Round, client: int) -> float:
@@ -71,7 +69,7 @@ class Turns:
         ``download / bandwidth + visited / speed + upload / bandwidth``, 0 without a fleet; one whose data
         cannot be read visits nothing, and says so when it is computed.
         """
-        fleet, protocol = self._federation.fleet, self._federation.protocol
+        fleet, protocol = self.pace.fleet, self._federation.protocol
         if fleet is None:
             return 0.0
         jobs = protocol.plan(client, round.number)
@@ -81,8 +79,8 @@ class Turns:
         except Exception:
             examples = 0
         visited = sum(count_visited(protocol, local, examples, job) for job in jobs) if examples else 0
-        upload = protocol.upload_bytes(client, jobs)
-        return fleet.device(client).seconds(self.download(client), visited, upload)
+        sizes = download_bytes(protocol, client), upload_bytes(protocol, client, jobs)
+        return fleet.device(client).seconds(sizes[0], visited, sizes[1])
 
 
 def _late(client: int, seconds: float, round: int) -> dict[str, Any]:

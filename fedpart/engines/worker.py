@@ -19,11 +19,12 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.residuals import Residuals
-from fedpart.federated.round import Round
-from fedpart.updates.clipping import Bounds, known
+from fedpart.federated.sums import term
+from fedpart.updates.bounds import Bounds, known
 from fedpart.updates.cohort import CohortSum, sum_updates
 from fedpart.updates.errors import ClientError
+from fedpart.updates.residuals import Residuals
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
@@ -100,11 +101,10 @@ def work(
     w, psi = torch.tensor_split(shared.row(0), bounds[-1:])
     round = Round(0, w, psi)
     answer: CohortSum | ClientError | None = None
-    found = CohortSum()
 
-    def term(client: int) -> Update | None:
+    def of_client(client: int) -> Update | None:
         shared.at[number] = client
-        return executor.term(round, client, shards, found)
+        return term(protocol, round, executor.answers(round, shards), found, client)
 
     while True:
         try:
@@ -119,7 +119,7 @@ def work(
             round.residuals.versions.update(block.residuals.versions)
         found = CohortSum()
         try:
-            total = sum_updates(map(term, block.clients))
+            total = sum_updates(map(of_client, block.clients))
             found.total = None if total is None else _moved(total, shared.row(block.row), bounds)
             del total  # or it would live on while the next block is summed
             found.norms = {**known(found.norms)}

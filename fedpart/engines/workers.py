@@ -19,9 +19,9 @@ import torch
 from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, copied, in_memory, work
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.round import Round
 from fedpart.updates.cohort import CohortSum, OfAll, blocks, sum_updates
 from fedpart.updates.errors import ClientError, skipped
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 DEATHS = 3  # a client during which its process dies this often has failed
@@ -105,13 +105,13 @@ class WorkerPool:
                 Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
             )
         try:
-            return self._sum(waiting, of_all)
+            return self._sum(waiting, of_all, cohort)
         except BaseException:
             self.close()  # what is under way is of no use, and must not write into shared memory later
             raise
 
-    def _sum(self, waiting: deque[Block], of_all: OfAll | None) -> CohortSum:
-        bounds, found, total = self.protocol.partition.cells, CohortSum(), None
+    def _sum(self, waiting: deque[Block], of_all: OfAll | None, cohort: Sequence[int]) -> CohortSum:
+        bounds, found, total = self.protocol.partition.cells, CohortSum(cohort=[*cohort]), None
         done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
         kept: list[Update] = []

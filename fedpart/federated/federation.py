@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import tempfile
 import warnings
-import weakref
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.federated.privacy import Privacy
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.residuals import Residuals
-from fedpart.federated.round import Round
-from fedpart.federated.usual import UsualNorms
-from fedpart.pace.buffered import Buffered
-from fedpart.pace.devices import Fleet
-from fedpart.pace.turns import Synchronous
+from fedpart.pace import pace_of
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.clipping import MEASURED, Bounds, Norms
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import tally
-from fedpart.updates.update import Update
+from fedpart.updates.round import Round
+from fedpart.updates.stages import Feedback, Kind, stage_of, stages_of
 
 
 class Federation(ModelState):
-    """The state of a federated run.
+    """The state of a federated run. A round: ``start``, ``cohort``, the sum of its answers, ``step``.
 
     Attributes:
         round: completed rounds; the rest is :class:`.ModelState`'s.
-        privacy: of its clients, if the settings have it.
-        defended: what takes the place of the sum, if the settings have a ``defence``.
-        residuals: of its clients, with ``error_feedback``; see :meth:`keep_in`.
-        fleet: the simulated devices of its clients, if the settings have them.
-        pace: whose answers a step waits for.
-        usual: what norms its clients' uploads usually have.
+        stages: safeguards and savings, with what they remember.
+        pace: whose answers a step waits for in simulated time; None: nobody takes any.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -54,29 +41,23 @@ class Federation(ModelState):
             seed=settings.seed,
             device=settings.device,
         )
-        self.protocol, self.usual = protocol, UsualNorms(protocol)
+        self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self.privacy = None if settings.privacy is None else Privacy(protocol)
-        self.defended = settings.defend() if settings.defended else None
         self.repeatable = settings.privacy is None or settings.privacy.randomness == "seed"
-        devices, pace = settings.devices, Buffered if settings.aggregation == "buffered" else Synchronous
-        self.fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
-        self.pace: Synchronous | Buffered = pace(settings, settings.cohort, self.fleet)
         self._stepped = True
         self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
-        self.residuals: Residuals | None = None
-        if settings.error_feedback:
-            folder = tempfile.mkdtemp(prefix="fedpart-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self.residuals = Residuals(Path(folder), protocol.fingerprint)
 
     def keep_in(self, folder: Path) -> None:
-        """Where clients of this machine keep their residuals, so that the run can be resumed.
+        """Where clients of this machine keep what stages leave with them, so that the run can be resumed.
 
-        If this is not called they are in a folder that ends with the federation.
+        If this is not called it is in a folder that ends with the federation.
         """
-        if self.residuals is not None:
-            self.residuals.folder = folder
+        if (feedback := self.stage(Feedback)) is not None:
+            feedback.keep_in(folder)
+
+    def stage(self, kind: type[Kind]) -> Kind | None:
+        """The stage of this kind; None: the settings do not ask for it."""
+        return stage_of(self.stages, kind)
 
     @property
     def round(self) -> int:
@@ -106,74 +87,43 @@ class Federation(ModelState):
         ]
         return found | {f"{name}_architectures": [one[name] for one in each] for name in found}
 
-    def cohort(
-        self,
-        round: int,
-        available: Sequence[int] | None = None,
-        *,
-        size: int | None = None,
-        without: Collection[int] = (),
-        turn: int = 0,
-    ) -> list[int]:
-        """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`; with privacy the server's secret.
-
-        Privacy's cohorts have no size, and nobody is left out of them but who is not available.
-        """
-        if self.privacy is not None:
-            return self.privacy.cohort(round, available)
-        return self.protocol.cohort(round, available, size=size, without=without, turn=turn)
-
-    def bounds(self) -> Bounds | None:
-        """To which the server clips the next round's updates, where that follows the clients; None: not."""
-        return self.usual.bounds() if self.privacy is None else self.privacy.bounds()
-
-    def start(self, number: int) -> Round:
+    def start(self, number: int | None = None) -> Round:
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
 
         With ``download`` their weights are rounded, the server's own are not.
         """
-        w, narrow, of_all = self.w, self.protocol.download, None
-        bounds = clients = self.bounds()
-        if self.defended is not None:
-            of_all = partial(self.defended.sum, round=number, bounds=bounds, before=self.usual.few())
-            clients = None if bounds is None else [max(bound, MEASURED) for bound in bounds]
+        w, narrow = self.w, self.protocol.download
         w = w if narrow is None else w.to(narrow).to(w.dtype)
-        return Round(number, w, self.psi, self.residuals, clients, of_all)
+        round = Round(self.round + 1 if number is None else number, w, self.psi)
+        for stage in self.stages:
+            round = stage.start(round)
+        return round
 
-    def step(
-        self, total: Update | None, taken: Sequence[int] = (), norms: Mapping[int, Norms] | None = None
-    ) -> None:
-        """Finish a round with the cohort's weighted sum; None stands for no update at all.
+    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
+        """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`, or whom a stage draws.
 
-        With fewer updates than ``min_replies`` w and psi stay as they are. With privacy the sum is
-        changed in place, and every round steps.
-
-        Args:
-            taken: the clients whose updates it sums; where residuals are kept, this round has left theirs.
-            norms: of their updates, by client; None: they are not known.
+        Privacy's cohorts have no size, and nobody is left out of them but who is not available.
         """
-        self.usual.take(norms or {}, total)
-        for alarm in self.usual.alarms:
-            said = f"chunk {alarm['chunk']} are {alarm['times']:.3g} times as long as is usual; look at them"
-            warnings.warn(
-                f"Round {self.round + 1}: the psi gradients of {said}.", RuntimeWarning, stacklevel=2
-            )
-        if self.privacy is not None:
-            total = self.privacy.release(total, self.round + 1, norms)
-            self._stepped = True
-        else:
-            self._stepped = total is not None and total.clients >= self.protocol.settings.min_replies
+        drawn = (stage.cohort(round, available) for stage in self.stages)
+        own = next((cohort for cohort in drawn if cohort is not None), None)
+        return self.protocol.cohort(round, available, **more) if own is None else own
+
+    def step(self, found: CohortSum) -> None:
+        """Finish a round with the cohort's sum; stages change it in place.
+
+        With fewer updates than ``min_replies`` w and psi stay as they are; with privacy every round steps.
+        """
+        number, total = self.round + 1, found.total
+        for stage in self.stages:
+            total = stage.total(total, number, found.norms)
+        enough = total is not None and total.clients >= self.protocol.settings.min_replies
+        self._stepped = enough or any(stage.private for stage in self.stages)
         if total is not None and self._stepped:
-            if self.protocol.settings.non_contributors == "zero":
-                total.weights = dict.fromkeys(total.weights, total.total_weight)
-                total.psi_weight = float(total.examples)
-            if self.defended is not None:
-                self.defended.remember(total)
+            for stage in self.stages:
+                stage.accept(total, number, found.taken)
             self.protocol.method.combine(self, total)
         self._hold()
         self.completed += 1
-        if self.residuals is not None and self._stepped:
-            self.residuals.take(self.round, taken)
 
     def held(self) -> list[str]:
         """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
@@ -195,77 +145,61 @@ class Federation(ModelState):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`.ModelState.state_dict`; with what pace, norms, residuals and defence remember."""
-        found = super().state_dict()
-        if norms := self.usual.state_dict():
-            found["norms"] = norms
-        if self.privacy is not None and (bounds := self.privacy.state_dict()):
-            found["private_norms"] = bounds
-        if pace := self.pace.state_dict():
-            found["pace"] = pace
-        if self.residuals is not None:
-            found["residuals"] = self.residuals.versions
-        if self.defended is not None:
-            found["defended"] = self.defended.state_dict()
-        return found
+        """See :meth:`.ModelState.state_dict`; with what stages and the pace remember."""
+        state = super().state_dict()
+        for part in self._remembering():
+            state |= part.state_dict()
+        return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`.ModelState.load_state_dict`."""
-        super().load_state_dict(state)
-        self.usual.load_state_dict(state.get("norms", {}))
-        if self.privacy is not None and "private_norms" in state:
-            self.privacy.load_state_dict(state["private_norms"])
-        if "pace" in state:
-            self.pace.load_state_dict(state["pace"])
-        if self.defended is not None:
-            self.defended.load_state_dict(state.get("defended", {}))
-        if self.residuals is not None:
-            self.residuals.versions = dict(state["residuals"])
-            self.residuals.saved()
+        super().load_state_dict(dict(state))
+        for part in self._remembering():
+            part.load_state_dict(state)
+
+    def _remembering(self) -> list[Any]:
+        return [*self.stages, *([] if self.pace is None else [self.pace])]
 
     def save(self, path: str | Path) -> None:
         """See :meth:`.ModelState.save`."""
         super().save(path)
-        if self.residuals is not None:
-            self.residuals.saved()
+        for stage in self.stages:
+            stage.saved()
 
-    def report(self, seconds: float, cohort: list[int], total: Update | None, upload: int, download: int,
-               skipped: list[dict[str, Any]], refused: Sequence[str] = ()) -> RoundReport:  # fmt: skip
+    def report(
+        self, found: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
+    ) -> RoundReport:
         """The report of the round that :meth:`step` has just finished.
 
-        ``refused``: categories of messages that were left out, beside those of the skipped clients.
+        Args:
+            found: the sum that it stepped with.
+            seconds: that the round took; download: bytes that clients were sent.
+            refused: categories of messages that were left out, beside those of the skipped clients.
         """
+        total, settings = found.total, self.protocol.settings
         unseen = 0 if total is None else total.unseen_examples
-        costs: tuple[int | None, float | None] = (None, None)
-        if self.privacy is None:
-            costs = (0, 0.0) if total is None else (total.visited, total.seconds or seconds)
-        return RoundReport(
+        report = RoundReport(
             round=self.round,
             seconds=seconds,
             train_loss=None if total is None else total.loss / total.examples,
             lml=-total.unseen_loss / unseen if total is not None and unseen else None,
-            cohort=cohort,
-            upload_bytes=upload,
+            cohort=found.cohort,
+            upload_bytes=found.upload_bytes,
             download_bytes=download,
             psi=self.told_psi(),
             physical=self.task.physical(self.psi),
-            skipped=skipped,
-            refused=tally(skipped, refused),
+            skipped=found.skipped,
+            refused=tally(found.skipped, refused),
             replies=0 if total is None else total.clients,
             stepped=self._stepped,
-            epsilon=None if self.privacy is None else self.privacy.epsilon(self.round),
-            examples=costs[0],
-            client_seconds=costs[1],
-            server_rates=self._rates(),
-            simulated_seconds=None if self.fleet is None else self.pace.now,
-            staleness=self.pace.staleness,
-            clipped=self.usual.clipped,
-            psi_alarms=self.usual.alarms or None,
         )
-
-    def _rates(self) -> list[float] | None:
-        settings = self.protocol.settings
-        if not any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):
-            return None
-        rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
-        return [*rates, self.optimiser_psi.rate(0)]
+        if not any(stage.private for stage in self.stages):
+            report.examples = 0 if total is None else total.visited
+            report.client_seconds = 0.0 if total is None else total.seconds or seconds
+        if any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):
+            rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
+            report.server_rates = [*rates, self.optimiser_psi.rate(0)]
+        for part in self._remembering():
+            for name, value in part.report(self.round).items():
+                setattr(report, name, value)
+        return report

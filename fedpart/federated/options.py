@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedpart.federated.clients.caps import Deal
-from fedpart.federated.safeguards import ClipSettings, PrivacySettings
 from fedpart.pace.settings import DeviceSettings
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import RunOptions
+from fedpart.updates.stages.clip import ClipSettings
+from fedpart.updates.stages.privacy import PrivacySettings
 
 
 class FederationOptions(RunOptions, total=False):
@@ -34,7 +35,6 @@ class FederationOptions(RunOptions, total=False):
     server: AdamSettings | SGDSettings | Mapping[str, Any]
     server_psi: AdamSettings | SGDSettings | Mapping[str, Any]
     weighting: Literal["examples", "uniform"]
-    non_contributors: Literal["ignore", "zero"]
     on_client_error: Literal["fail", "skip"]
     max_examples: int
     min_replies: int

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedpart.codecs import CODECS, Codec
+from fedpart.codecs import Codec
 from fedpart.federated.clients.assignment import ChunkAssignment
 from fedpart.federated.clients.caps import CapAssignment, check_plans
 from fedpart.federated.clients.kinds import ArchitectureAssignment, check_architectures, kinds_of
-from fedpart.federated.residuals import Residuals
-from fedpart.federated.round import Round
+from fedpart.federated.cohorts import draw_cohort
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.sizes import networks
 from fedpart.methods.base import Method, build_method
 from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
-from fedpart.randomness.streams import generator
 from fedpart.task.gradients import psi_mask
 from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
+from fedpart.updates.bounds import Norms
 from fedpart.updates.checks import LARGEST, validate
-from fedpart.updates.clipping import Bounds, clip
-from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import Round
+from fedpart.updates.stages import UploadCodec, stage_of, stages_of
 from fedpart.updates.update import Update
-
-UPLOAD_HEADER = 569  # bytes of a Flower message besides its numbers, about
 
 
 class Protocol:
@@ -49,7 +44,7 @@ class Protocol:
         tasks, partitions: of each of ``settings.architectures``, whose networks are parts of the task's;
             without them ``task`` and ``partition``.
         kinds: of clients there are, see :data:`.Kinds`.
-        bounds: to which the client clips, and the server unless bounds follow the clients.
+        stages: what changes a client's update, see :class:`.Stage`; the server has its own.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.
@@ -84,15 +79,11 @@ class Protocol:
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
-        self.bounds: Bounds = (math.inf,) * len(self.partition.cells)
-        if settings.clip is not None and not settings.clip.adaptive:
-            self.bounds = settings.clip.bounds(self.partition)
-        self.codec: Codec | None = None
-        if settings.upload is not None:
-            self.codec = CODECS.make(settings.upload, settings.upload_options)
+        self.stages = stages_of(self)
+        coding = stage_of(self.stages, UploadCodec)
+        self.codec: Codec | None = None if coding is None else coding.codec
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
-        self.expected_upload_ratio = self._expected_upload_ratio()
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
@@ -113,29 +104,9 @@ class Protocol:
         """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
         return self.caps[client]
 
-    def cohort(
-        self,
-        round: int,
-        available: Sequence[int] | None = None,
-        *,
-        size: int | None = None,
-        without: Collection[int] = (),
-        turn: int = 0,
-    ) -> list[int]:
-        """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
-
-        Args:
-            available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
-            size: how many are wanted; the cohort if not given.
-            without: clients that cannot be chosen.
-            turn: 0.., another sample of the same round.
-        """
-        rng = generator(self.settings.seed, "cohort", round, turn)
-        wanted = self.settings.cohort if size is None else size
-        pool = self.settings.clients if available is None else np.array(sorted(set(available)), np.int64)
-        there = pool if isinstance(pool, int) else len(pool)
-        drawn = rng.choice(pool, min(wanted + len(without), there), replace=False).tolist()
-        return sorted([client for client in drawn if client not in without][:wanted])
+    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
+        """Clients of round ``round`` (1..), ascending, see :func:`.draw_cohort`."""
+        return draw_cohort(self.settings, round, available, **more)
 
     def scoring_task(self, client: int) -> Task:
         """The task as ``client`` evaluates it, with ``evaluation_samples``."""
@@ -159,45 +130,11 @@ class Protocol:
         """What the client is asked to compute in this round."""
         return self.method.plan(self.view(client, round))
 
-    def _expected_upload_ratio(self) -> float:
-        """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1)."""
-        whole, total = self.partition.space.size * self.task.dtype.itemsize, 0.0
-        for (chunk, cap, architecture), (_, count) in self.kinds.items():
-            partition = self.partitions[architecture]
-            sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
-            total += count / self.settings.clients * sum(map(self.weight_bytes, sizes)) / whole
-        return total
-
     def _parts_of(self, index: int) -> tuple[int, ...]:
         """The architectures whose networks are parts of that of ``index``, itself first."""
         own, others = self.partitions[index], list(enumerate(self.partitions))
         inside = (i for i, one in others if i != index and own.has(one))
         return index, *inside
-
-    def client_weight(self, examples: int) -> float:
-        """Weight of a client with that many examples in averages."""
-        return float(examples) if self.settings.weighting == "examples" else 1.0
-
-    def upload_numbers(self, client: int, jobs: Sequence[Job]) -> int:
-        """How many numbers the client's answer to ``jobs`` holds."""
-        weights, psi = self.upload_sizes(client, jobs)
-        return sum(weights.values()) + (psi or 0)
-
-    def upload_bytes(self, client: int, jobs: Sequence[Job]) -> int:
-        """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
-        weights, psi = self.upload_sizes(client, jobs)
-        of_psi = (psi or 0) * self.task_of(client).dtype.itemsize
-        return sum(map(self.weight_bytes, weights.values())) + of_psi + UPLOAD_HEADER
-
-    def weight_bytes(self, numbers: int) -> int:
-        """In how many bytes the change of a cell of so many numbers travels."""
-        return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
-
-    def state_bytes(self, client: int) -> int:
-        """In how many bytes the server's values travel to ``client``."""
-        own = self.task.dtype.itemsize
-        of_w = own if self.download is None else self.download.itemsize
-        return self.partition_of(client).needed * of_w + self.task.psi_space.size * own
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
@@ -211,7 +148,7 @@ class Protocol:
         """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
         seen the client's chunk. None: there is none, or privacy keeps the loss with the client.
         """
-        if self.settings.privacy is not None:
+        if any(stage.private for stage in self.stages):
             return None
         chunk = self.chunk(client)
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
@@ -225,78 +162,36 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples, limit)
 
-    def outgoing(
-        self,
-        update: Update,
-        client: int,
-        round: int,
-        seconds: float = 0.0,
-        residuals: Residuals | None = None,
-    ) -> Update:
-        """A client's update as it leaves the client: clipped, encoded, in place, and with what it has cost.
+    def send(self, update: Update, client: int, round: Round, seconds: float = 0.0) -> Update:
+        """A client's update as it leaves the client: changed by all stages, in place.
 
-        With a codec its numbers are those that the server will read. With error feedback (Seide et al. 2014;
-        Karimireddy et al. 2019) what earlier codes have lost is added first, and what these lose is kept.
+        Its numbers are those that the server will read.
 
         Args:
-            client, round: whose update it is; the codec's randomness is a function of them.
-            seconds: that it took; 0: not known. With privacy neither these nor ``visited`` are told.
-            residuals: where what codes have lost is kept; None: it is lost.
+            client, round: whose update it is.
+            seconds: that it took; 0: not known.
 
         Raises:
-            ValueError, OSError: the residuals cannot be read or written.
+            ValueError, OSError: see :meth:`.Stage.send` and ``sent``.
         """
-        left = {} if residuals is None else self._residual(residuals, client)
-        for j in left.keys() & update.deltas.keys():
-            update.deltas[j] += left[j].to(update.deltas[j].device)
-        clip(update, self.bounds)
-        if self.codec is not None:
-            for j, delta in update.deltas.items():
-                rng = generator(self.settings.seed, "upload", client, round, j)
-                update.encoded[j] = data = self.codec.encode(delta, rng)
-                update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
-                if residuals is not None:
-                    left[j] = (delta - update.deltas[j]).cpu()
-        if residuals is not None:
-            residuals.write(client, round, left)
         update.seconds = seconds
-        if self.settings.privacy is not None:
-            update.visited, update.seconds = 0, 0.0
+        for stage in self.stages:
+            stage.send(update, client, round)
+        for stage in reversed(self.stages):
+            stage.sent(update, client, round)
         return update
 
-    def _residual(self, residuals: Residuals, client: int) -> dict[int, Tensor]:
-        """What codes have lost of the client; nothing if that is gone, and clients may come and go."""
-        try:
-            return residuals.read(client)
-        except ValueError as error:
-            if self.settings.on_client_error == "fail":
-                raise
-            warnings.warn(f"Client {client} begins with nothing kept: {error}.", RuntimeWarning, stacklevel=2)
-            return {}
-
-    def accept(
-        self, client: int, update: Update, jobs: Sequence[Job], found: CohortSum, round: Round
-    ) -> Update:
-        """The update of ``client``, checked, as a term of the cohort's sum; see :meth:`term`.
-
-        Raises:
-            Refusal: see :meth:`check`.
-        """
-        self.check(client, update, jobs, round.limit)
-        return self.term(client, update, found, round.bounds)
-
-    def term(self, client: int, update: Update, found: CohortSum, bounds: Bounds | None = None) -> Update:
-        """A client's checked update as a term of the cohort's sum: clipped and weighted, in place.
+    def term(self, client: int, update: Update, round: Round) -> tuple[Update, Norms]:
+        """A client's checked update as a term of the cohort's sum, in place, and the norms that it had.
 
         What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
-
-        Args:
-            found: notes its norms.
-            bounds: to which it is clipped; None: the protocol's.
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
-        found.norms[client] = clip(update, self.bounds if bounds is None else bounds)
-        equal = self.settings.privacy is not None or bool(self.settings.defended)
+        norms: Norms = {}
+        for stage in self.stages:
+            norms = {**norms, **stage.receive(update, round)}
+        equal = any(stage.equal for stage in self.stages)
         counted = self.method.counted(update, self.partition)
-        return counted.weigh(self.client_weight(update.examples), 1.0 if equal else None)
+        weight = float(update.examples) if self.settings.weighting == "examples" else 1.0
+        return counted.weigh(weight, 1.0 if equal else None), norms

@@ -6,24 +6,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fedpart.codecs import CODECS
+from fedpart.codecs import CODECS, Codec
+from fedpart.defences import DEFENCES
 from fedpart.federated.clients.caps import Deal, checked_caps
 from fedpart.federated.clients.kinds import checked_architectures
-from fedpart.federated.defences import DefenceSettings
-from fedpart.federated.safeguards import LARGEST_COUNT, ClipSettings, PrivacySettings
+from fedpart.pace.settings import PaceSettings
 from fedpart.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
-from fedpart.training.settings import documented, setting
+from fedpart.training.settings import documented, require, setting
+from fedpart.updates.stages import check_stages
+from fedpart.updates.stages.clip import ClipSettings
+from fedpart.updates.stages.defence import Defended
+from fedpart.updates.stages.privacy import PrivacySettings
+
+LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class FederationSettings(DefenceSettings):
+class FederationSettings(PaceSettings):
     """Everything about a run but the task and the data; defaults are the paper's MNIST settings (App. J.2).
-
-    With ``non_contributors="zero"``, weighted by examples, the sizes of later chunks' shards, though not
-    their data, reach earlier partitions.
 
     Raises:
         ValueError: a value out of range, or safeguards that make no sense with each other; one sentence.
@@ -63,10 +66,6 @@ class FederationSettings(DefenceSettings):
         "examples",
         "weights of clients in averages of the weights; psi gradients are sums over examples",
     )
-    non_contributors: Literal["ignore", "zero"] = setting(
-        "ignore",
-        "whether clients that did not train a partition count as no change in its average",
-    )
     on_client_error: Literal["fail", "skip"] = setting(
         "fail",
         "whether a client's error or refused upload ends the run, or the round goes on without it",
@@ -104,6 +103,26 @@ class FederationSettings(DefenceSettings):
         "the 16 bits to which weights are rounded on their way to clients, who start from these: fp16 or "
         "bf16; null: as they are",
     )
+    defence: str | None = setting(
+        None,
+        "what takes the place of the mean over the clients that have trained a partition, and of that over "
+        "psi's gradients: trim, median, geometric (RFA), krum (multi-Krum), centred (centred clipping with "
+        "momentum) or package.module:Class; null: the mean",
+    )
+    defence_options: Mapping[str, Any] = setting({}, "keyword arguments of the defence, e.g. {share: 0.2}")
+    bucket: int = setting(
+        1,
+        "with a defence, how many clients, drawn anew each round, are averaged before it sees them: 2 where "
+        "clients' data differ; fewer hostile ones are borne",
+        ge=1,
+    )
+    trim: float | None = setting(
+        None,
+        "short for defence: trim with this share, of the clients whose values are left out at each end of "
+        "every coordinate; null: none are",
+        gt=0,
+        lt=0.5,
+    )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
         "central",
@@ -132,83 +151,74 @@ class FederationSettings(DefenceSettings):
                     f"The server steps by Adam or SGD, but {key} is {given!r}; give it AdamSettings or "
                     f"SGDSettings."
                 )
-        if self.cohort > self.clients:
-            raise ValueError(
-                f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}."
-            )
-        if self.min_replies > self.cohort:
-            raise ValueError(
-                f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}."
-            )
+        require(
+            self.download in (None, "fp16", "bf16"),
+            f"download is fp16 or bf16, or null, got {self.download!r}.",
+        )
+        require(
+            self.cohort <= self.clients,
+            f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.",
+        )
+        require(
+            self.min_replies <= self.cohort,
+            f"min_replies is between 1 and the cohort ({self.cohort}), got {self.min_replies}.",
+        )
         if self.caps is not None:
             object.__setattr__(self, "caps", checked_caps(self.caps, len(self.chunks)))
-        elif self.caps_by != "chunk":
-            raise ValueError(f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.")
+        require(
+            self.caps is not None or self.caps_by == "chunk",
+            f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.",
+        )
         if self.architectures is not None:
             object.__setattr__(self, "architectures", checked_architectures(self.architectures))
         if self.sharing is not None:
             sharing_of(self.sharing)  # refuses
-            if self.architectures is None:
-                raise ValueError(
-                    "sharing says what networks of several sizes have in common; set architectures as well."
-                )
-            if self.scheme == "node":
-                raise ValueError(
-                    "The scheme node divides units of plain layers, but with sharing their weights are "
-                    "composed; use scheme: random."
-                )
-        if self.upload is not None:
-            CODECS.make(self.upload, self.upload_options)  # refuses
-        elif self.upload_options:
-            raise ValueError(
-                f"upload_options are {dict(self.upload_options)}, but there is no upload codec to take them; "
-                f"set upload as well."
+            require(
+                self.architectures is not None,
+                "sharing says what networks of several sizes have in common; set architectures as well.",
             )
-        elif self.error_feedback:
-            raise ValueError(
-                "error_feedback keeps what an upload codec loses, but there is none; set upload as well, or "
-                "leave error_feedback out."
+            require(
+                self.scheme != "node",
+                "The scheme node divides units of plain layers, but with sharing their weights are composed; "
+                "use scheme: random.",
             )
-        if self.download not in (None, "fp16", "bf16"):
-            raise ValueError(f"download is fp16 or bf16, or null, got {self.download!r}.")
-        if self.defended:
-            self._check_average("A defence", "counts clients, not examples")
-            self.check_defence(self.upload, self.upload_options)
-        if self.privacy is not None:
-            self._check_average("Privacy", "has to bound the weight of a client")
-            if self.clip is None or self.clip.multiple is not None:
-                needs = "Privacy needs norms to clip to, and none that follow the clients without noise"
-                raise ValueError(
-                    f"{needs}; set clip.weights, and clip.psi for psi, and clip.quantile to have them follow."
-                )
-            if self.error_feedback:
-                raise ValueError(
-                    "Privacy is spent round by round, but error_feedback carries what a client has computed "
-                    "from one round to the next; leave one of the two out."
-                )
-            if self.defended:
-                raise ValueError(
-                    f"Privacy adds noise to a sum, which a defence does not take; leave {self.defended} out."
-                )
-            if self.min_replies != 1:
-                raise ValueError(
-                    f"Privacy steps in every round, whoever has answered, but min_replies is "
-                    f"{self.min_replies}; leave it at 1."
-                )
-        elif self.clip is not None and self.clip.quantile is not None:
-            raise ValueError(
-                "clip.quantile counts clients under the noise of privacy, and there is none; set privacy as "
-                "well, or clip: adaptive."
+        check_stages(self)
+        self.check_pace(self.clients, self.cohort, self.min_replies, self.privacy is not None)
+        if self.aggregation == "buffered":
+            require(
+                not self.defended,
+                f"A defence compares clients that start from the same weights, and buffered ones do not; "
+                f"leave {self.defended} out, or set aggregation: synchronous.",
             )
-        safeguards = (
-            name for name in ("privacy", "trim", "defence", "error_feedback") if getattr(self, name)
-        )
-        self.check_pace(self.clients, self.cohort, self.min_replies, safeguards)
-        if self.evaluation == "clients" and self.privacy is not None:
-            raise ValueError(
-                "What clients say in evaluations is not covered by differential privacy; set evaluation: "
-                "central or none, or leave privacy out."
+            require(
+                not self.error_feedback,
+                "With error_feedback a client begins with what its last round has left, which buffered steps "
+                "do not follow; leave error_feedback out, or set aggregation: synchronous.",
             )
+
+    @property
+    def defended(self) -> str:
+        """The key by which there is a defence; empty: there is none."""
+        return "trim" if self.trim is not None else "defence" if self.defence is not None else ""
+
+    def defend(self) -> Defended:
+        """The defence, as a run begins with it."""
+        short = self.trim is not None
+        name, options = ("trim", {"share": self.trim}) if short else (str(self.defence), self.defence_options)
+        return Defended(DEFENCES.make(name, options), self.bucket, self.seed)
+
+    def codec(self) -> Codec:
+        """The upload codec, where there is one."""
+        made: Codec = CODECS.make(str(self.upload), self.upload_options)
+        return made
+
+    def check_average(self, what: str, why: str) -> None:
+        """Refuse clients of unequal weight.
+
+        Raises:
+            ValueError: one sentence, about ``what`` and ``why``.
+        """
+        require(self.weighting == "uniform", f"{what} {why}; set weighting: uniform.")
 
     @property
     def noise_by_kind(self) -> bool:
@@ -226,6 +236,9 @@ class FederationSettings(DefenceSettings):
         found["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
         if self.upload is None:
             del found["upload_options"], found["error_feedback"]
+        found["bucket"] = None if self.bucket == 1 else self.bucket  # as a run that has not heard of it
+        if self.defence is None:
+            del found["defence_options"]
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}
@@ -286,14 +299,4 @@ class FederationSettings(DefenceSettings):
             raise ValueError(
                 f"A round that is computed again after a crash spends privacy again, but checkpoint_every is "
                 f"{every}; set it to 1."
-            )
-
-    def _check_average(self, what: str, why: str) -> None:
-        """Clients must be of equal weight, in averages over those that contribute."""
-        if self.weighting != "uniform":
-            raise ValueError(f"{what} {why}; set weighting: uniform.")
-        if self.non_contributors != "ignore":
-            raise ValueError(
-                f"{what} is over the clients of a partition; leave non_contributors at ignore, not "
-                f"{self.non_contributors}."
             )

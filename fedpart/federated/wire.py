@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fedpart.federated.arrays import Form, check_arrays
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.traffic import weight_bytes
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
@@ -183,7 +184,7 @@ def decode_update(
     unseen_loss = scalars.get("unseen_loss") if unseen else 0.0
     if type(unseen_loss) is not float:
         raise Refusal("malformed", f"its unseen_loss is {unseen_loss!r}, no real number")
-    told = protocol.settings.privacy is None
+    told = not any(stage.private for stage in protocol.stages)
     visited, seconds = (scalars.get(name, 0) if told else 0 for name in ("visited", "seconds"))
     if type(visited) is not int or type(seconds) not in (int, float):
         reason = f"its visited and seconds are {visited!r} and {seconds!r}, no integer and number"
@@ -228,7 +229,7 @@ def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[s
     """Names and forms of the arrays in the client's answer to ``jobs``."""
     weights, psi = protocol.upload_sizes(client, jobs)
     of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
-    size = sum(map(protocol.weight_bytes, weights.values())) // of_weights.itemsize
+    size = sum(weight_bytes(protocol, one) for one in weights.values()) // of_weights.itemsize
     forms = {"w": Form(size, of_weights)} if weights else {}
     return forms if psi is None else {**forms, "psi": Form(psi, _dtype(protocol))}
 
@@ -237,7 +238,7 @@ def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) ->
     """The changes of the partitions, by number, from the array ``w`` that holds them."""
     if protocol.codec is None:
         return dict(zip(weights, torch.split(w, list(weights.values())), strict=True))
-    parts = torch.split(w, [protocol.weight_bytes(size) for size in weights.values()])
+    parts = torch.split(w, [weight_bytes(protocol, size) for size in weights.values()])
     try:
         found = {
             j: protocol.codec.decode(data, size, protocol.task.dtype)

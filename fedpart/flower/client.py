@@ -16,8 +16,6 @@ from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.residuals import NONE, Residuals
-from fedpart.federated.round import Round
 from fedpart.federated.wire import (
     VERSION,
     Header,
@@ -27,6 +25,8 @@ from fedpart.federated.wire import (
     score_scalars,
     update_scalars,
 )
+from fedpart.updates.residuals import NONE, Residuals
+from fedpart.updates.round import Round
 
 
 class ClientSide(typing.Protocol):

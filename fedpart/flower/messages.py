@@ -9,8 +9,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageTy
 
 from fedpart.federated.arrays import check_names, read_npy
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.residuals import Residuals
-from fedpart.federated.round import Round
 from fedpart.federated.wire import (
     Header,
     decode_score,
@@ -23,6 +21,8 @@ from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal, brief
+from fedpart.updates.residuals import Residuals
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 NAMES = {  # codes of Flower's errors that come without a client's exception

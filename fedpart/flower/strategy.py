@@ -12,24 +12,23 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedpart.data.dataset import Dataset
-from fedpart.engines.turns import Turns
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.round import Round
+from fedpart.federated.sums import sum_cohort
+from fedpart.federated.traffic import expected_upload_ratio
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.pace.turns import Turn
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.cohort import CohortSum, aggregate
-from fedpart.updates.errors import ClientError, Refusal, skipped, taken
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log
@@ -51,15 +50,14 @@ class FedPart(Strategy):
         federation: the state; continued from where it is.
         on_round: called with the report of every round; bytes are those of the serialised messages.
         late: whether clients with numbers of N or more may join later, with ``on_client_error: skip``; not
-            with simulated ``devices``, nor with privacy where clients have caps or architectures.
+            with privacy where clients have caps or architectures.
         evaluate_every: rounds between evaluations by the N clients, if the settings say that they evaluate.
-        shards: ``shards[client]`` has as many examples as the client's data, where its time is simulated.
 
     Raises:
         ClientError: while it runs, a client failed, did not answer in time or sent an update that was
             refused, and the settings say ``on_client_error: fail``; with ``skip`` the report lists it.
         NodesError: too few nodes, or nodes that do not belong to the run.
-        ValueError: the settings simulate the time that clients take, and there are no shards.
+        ValueError: the settings simulate the time that clients take, see :class:`.PacedFedPart`.
     """
 
     def __init__(
@@ -69,15 +67,13 @@ class FedPart(Strategy):
         on_round: Callable[[RoundReport], None] | None = None,
         late: bool = True,
         evaluate_every: int = 10,
-        shards: Sequence[Dataset] | None = None,
     ) -> None:
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
-        if shards is None:
-            settings.check_real()
-        self._turns, self._turn = Turns(federation, shards or ()), Turn([], [], 0.0, [])
+        self._check_pace()
+        self._cohort: list[int] = []
         self._skip = settings.on_client_error == "skip"
-        late = late and self._skip and federation.fleet is None and not settings.noise_by_kind
+        late = late and self._skip and not settings.noise_by_kind
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
         self._states: dict[tuple[int, Partition], ArrayRecord] = {}  # by the round that starts from them
@@ -85,6 +81,22 @@ class FedPart(Strategy):
         self._started = 0.0
         self._evaluate_every, self._last = evaluate_every, 0
         self._report: RoundReport | None = None  # of a round that clients still evaluate
+
+    def _check_pace(self) -> None:
+        self.federation.protocol.settings.check_real()
+
+    def _draw(self, start: Round, available: Sequence[int] | None) -> list[tuple[Round, list[int]]]:
+        """Whom this round asks, and what each has started from, in the order of the sum."""
+        self._cohort = self.federation.cohort(start.number, available)
+        return [(start, self._cohort)]
+
+    def _sum(self, start: Round, sum_of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
+        """The sum of the round's answers."""
+        return sum_of(start, self._cohort)
+
+    def _download(self) -> int:
+        """Bytes that the round's clients were sent."""
+        return sum(map(message_bytes, self._sent.values()))
 
     def run(self, grid: Grid, rounds: int) -> None:
         """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
@@ -142,16 +154,15 @@ class FedPart(Strategy):
             nodes = self._nodes.present(grid) or self._nodes.wait_for(grid)
         lacking = self._skip and nodes.keys() != set(everyone)
         values = self._values()
-        self._turn = turn = self._turns.next(values, sorted(nodes) if lacking else None)
+        groups = self._draw(values, sorted(nodes) if lacking else None)
         if not nodes:
-            nodes = self._nodes.wait_for(grid, turn.cohort)
+            nodes = self._nodes.wait_for(grid, [client for _, clients in groups for client in clients])
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
-        self._sent, kept = {}, self.federation.residuals
-        for group in turn.groups:
-            begun = self._turns.begun(group, values)
-            for client in (one for one in group.clients if one in nodes):
-                more = self._state_of(client, begun), kept
-                self._sent[client] = instruction(protocol, group.round, client, nodes[client], *more)
+        self._sent = {}
+        for begun, clients in groups:
+            for client in (one for one in clients if one in nodes):
+                more = self._state_of(client, begun), values.residuals
+                self._sent[client] = instruction(protocol, begun.number, client, nodes[client], *more)
         return list(self._sent.values())
 
     def aggregate_train(
@@ -159,35 +170,26 @@ class FedPart(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
-        incoming = Incoming(replies, self._sent)
-        turn, start = self._turn, self._values()
+        incoming, start = Incoming(replies, self._sent), self._values()
 
-        def of(begun: Round, clients: Sequence[int]) -> CohortSum:
-            found = CohortSum()
-
-            def term(client: int) -> Update | None:
+        def sum_of(begun: Round, clients: Sequence[int]) -> CohortSum:
+            def answer(client: int) -> Update:
                 try:
-                    return self._term(begun, client, incoming.take(client), found)
+                    return self._answer(begun, client, incoming.take(client))
                 except ClientError as error:
-                    if not self._skip:
-                        raise
-                    log(WARNING, "Client %s is left out: %s", client, error)
-                    found.skipped.append(skipped(client, error))
-                    return None
+                    if self._skip:
+                        log(WARNING, "Client %s is left out: %s", client, error)
+                    raise
 
-            found.total = aggregate(clients, term, begun.of_all)
-            return found
+            return sum_cohort(protocol, begun, clients, answer)
 
-        found = self._turns.sum(turn, start, of)
+        found = self._sum(start, sum_of)
         repeated = self._repeated(incoming, start.number)  # first answers are in the sum
-        sent, known = self._sent, self._turns.download  # who is asked in simulated time is written to later
-        download = sum(message_bytes(sent[one]) if one in sent else known(one) for one in turn.asked)
-        federation.pace.commit(turn, start.w, start.psi)
-        federation.step(found.total, taken(turn.cohort, found.skipped), found.norms)
+        found.upload_bytes, download = incoming.bytes, self._download()
+        federation.step(found)
         self._states.clear()
         more = ["repeated"] * len(repeated) + ["late"] * incoming.late
-        sums = found.total, incoming.bytes, download, found.skipped
-        report = federation.report(time.perf_counter() - self._started, turn.cohort, *sums, more)
+        report = federation.report(found, time.perf_counter() - self._started, download, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)
@@ -253,7 +255,7 @@ class FedPart(Strategy):
         log(INFO, "\t├── Weights: %s, psi: %s, frozen: %s", *counts)
         if settings.clip is not None:
             log(INFO, "\t├── Clip: %s", settings.clip)
-        log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", protocol.expected_upload_ratio)
+        log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", expected_upload_ratio(protocol))
 
     def _repeated(self, incoming: Incoming, round: int) -> list[int]:
         """Clients that have answered more than once, or a ClientError."""
@@ -268,10 +270,9 @@ class FedPart(Strategy):
         """What the clients that begin now begin with."""
         return self.federation.start(self.federation.round + 1)
 
-    def _term(self, round: Round, client: int, answer: Message | None, found: CohortSum) -> Update:
-        """The client's term of the sum, or a ClientError that names the client and the cause."""
-        update = self._read(partial(read_reply, limit=round.limit), round.number, client, answer)
-        return self.federation.protocol.term(client, update, found, round.bounds)
+    def _answer(self, round: Round, client: int, answer: Message | None) -> Update:
+        """The client's update, checked, or a ClientError that names the client and the cause."""
+        return self._read(partial(read_reply, limit=round.limit), round.number, client, answer)
 
     def _score(self, client: int, answer: Message | None) -> HeldOutScore:
         """The client's score, or a ClientError."""

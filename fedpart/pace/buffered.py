@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -44,7 +45,7 @@ class Buffered:
     staleness: float | None = None
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
-        self.now, self._fleet = 0.0, fleet
+        self.now, self.fleet = 0.0, fleet
         self._buffer = settings.buffer or cohort
         self._concurrency = settings.concurrency or cohort
         self._damped = settings.staleness == "sqrt"
@@ -57,7 +58,7 @@ class Buffered:
         It takes fewer than K answers where too few clients are there.
         """
         now, under_way, taken = self.now, list(self._under_way), list[Start]()
-        available = None if self._fleet is None else self._fleet.available(round)
+        available = None if self.fleet is None else self.fleet.available(round)
         asked, fills = list[int](), 0
         while len(taken) < self._buffer:
             if not under_way or under_way[0].arrives > now:
@@ -96,13 +97,18 @@ class Buffered:
         """What clients that started in an earlier round started from; None: the server's own values."""
         return self._values.get(round)
 
+    def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
+        return {"simulated_seconds": None if self.fleet is None else self.now, "staleness": self.staleness}
+
     def state_dict(self) -> dict[str, Any]:
         """What decides how it goes on: the clock, who is under way, and from which values."""
         under_way = [tuple(start) for start in self._under_way]
-        return {"now": self.now, "under_way": under_way, "values": dict(self._values)}
+        return {"pace": {"now": self.now, "under_way": under_way, "values": dict(self._values)}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of :meth:`state_dict`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`, from the state of the whole run."""
+        state = state["pace"]
         self.now = state["now"]
         self._under_way = [Start(*start) for start in state["under_way"]]
         self._values = {begun: (w, psi) for begun, (w, psi) in state["values"].items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -122,7 +122,8 @@ class PaceSettings(RunSettings):
         if self.simulated:
             raise ValueError(
                 f"{self.simulated[0]} goes by simulated time, which follows from the clients' devices and "
-                f"the sizes of their data; set devices and pass FedPart(..., shards=...), or leave it out."
+                f"the sizes of their data; set devices and use PacedFedPart(federation, shards), or leave it "
+                f"out."
             )
 
     def deciding(self) -> dict[str, Any]:
@@ -144,24 +145,23 @@ class PaceSettings(RunSettings):
         plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
         return plain
 
-    def check_pace(self, clients: int, cohort: int, min_replies: int, safeguards: Iterable[str]) -> None:
+    def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
         """Refuse settings that make no sense together.
 
         Args:
             clients, cohort, min_replies: of the run.
-            safeguards: keys of those that it has.
+            private: whether the cohorts are secret.
 
         Raises:
             ValueError: one sentence.
         """
-        safeguards = list(safeguards)
-        if self.simulated and "privacy" in safeguards:
+        if self.simulated and private:
             raise ValueError(
                 f"Privacy keeps the cohorts secret and does not say how long clients take, which "
                 f"{self.simulated[0]} would tell; leave one of the two out."
             )
         if self.aggregation == "buffered":
-            self._check_buffered(clients, cohort, min_replies, safeguards)
+            self._check_buffered(clients, cohort, min_replies)
             return
         for key in ("buffer", "concurrency", "staleness"):
             if getattr(self, key) not in (None, "none"):
@@ -173,24 +173,13 @@ class PaceSettings(RunSettings):
                     f"well, or leave {key} out."
                 )
 
-    def _check_buffered(self, clients: int, cohort: int, min_replies: int, safeguards: list[str]) -> None:
+    def _check_buffered(self, clients: int, cohort: int, min_replies: int) -> None:
         for key, used in (("overselect", self.overselect != 1), ("deadline", self.deadline is not None)):
             if used:
                 raise ValueError(
                     f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
                     f"out, or set aggregation: synchronous."
                 )
-        for key in ("trim", "defence"):
-            if key in safeguards:
-                raise ValueError(
-                    f"A defence compares clients that start from the same weights, and buffered ones do not; "
-                    f"leave {key} out, or set aggregation: synchronous."
-                )
-        if "error_feedback" in safeguards:
-            raise ValueError(
-                "With error_feedback a client begins with what its last round has left, which buffered steps "
-                "do not follow; leave error_feedback out, or set aggregation: synchronous."
-            )
         for key in ("buffer", "concurrency"):
             if (getattr(self, key) or cohort) > clients:
                 raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -78,26 +78,21 @@ class Synchronous:
     Args:
         settings: with ``overselect`` and ``deadline``.
         cohort: how many answers a round wants.
-        fleet: None: nobody takes any time.
+        fleet: the clients' devices.
 
     Attributes:
         now: simulated seconds since the run began.
-        staleness: of the last turn, see :class:`Turn`.
+        fleet: the clients' devices.
     """
 
-    staleness: float | None = None
-
-    def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
-        self.now, self._fleet, self._cohort = 0.0, fleet, cohort
+    def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet) -> None:
+        self.now, self.fleet, self._cohort = 0.0, fleet, cohort
         self._asks = math.ceil(settings.overselect * cohort - 1e-9)
         self._deadline = math.inf if settings.deadline is None else settings.deadline
 
     def turn(self, round: int, draw: Draw, seconds: Seconds) -> Turn:
         """Round ``round`` (1..); nothing is changed before it is committed."""
-        if self._fleet is None:
-            cohort = draw(round)
-            return Turn(cohort, [Group(round, cohort)], 0.0, cohort)
-        cohort = draw(round, self._fleet.available(round), size=self._asks)
+        cohort = draw(round, self.fleet.available(round), size=self._asks)
         times = {client: seconds(client) for client in cohort}
         first = sorted(cohort, key=lambda client: (times[client], client))[: self._cohort]
         kept = sorted(client for client in first if times[client] <= self._deadline)
@@ -115,10 +110,14 @@ class Synchronous:
         """What clients that started in an earlier round started from; None: the server's own values."""
         return None
 
-    def state_dict(self) -> dict[str, Any]:
-        """What decides how it goes on; empty without a clock."""
-        return {} if self._fleet is None else {"now": self.now}
+    def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
+        return {"simulated_seconds": self.now}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of :meth:`state_dict`."""
-        self.now = state.get("now", 0.0)
+    def state_dict(self) -> dict[str, Any]:
+        """What decides how it goes on, by its key in checkpoints."""
+        return {"pace": {"now": self.now}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`, from the state of the whole run."""
+        self.now = state.get("pace", {}).get("now", 0.0)

@@ -59,6 +59,16 @@ def documented(kind: Kind) -> Kind:
     return kind
 
 
+def require(holds: Any, otherwise: str) -> None:
+    """Refuse settings unless something holds.
+
+    Raises:
+        ValueError: ``otherwise``, one sentence.
+    """
+    if not holds:
+        raise ValueError(otherwise)
+
+
 def check_names(
     given: Iterable[str], kind: type[Settings], of: str = "", without: str = "", beside: Iterable[str] = ()
 ) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpart.updates.clipping import Norms
+from fedpart.updates.bounds import Norms
+from fedpart.updates.errors import taken
 from fedpart.updates.update import Update
 
 OfAll = Callable[[Sequence[Update]], Update | None]
@@ -19,16 +20,23 @@ class CohortSum:
     """What came out of a cohort's round.
 
     Attributes:
+        cohort: who was asked, ascending.
         total: weighted sum of the updates; None: there was none.
         upload_bytes: of the updates.
         skipped: clients without an update, see :func:`.skipped`.
         norms: of what was measured of each client's update.
     """
 
+    cohort: list[int] = field(default_factory=list)
     total: Update | None = None
     upload_bytes: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     norms: dict[int, Norms] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> list[int]:
+        """The clients whose updates it sums."""
+        return taken(self.cohort, self.skipped)
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
         """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
@@ -40,6 +48,7 @@ class CohortSum:
             for tensor in (*total.deltas.values(), *([] if total.psi is None else [total.psi])):
                 tensor.mul_(scale)
         self.total = sum_updates((self.total, total))
+        self.cohort = sorted([*self.cohort, *other.cohort])
         self.upload_bytes += other.upload_bytes
         self.norms |= other.norms
         self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])

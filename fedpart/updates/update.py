@@ -28,6 +28,7 @@ class Update:
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
         encoded: per cell the bytes whose numbers ``deltas`` are, with an upload codec; not of a sum.
+        lost: per cell what these bytes leave out, with error feedback, while the client makes its update.
     """
 
     deltas: dict[int, Tensor] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Update:
     seconds: float = 0.0
     clients: int = 1
     encoded: dict[int, Tensor] = field(default_factory=dict)
+    lost: dict[int, Tensor] = field(default_factory=dict)
 
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
         """Turn a client's update into a term of the sum, in place.

@@ -15,14 +15,15 @@ from fedpart.engines.batches import count_learned, differentiated, local_batches
 from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.round import Round
+from fedpart.federated.sums import sum_cohort
 from fedpart.methods.base import Method
 from fedpart.parameters.inspection import ties_examples
 from fedpart.sharing import Penalised
 from fedpart.task.jobs import Job, reported
 from fedpart.trees import joined, map_leaves
-from fedpart.updates.cohort import CohortSum, aggregate
-from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.errors import ClientError
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 from fedpart.vectorised.stack import ClientJob, Stack
 from fedpart.vectorised.stacked_noise import upload
@@ -100,28 +101,20 @@ class VectorisedRunner:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
-        found, updates = CohortSum(), self.run_cohort(round, cohort)
+        updates = self.run_cohort(round, cohort)
 
-        def term(client: int) -> Update | None:
-            update, jobs = next(updates), self.protocol.plan(client, round.number)
-            if isinstance(update, Update):
-                update.seconds = 0.0  # of some that are computed alone; the round's count
-                try:
-                    accepted = self.protocol.accept(client, update, jobs, found, round)
-                    found.upload_bytes += self.protocol.upload_bytes(client, jobs)
-                    return accepted
-                except Refusal as error:
-                    update = ClientError.refused(client, round.number, error)
-            if self.protocol.settings.on_client_error == "fail":
+        def answer(client: int) -> Update:
+            update = next(updates)
+            if isinstance(update, ClientError):
                 raise update
-            found.skipped.append(skipped(client, update))
-            return None
+            update.seconds = 0.0  # of some that are computed alone; the round's count
+            self.protocol.check(client, update, self.protocol.plan(client, round.number), round.limit)
+            return update
 
         try:
-            found.total = aggregate(cohort, term, round.of_all)
+            return sum_cohort(self.protocol, round, cohort, answer)
         except ValueError as error:
             raise ClientError(f"Round {round.number}: {error}") from error
-        return found
 
     def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
@@ -240,7 +233,7 @@ class VectorisedRunner:
 
     def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
         try:
-            return self.protocol.outgoing(update, client, round.number, residuals=round.residuals)
+            return self.protocol.send(update, client, round)
         except (OSError, ValueError) as error:  # what is kept of the client is gone, or cannot be kept
             return ClientError.of(client, round.number, error)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedpart.engines.draws import draws
 from fedpart.engines.executor import Executor
-from fedpart.federated.round import Round
 from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.shapes import Draws
 from fedpart.task.jobs import Job
@@ -20,6 +19,7 @@ from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import SlicedOptimiser
 from fedpart.trees import Tree, map_leaves
+from fedpart.updates.round import Round
 from fedpart.vectorised.gradients import stacked_gradients
 from fedpart.vectorised.stacked_noise import stacked_draws, upload
 

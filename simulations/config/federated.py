@@ -10,7 +10,6 @@ from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients.assignment import check_clients
-from fedpart.federated.defences import DefenceSettings
 from fedpart.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
@@ -27,7 +26,7 @@ _Keys = section_of(
 )
 
 
-class ExperimentConfig(_Keys, section_of(DefenceSettings), section_of(PaceSettings), Config):
+class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")

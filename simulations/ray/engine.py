@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from fedpart import Federation, RoundReport
 from fedpart.flower.nodes import NodesError
-from fedpart.flower.strategy import FedPart
+from fedpart.flower.paced import strategy_of
 from simulations.building.experiment import Experiment
 from simulations.config.load import ExperimentConfig
 from simulations.errors import RunError
@@ -76,8 +76,9 @@ class RayEngine:
             RunError: the actors are not the configuration's clients, or a round has been given up.
         """
         try:
-            made = {"evaluate_every": self._config.evaluate_every, "shards": self._shards}
-            FedPart(self.federation, on_round=on_round, **made).run(self.grid, rounds)
+            every = self._config.evaluate_every
+            made = strategy_of(self.federation, self._shards, on_round=on_round, evaluate_every=every)
+            made.run(self.grid, rounds)
         except NodesError as error:
             raise RunError(str(error)) from error
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from fedpart import Federation
+from fedpart.updates.stages import Privacy, UsualNorms
 
 
 def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -23,8 +23,9 @@ def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str,
     clip = federation.protocol.settings.clip
     if clip is not None:
         found["clip"] = asdict(clip)
-        if (bounds := federation.bounds()) is not None:
-            psi, *cells = (bound if 0 < bound < math.inf else None for bound in bounds)
+        following = (federation.stage(UsualNorms), federation.stage(Privacy))
+        for bounds in (bounds for stage in following if stage and (bounds := stage.bounds())):
+            psi, *cells = (None if bound.unit else bound.norm for bound in bounds)
             found["clip"]["bounds"] = {"psi": psi, "cells": cells}
         if clip.multiple is not None:
             clipped = Counter(str(client) for line in lines for client in line.get("clipped", ()))

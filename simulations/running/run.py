@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
-from fedpart.engines import LocalEngine
+from fedpart.engines import local_engine
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
 from simulations.building.experiment import Experiment, TrainingExperiment, build, check_network
@@ -229,4 +229,6 @@ def _starting(config: Config, out: str | Path) -> AbstractContextManager[MakeEng
 def _local_engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
     config = experiment.config
     execution = config.execution if config.attack is None else attacked(experiment)
-    return LocalEngine(federation, experiment.shards, config.processes or 1, execution, config.evaluate_every)
+    return local_engine(
+        federation, experiment.shards, config.processes or 1, execution, config.evaluate_every
+    )

@@ -14,7 +14,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedpart import Dataset, Federation, RoundReport
-from fedpart.flower.strategy import FedPart
+from fedpart.flower.paced import strategy_of
 from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
 from simulations.flower.config import among_strangers, read_run_config
@@ -41,8 +41,8 @@ class GridEngine:
 
         Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
         """
-        options = {"late": False, "evaluate_every": self.evaluate_every, "shards": self.shards}
-        FedPart(self.federation, on_round=on_round, **options).run(self.grid, rounds)
+        options: dict[str, Any] = {"late": False, "evaluate_every": self.evaluate_every, "on_round": on_round}
+        strategy_of(self.federation, self.shards, **options).run(self.grid, rounds)
 
 
 @app.main()

@@ -10,11 +10,17 @@ from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
-from fedpart.engines.turns import DOWNLOAD_HEADER
 from fedpart.federated.architectures import by_architecture, ensemble
-from fedpart.federated.protocol import UPLOAD_HEADER
+from fedpart.federated.traffic import (
+    DOWNLOAD_HEADER,
+    UPLOAD_HEADER,
+    expected_upload_ratio,
+    state_bytes,
+    upload_bytes,
+)
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
+from fedpart.updates.stages import Privacy
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
 from simulations.folders.versions import git_commit, versions
@@ -143,7 +149,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "test_nll": test.get("nll"),
         "lml_last10": sum(unseen) / len(unseen) if unseen else None,
         "upload_ratio": upload / (model_bytes * replies),
-        "upload_ratio_expected": protocol.expected_upload_ratio,
+        "upload_ratio_expected": expected_upload_ratio(protocol),
         "upload_bytes": upload,
         "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
@@ -170,12 +176,12 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if all("examples" in line for line in lines):
         found["examples"] = sum(line["examples"] for line in lines)
         found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
-    if federation.fleet is not None:
+    if federation.pace is not None and federation.pace.fleet is not None:
         found["simulated_seconds"] = lines[-1]["simulated_seconds"]
         found["simulated_seconds_to"] = seconds_to_accuracy(lines)
         found["answers_chunks"] = _answers_by_chunk(protocol, lines)
-    if federation.privacy is not None:
-        found["epsilon"] = federation.privacy.epsilon(federation.round)
+    if (privacy := federation.stage(Privacy)) is not None:
+        found["epsilon"] = privacy.epsilon(federation.round)
         found["delta"] = protocol.settings.privacy.delta
     return found
 
@@ -200,9 +206,9 @@ def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> d
     for client in (*range(protocol.settings.clients), *late):
         found[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
-        found[kind(client)]["download_bytes"] += protocol.state_bytes(client) + DOWNLOAD_HEADER
+        found[kind(client)]["download_bytes"] += state_bytes(protocol, client) + DOWNLOAD_HEADER
     for round, client in _answers(lines):
-        found[kind(client)]["upload_bytes"] += protocol.upload_bytes(client, protocol.plan(client, round))
+        found[kind(client)]["upload_bytes"] += upload_bytes(protocol, client, protocol.plan(client, round))
     return found
 
 

@@ -6,8 +6,9 @@ from problems import settings
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import upload_bytes
 from fedpart.federated.wire import encode_state, encode_update
+from fedpart.updates.round import Round
 from stock import STOCK
 from stock.text import distilbert_lora, gpt2_lora
 
@@ -35,12 +36,12 @@ def test_adapters_are_a_few_percent_of_the_bytes_and_constants_none(name, build)
         tails = [sum(sizes[protocol.chunk(client) - 1 :]) for client in report.cohort]
         psi = [federation.psi.numel() * (protocol.chunk(client) > 1) for client in report.cohort]
         planned = {client: protocol.plan(client, report.round) for client in report.cohort}
-        predicted = sum(protocol.upload_bytes(*of) for of in planned.items())
+        predicted = sum(upload_bytes(protocol, *of) for of in planned.items())
         assert report.upload_bytes == predicted
         headers = predicted - 4 * (sum(tails) + sum(psi))
         assert 0 < headers < 1000 * len(report.cohort)
         sent += predicted
-        everything += sum(whole.protocol.upload_bytes(c, whole.protocol.plan(c, 1)) for c in report.cohort)
+        everything += sum(upload_bytes(whole.protocol, c, whole.protocol.plan(c, 1)) for c in report.cohort)
     assert sent <= 0.03 * everything
 
     executor, round = Executor(protocol), Round(ROUNDS + 1, federation.w, federation.psi)

@@ -140,7 +140,7 @@ def test_every_part_of_the_mathematics_has_one_place():
     assert users("fedpart.likelihoods.base.average_samples") == {"fedpart.likelihoods.classification"}
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
     loads = {"fedpart.training.state", "fedpart.models.frozen"}  # checkpoints, and a body of somebody's
-    assert users("torch.save", "torch.load") == loads | {"fedpart.federated.residuals"}  # and of codecs
+    assert users("torch.save", "torch.load") == loads | {"fedpart.updates.residuals"}  # and of codecs
 
 
 def test_both_take_their_gradients_and_their_optimisers_from_there():

@@ -5,11 +5,12 @@ import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from inprocess_grid import InProcessGrid
 from parity import SIZES, assert_parity
-from problems import augmentation, chain_net, settings, shards
+from problems import augmentation, chain_net, nothing, settings, shards
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.codecs import CODECS
 from fedpart.engines import LocalEngine
+from fedpart.federated.traffic import expected_upload_ratio
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.update import Update
 
@@ -81,7 +82,7 @@ def test_bytes_are_those_of_the_codes_and_of_psi_as_it_is():
     psi = sum(4 * protocol.task.psi_space.size for client in range(10) if protocol.chunk(client) > 1)
     coded = sum(sum(sizes[protocol.chunk(client) - 1 :]) for client in range(10))
     assert reports[0].upload_bytes - coded - psi == 10 * 569
-    assert protocol.expected_upload_ratio == pytest.approx(coded / (10 * whole), abs=1e-12)
+    assert expected_upload_ratio(protocol) == pytest.approx(coded / (10 * whole), abs=1e-12)
 
 
 def test_rounding_is_a_function_of_seed_client_round_and_partition():
@@ -90,7 +91,7 @@ def test_rounding_is_a_function_of_seed_client_round_and_partition():
         known = {"chunks": (0.5, 0.5), "upload": "int4", "seed": seed}
         protocol = Protocol(Task(chain_net()), settings(10, **known))
         deltas = {j: torch.linspace(-1, 1, 64).repeat(2) for j in (1, 2)}
-        found = protocol.outgoing(Update(deltas), client, round)
+        found = protocol.send(Update(deltas), client, nothing(round))
         return [tuple(found.deltas[j].tolist()) for j in (1, 2)]
 
     assert rounded(0, 1, 1) == rounded(0, 1, 1)

@@ -13,6 +13,7 @@ from problems import augmentation, chain_net, shards
 from fedpart import Federation, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.stages import Feedback
 
 SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
 FED_BACK = {**SPARSE, "error_feedback": True}
@@ -64,7 +65,7 @@ def test_clients_that_are_computed_together_agree_to_rounding():
 
     one, other = run("loop"), run("vectorised")
     assert (one.w - other.w).abs().max() < 1e-9
-    assert one.residuals.versions == other.residuals.versions
+    assert one.stage(Feedback).residuals.versions == other.stage(Feedback).residuals.versions
 
 
 def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
@@ -86,7 +87,9 @@ def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
         folder = tmp_path / str(forget)
         runs.append(deployed(folder, 3, lose, on_client_error="skip"))
     assert len(lost) == 2 and [one["client"] for one in runs[0][1][0].skipped] == [again]
-    assert again not in {client for client, (now, *_) in runs[0][0].residuals.versions.items() if now == 1}
+    assert again not in {
+        client for client, (now, *_) in runs[0][0].stage(Feedback).residuals.versions.items() if now == 1
+    }
     assert_equal_runs(*runs)
 
 
@@ -94,10 +97,10 @@ def test_a_round_that_does_not_step_leaves_nothing():
     federation, reports = local(4, failing=0, on_client_error="skip", min_replies=5, **FED_BACK)
     stepped = [r.round for r in reports if r.stepped]
     assert 0 < len(stepped) < 4
-    versions = {v[0] for v in federation.residuals.versions.values()}
+    versions = {v[0] for v in federation.stage(Feedback).residuals.versions.values()}
     assert versions and versions <= set(stepped)
     there = {client for r in reports if r.stepped for client in r.cohort}
-    assert federation.residuals.versions.keys() == there
+    assert federation.stage(Feedback).residuals.versions.keys() == there
 
 
 def run(rounds, **more):

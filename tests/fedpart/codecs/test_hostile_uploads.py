@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared, objects
-from problems import Gain, settings
+from problems import Gain, nothing, settings
 from torch import nn
 
 from fedpart import Protocol, Task
@@ -33,7 +33,7 @@ def honest(protocol, client):
     """An update of a client of chunk 1 as it leaves the client."""
     g = torch.Generator().manual_seed(client)
     deltas = {j: torch.randn(n, generator=g) for j, n in enumerate(protocol.partition.sizes, 1)}
-    return protocol.outgoing(Update(deltas, examples=5, loss=0.5), client, 1)
+    return protocol.send(Update(deltas, examples=5, loss=0.5), client, nothing())
 
 
 def reply_with(protocol, client, update, w):

@@ -27,6 +27,8 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
+from fedpart.federated.traffic import expected_upload_ratio
+from fedpart.updates.stages import Privacy
 
 net = partial(sizes.net, hidden=1)
 
@@ -156,7 +158,7 @@ def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
         for client in range(10)
     )
     whole = protocol.partition.space.size
-    assert protocol.expected_upload_ratio == pytest.approx(mean / 10 / whole, rel=1e-12)
+    assert expected_upload_ratio(protocol) == pytest.approx(mean / 10 / whole, rel=1e-12)
 
 
 def test_each_chunk_has_the_architectures_in_their_shares():
@@ -246,7 +248,9 @@ def test_every_size_can_be_taken_out_and_scored():
 
 def test_privacy_counts_a_clients_cells():
     private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
-    alone, several = (run(1, architectures=one, **private).state.privacy for one in (None, ARCHITECTURES))
+    alone, several = (
+        run(1, architectures=one, **private).state.stage(Privacy) for one in (None, ARCHITECTURES)
+    )
     # the largest network has three cells in each of w_1..w_3; a client of chunk 1 sends them all
     assert several.deviations[1] / alone.deviations[1] == pytest.approx((9 / 3) ** 0.5)
     assert several.epsilon(5) == alone.epsilon(5)

@@ -8,7 +8,7 @@ from fedpart import Federation, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
-from fedpart.federated.round import Round
+from fedpart.updates.round import Round
 
 SIZES = (7, 12, 3, 9, 10, 6)
 CAPS = {1: 2 / 3, 3: 1 / 3}  # of the two clients of chunk 2, one has the cap 1
@@ -45,7 +45,7 @@ def test_the_cap_c_for_all_is_none_to_the_bit():
         ("loop", 2, {}),
         ("vectorised", 1, NODE),
         ("fused", 1, NODE),
-        ("vectorised", 1, {"non_contributors": "zero"}),
+        ("vectorised", 1, {}),
     ],
 )
 def test_every_execution_computes_the_same(execution, workers, changes):

@@ -22,6 +22,7 @@ from fedpart import (
 )
 from fedpart.engines import LocalEngine
 from fedpart.sharing import SHARINGS
+from fedpart.updates.stages import Clip, stage_of
 
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
@@ -193,9 +194,10 @@ def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
 def test_cells_are_clipped_to_the_norms_of_their_partitions_whatever_the_network():
     norms = (0.01, 0.1, 0.2)
     protocol = Protocol(task(), settings(10, chunks=CHUNKS, clip=ClipSettings(norms, psi=0.1), **SHARED))
+    clips = stage_of(protocol.stages, Clip)
     for j, norm in enumerate(norms, start=1):
         for partition in protocol.partitions:
-            assert {protocol.bounds[cell] for cell in partition.cell_sizes(j)} == {norm}
+            assert {clips.bounds[cell].norm for cell in partition.cell_sizes(j)} == {norm}
     private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
     assert run(1, **private).metrics[-1].epsilon > 0
 

@@ -26,9 +26,9 @@ from fedpart import (
 )
 from fedpart.engines.executor import Executor
 from fedpart.engines.sharing import learned_clusters
-from fedpart.federated.round import Round
 from fedpart.task.jobs import Job
 from fedpart.training.optimisers import LocalSGD
+from fedpart.updates.round import Round
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 REAL = (shard(5).inputs, shard(5).targets.float())

@@ -4,7 +4,17 @@ from itertools import permutations
 
 import pytest
 import torch
-from problems import CLASSES, AtRound, augmentation, chain_net, norm_net, settings, shard, smooth_net
+from problems import (
+    CLASSES,
+    AtRound,
+    accepted,
+    augmentation,
+    chain_net,
+    norm_net,
+    settings,
+    shard,
+    smooth_net,
+)
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -21,13 +31,13 @@ from fedpart import (
 )
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
-from fedpart.federated.round import Round
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
 from fedpart.parameters.assigned import AssignedPartition
 from fedpart.task.jobs import Job
 from fedpart.training.optimisers import LocalSGD, SGDSettings
-from fedpart.updates.cohort import CohortSum, sum_updates
+from fedpart.updates.cohort import sum_updates
+from fedpart.updates.round import Round
 
 CLIENT, ROUND = 2, 5
 
@@ -324,5 +334,5 @@ def test_weights_that_clients_share_are_cast_once_and_their_own_at_every_step(ep
         found = Loop(protocol, shards).sum(round, range(4)).total
     assert casts.count == (1 if epochs == 1 else 4 * epochs)
     executor = Executor(protocol)
-    alone = [executor.term(round, client, shards, CohortSum()) for client in range(4)]
+    alone = [accepted(protocol, c, executor.answers(round, shards)(c), round)[0] for c in range(4)]
     assert_same_update(found, sum_updates(alone))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from fedpart import LocalSettings, Task, federate
 from fedpart.engines.sharing import learned_clusters, learned_coupling, searched_gradients
+from fedpart.federated.traffic import state_bytes
 from fedpart.sharing.bank import Bank
 
 EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
@@ -56,7 +57,7 @@ def test_gradients_are_those_of_the_clients_that_were_asked_and_their_bytes_are_
             expected[index, name] = expected.get((index, name), 0) + gradient
             sent += 8 * gradient.numel()
     assert found.keys() == expected.keys() and (up, count) == (sent, len(clients))
-    assert down == sum(state.protocol.state_bytes(client) for client in clients)
+    assert down == sum(state_bytes(state.protocol, client) for client in clients)
     for layer, gradient in found.items():
         torch.testing.assert_close(gradient, expected[layer], rtol=0, atol=1e-12)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import augmentation, chain_net, settings, shards
+from problems import accepted, augmentation, chain_net, settings, shards
 
 from fedpart import (
     ClientError,
@@ -17,13 +17,14 @@ from fedpart import (
     Task,
     federate,
 )
-from fedpart.engines import LocalEngine
+from fedpart.engines import local_engine
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.engines.turns import Turns
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import download_bytes, upload_bytes
 from fedpart.training.agreement import difference
 from fedpart.updates.cohort import CohortSum, sum_updates
+from fedpart.updates.round import Round
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=5e3, download=2e4)
@@ -39,7 +40,7 @@ def protocol(**changes):
 
 def run(rounds=ROUNDS, data=None, execution="loop", workers=1, **changes):
     federation, reports = Federation(protocol(**changes)), []
-    with LocalEngine(federation, data or shards(SIZES), workers, execution) as engine:
+    with local_engine(federation, data or shards(SIZES), workers, execution) as engine:
         engine.run(rounds, reports.append)
     return federation, reports
 
@@ -69,13 +70,15 @@ def test_what_a_client_takes_is_known_before_it_is_computed(changes):
     round = Round(3, federation.w, federation.psi)
     state = 8 * (len(round.w) + len(round.psi))
     for client in range(len(SIZES)):
-        jobs, device = its.plan(client, 3), federation.fleet.device(client)
+        jobs, device = its.plan(client, 3), federation.pace.fleet.device(client)
         visited = executor.run(round, client, data[client], jobs).visited
         compute = (
-            times.seconds(round, client) - times.download(client) / 2e4 - its.upload_bytes(client, jobs) / 5e3
+            times.seconds(round, client)
+            - download_bytes(its, client) / 2e4
+            - upload_bytes(its, client, jobs) / 5e3
         )
         assert compute == pytest.approx(visited / device.speed, rel=1e-9) and visited > 0
-    assert state < times.download(client) < state + 1000
+    assert state < download_bytes(its, client) < state + 1000
 
 
 def test_the_clock_runs_at_the_pace_of_the_slowest_clients_and_changes_nothing_else():
@@ -101,10 +104,10 @@ def test_who_is_late_costs_its_download_and_nothing_else():
     assert report.refused == {"late": 6 - len(kept)}
     assert [skip["client"] for skip in report.skipped] == [c for c in report.cohort if c not in kept]
     assert all("was not waited for in round 1: it takes" in skip["reason"] for skip in report.skipped)
-    assert report.download_bytes == sum(map(times.download, report.cohort))
+    assert report.download_bytes == sum(download_bytes(start.protocol, client) for client in report.cohort)
     plan = federation.protocol.plan
-    assert report.upload_bytes == sum(federation.protocol.upload_bytes(c, plan(c, 1)) for c in kept)
-    start.step(Loop(start.protocol, shards(SIZES)).sum(round, kept).total)
+    assert report.upload_bytes == sum(upload_bytes(federation.protocol, c, plan(c, 1)) for c in kept)
+    start.step(Loop(start.protocol, shards(SIZES)).sum(round, kept))
     assert_same(federation, start)
 
 
@@ -121,7 +124,7 @@ def test_a_round_for_which_all_are_late_does_not_step():
         {"method": "fedavg"},
         {"method": "augerino", "workers": 2},
         {"upload": "int8", "clip": ClipSettings(0.1, psi=0.1), "workers": 2},
-        {"execution": "fused", "non_contributors": "zero", "local": LocalSettings(0.3, 16)},
+        {"execution": "fused", "local": LocalSettings(0.3, 16)},
         {"on_client_error": "skip"},
     ],
 )
@@ -153,7 +156,7 @@ class Reference:
         for client in self.protocol.cohort(number, size=free, without=busy, turn=turn) if free else []:
             jobs = self.protocol.plan(client, number)
             update = self.executor.run(round, client, self.data[client], jobs)
-            update = self.protocol.accept(client, update, jobs, CohortSum(), round)
+            update, _ = accepted(self.protocol, client, update, round)
             self.under_way.append((self.now + self.times.seconds(round, client), client, number, update))
         return turn + bool(free)
 
@@ -169,7 +172,7 @@ class Reference:
             for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
                 tensor /= (1 + number - begun) ** 0.5
             self.staleness.append(number - begun)
-        self.federation.step(sum_updates(update for *_, update in buffer))
+        self.federation.step(CohortSum(total=sum_updates(update for *_, update in buffer)))
 
 
 def test_a_buffered_run_is_that_of_a_server_whose_clients_train_at_once():
@@ -234,7 +237,7 @@ def test_a_round_that_has_failed_has_not_begun(tmp_path):
 
     undisturbed, _ = run(4, data, **BUFFERED)
     federation = Federation(protocol(**BUFFERED))
-    with LocalEngine(federation, Breaking(data)) as engine:
+    with local_engine(federation, Breaking(data)) as engine:
         engine.run(2)
         broken["on"] = True
         with pytest.raises(ClientError, match="gone"):
@@ -242,7 +245,7 @@ def test_a_round_that_has_failed_has_not_begun(tmp_path):
         federation.save(tmp_path / "run.pt")
     again = Federation(protocol(**BUFFERED))
     again.load(tmp_path / "run.pt")
-    with LocalEngine(again, data) as engine:
+    with local_engine(again, data) as engine:
         engine.run(4)
     assert_same(again, undisturbed)
 

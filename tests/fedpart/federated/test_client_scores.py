@@ -9,6 +9,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.wire import decode_score, score_scalars
 from fedpart.task.held_out import HeldOutScore
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError, Refusal
 
 N = 24
@@ -21,8 +22,8 @@ def protocol(task=None, **changes):
 
 def report_of(some, scores, **options):
     federation = Federation(some)
-    federation.step(None)
-    report = federation.report(0.0, [], None, 0, 0, [], options.pop("refused_before", ()))
+    federation.step(CohortSum())
+    report = federation.report(CohortSum(), 0.0, 0, options.pop("refused_before", ()))
     gathered = ClientScores(some, list(scores))
 
     def score_of(client):

@@ -7,6 +7,7 @@ from inprocess_grid import InProcessGrid
 
 from fedpart import Federation
 from fedpart.engines import LocalEngine
+from fedpart.federated.traffic import state_bytes
 from fedpart.federated.wire import decode_state, encode_state
 from fedpart.flower.strategy import FedPart
 
@@ -24,7 +25,7 @@ def test_clients_start_from_rounded_weights_and_the_server_does_not(kind):
     sent = encode_state(federation.w, federation.psi, federation.protocol, federation.partition)
     w, psi = decode_state(sent, federation.protocol, 0)
     assert torch.equal(w, start.w) and torch.equal(psi, start.psi)
-    assert sum(array.nbytes for array in sent.values()) == federation.protocol.state_bytes(0)
+    assert sum(array.nbytes for array in sent.values()) == state_bytes(federation.protocol, 0)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ def test_settings_of_a_federation():
             ({"cohort": 0}, "cohort is at least 1, got 0"),
             ({"cohort": 9}, r"between 1 and the number of clients \(8\), got 9"),
             ({"weighting": "size"}, "weighting is one of examples or uniform, got 'size'"),
-            ({"non_contributors": "drop"}, "non_contributors is one of ignore or zero, got 'drop'"),
             ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
             ({"server": AdamWSettings()}, r"Adam or SGD, but server is AdamWSettings\(.*AdamSettings or SGD"),
             ({"server_psi": "sgd"}, psi_optimiser),
@@ -165,7 +164,6 @@ def test_privacy_that_would_not_hold():
         partial(settings, 8, **PRIVATE),
         [
             ({"weighting": "examples"}, "bound the weight of a client; set weighting: uniform"),
-            ({"non_contributors": "zero"}, "leave non_contributors at ignore"),
             ({"clip": None}, "Privacy needs norms to clip to"),
             ({"clip": ClipSettings(multiple=4.0)}, "and clip.quantile to have them follow"),
             ({"clip": ClipSettings(1.0, quantile=0.5), "privacy": None}, "counts clients under the noise"),
@@ -208,7 +206,6 @@ def test_safeguards():
             ({"defence": "median", **options}, "The defence 'median' does not take the options"),
             (half, "above 0 and below 0.5, got 0.5"),
             ({"defence": "median", "upload": "topk"}, no_median),
-            ({"trim": 0.1, "non_contributors": "zero"}, "leave non_contributors at ignore, not zero"),
         ],
     )
 
@@ -220,7 +217,6 @@ def test_norms_to_clip_to():
         ({"weights": 1.0, "multiple": 2.0}, either),
         ({"psi": 1.0, "multiple": 2.0}, either),
         ({"multiple": -1.0}, "multiple is above 0"),
-        ({"multiple": 2.0, "recent": 0}, "recent is at least 1"),
         ({"multiple": 2.0, "quantile": 0.5}, both),
         ({"weights": 1.0, "quantile": 1.0}, "quantile is above 0 and below 1"),
         ({}, "Norms to clip to are positive numbers"),

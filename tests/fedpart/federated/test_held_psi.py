@@ -22,6 +22,7 @@ from fedpart.hyperparameters.signals.time_shift import TimeShift
 from fedpart.hyperparameters.text.lora import LoraGate
 from fedpart.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
+from fedpart.updates.cohort import CohortSum
 from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)
@@ -82,7 +83,7 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
         federation.psi.copy_(start)
         total = Update(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
         with pytest.warns(RuntimeWarning, match="held at the bound"):
-            federation.step(total)
+            federation.step(CohortSum(total=total))
         assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
         assert all(math.isfinite(one) for one in task.physical(federation.psi).values())
         assert len(federation.held()) == len(task.psi_names)
@@ -112,10 +113,10 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
     for size, held in ((-1e15, high), (1e15, low)):
         total = Update(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
-            state.step(total)
+            state.step(CohortSum(total=total))
         assert torch.equal(state.psi, held)
         assert state.held() == list(state.psi_tensors())
-    state.step(Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1))
+    state.step(CohortSum(total=Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from flower_experiment import CLIENTS, app, build, local
 from inprocess_grid import InProcessGrid
-from problems import augmentation, chain_net, settings, shards, smooth_net
+from problems import accepted, augmentation, chain_net, settings, shards, smooth_net
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
-from fedpart.federated.accountant import ORDERS, epsilon, renyi
-from fedpart.federated.privacy import Privacy
-from fedpart.federated.round import Round
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.cohort import CohortSum
+from fedpart.updates.accountant import ORDERS, epsilon, renyi
+from fedpart.updates.bounds import Bound
+from fedpart.updates.round import Round
+from fedpart.updates.stages.privacy import Privacy
 from fedpart.updates.update import Update
 
 CHUNKS = (0.5, 0.25, 0.25)
@@ -76,7 +76,7 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
     some = Protocol(task, private(z=2.0))
     mechanism = Privacy(some)
     most = 3  # w_1, w_2, w_3 of chunk 1; w_2, w_3, psi of chunk 2
-    rows = [mechanism.release(None, round) for round in range(1, 400)]
+    rows = [mechanism.total(None, round, {}) for round in range(1, 400)]
     for j, norm in enumerate(NORMS, start=1):
         noise = torch.cat([row.deltas[j] for row in rows])
         deviation = 2.0 * math.sqrt(most) * norm
@@ -85,10 +85,10 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
         assert noise.abs().max().item() < 7 * deviation
     noise = torch.cat([row.psi for row in rows])
     assert noise.std().item() == pytest.approx(2.0 * math.sqrt(most) * PSI, rel=4 / math.sqrt(2 * len(noise)))
-    assert torch.equal(Privacy(some).release(None, 7).deltas[1], rows[6].deltas[1])
+    assert torch.equal(Privacy(some).total(None, 7, {}).deltas[1], rows[6].deltas[1])
     assert not torch.equal(rows[5].deltas[1], rows[6].deltas[1])
     assert not torch.equal(rows[6].deltas[1][:9], rows[6].deltas[2][:9])
-    secret = [Privacy(Protocol(task, private(randomness="system"))).release(None, 1) for _ in range(2)]
+    secret = [Privacy(Protocol(task, private(randomness="system"))).total(None, 1, {}) for _ in range(2)]
     assert not torch.equal(secret[0].deltas[1], secret[1].deltas[1])
 
 
@@ -99,7 +99,7 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
     sizes = some.partition.sizes
     for client in range(some.settings.clients):
         jobs = some.plan(client, 1)
-        mechanism, found = Privacy(some), CohortSum()
+        mechanism = Privacy(some)
         deviations = mechanism.deviations
         round = Round(1, torch.zeros(1), torch.zeros(1), bounds=mechanism.bounds())
         largest = min(round.limit, 1e6)
@@ -112,12 +112,12 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
             torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
             examples=10**6,
         )
-        term = some.accept(client, loud, jobs, found, round)
-        with_it, without = mechanism.release(term, 1), Privacy(some).release(None, 1)
+        term, norms = accepted(some, client, loud, round)
+        with_it, without = mechanism.total(term, 1, {}), Privacy(some).total(None, 1, {})
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
         moved.append((with_it.psi - without.psi).norm().item() / deviations[0])
         if quantile is not None:  # what a client that is too long takes off the counts of its parts
-            moved += [quantile / mechanism.count_deviation] * len(found.norms[client])
+            moved += [quantile / mechanism.count_deviation] * len(norms)
         distance = math.sqrt(sum(one**2 for one in moved))
         most = len(jobs) == 3
         assert distance <= 1 / 1.5 * (1 + 1e-4)
@@ -141,8 +141,8 @@ def test_norms_find_the_quantile_of_the_clients_from_far_away(quantile):
         for client, length in enumerate(lengths)
     }
     for round in range(1, 201):
-        mechanism.release(None, round, norms)
-    for part, bound in enumerate(mechanism.bounds()):
+        mechanism.total(None, round, norms)
+    for part, bound in enumerate(bound.norm for bound in mechanism.bounds()):
         below = (lengths[: int(mechanism.weights[part])] <= bound).mean()
         assert below == pytest.approx(quantile, abs=0.03)
 
@@ -154,8 +154,8 @@ def test_clients_that_are_away_and_noise_push_norms_to_no_side(quantile):
     random, ends = np.random.default_rng(0), []
     for round in range(1, 801):
         norms = norms_of(mechanism, random.lognormal(0.0, 0.5, random.binomial(50, 0.5)))
-        mechanism.release(None, round, norms)
-        ends.append([math.log(bound) for bound in mechanism.bounds()])
+        mechanism.total(None, round, norms)
+        ends.append([math.log(bound.norm) for bound in mechanism.bounds()])
     wanted = 0.5 * {0.1: -1.2816, 0.5: 0.0, 0.9: 1.2816}[quantile]  # of the normal distribution
     assert np.mean(ends[200:], 0) == pytest.approx([wanted] * 4, abs=0.2)
 
@@ -163,8 +163,8 @@ def test_clients_that_are_away_and_noise_push_norms_to_no_side(quantile):
 def test_norms_that_nobody_reaches_end_at_a_bound():
     mechanism = Privacy(protocol(clients=4, cohort=4, z=1e-6, clip=ClipSettings(1.0, 0.5, quantile=0.5)))
     for round in range(1, 401):
-        mechanism.release(None, round, norms_of(mechanism, [0.0] * 2))
-    assert mechanism.bounds() == pytest.approx([0.5e-6, 1e-6, 1e-6, 1e-6])
+        mechanism.total(None, round, norms_of(mechanism, [0.0] * 2))
+    assert [one.norm for one in mechanism.bounds()] == pytest.approx([0.5e-6, 1e-6, 1e-6, 1e-6])
 
 
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
@@ -174,8 +174,8 @@ def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     counts = []
     for round in range(1, 301):
         mechanism = Privacy(some)
-        mechanism.release(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
-        moved = [new / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
+        mechanism.total(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
+        moved = [new.norm / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
         counts.append([-math.log(one) / 0.2 * mechanism.weights[j] for j, one in enumerate(moved, start=1)])
     counts = np.array(counts)
     assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # halves of 2,200 less 1,800
@@ -192,7 +192,7 @@ def test_norms_that_follow_are_the_servers_and_go_on_after_a_crash(tmp_path):
         "privacy": PrivacySettings(0.5, randomness="seed"),
     }
     expected, reports = local(4, **config)
-    assert expected.privacy.bounds() != [1e-3] * 4
+    assert expected.stage(Privacy).bounds() != [Bound(1e-3)] * 4
     flower = Federation(build(config).protocol)
     FedPart(flower).run(InProcessGrid(app, CLIENTS, config), 4)
     half, _ = local(2, **config)
@@ -203,7 +203,7 @@ def test_norms_that_follow_are_the_servers_and_go_on_after_a_crash(tmp_path):
         engine.run(4)
     for one in (flower, resumed):
         assert torch.equal(one.w, expected.w) and torch.equal(one.psi, expected.psi)
-        assert one.privacy.bounds() == expected.privacy.bounds()
+        assert one.stage(Privacy).bounds() == expected.stage(Privacy).bounds()
     fixed, same = local(4, **config | {"clip": ClipSettings(1e-3, 1e-3)})
     assert same[-1].epsilon == reports[-1].epsilon and not torch.equal(fixed.w, expected.w)
     with pytest.raises(ValueError, match="clip was"):
@@ -214,7 +214,7 @@ def test_norms_that_follow_are_the_servers_and_go_on_after_a_crash(tmp_path):
 
 def test_averages_are_over_the_expected_contributors():
     some = protocol(clients=8, cohort=4)
-    total = Privacy(some).release(None, 1)
+    total = Privacy(some).total(None, 1, {})
     assert some.assignment.counts == [4, 2, 2]
     assert total.weights == {1: 0.5 * 4, 2: 0.5 * 6, 3: 0.5 * 8}
     assert total.psi_weight == 0.5 * 4
@@ -256,7 +256,7 @@ def test_rounds_without_clients_over_flower():
         "on_client_error": "skip",
     }
     federation, reports = Federation(build(config).protocol), []
-    federation.privacy.rate = 0.0
+    federation.stage(Privacy).rate = 0.0
     FedPart(federation, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 2)
     assert [report.cohort for report in reports] == [[], []]
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
@@ -281,7 +281,7 @@ def test_engines_take_empty_and_large_cohorts(workers, execution):
     federation, reports = Federation(Protocol(task, private(clients=8, cohort=2))), []
     with LocalEngine(federation, shards([3] * 8), workers, execution) as engine:
         for rate in (0.0, 1.0):
-            federation.privacy.rate = rate
+            federation.stage(Privacy).rate = rate
             engine.run(federation.round + 1, reports.append)
     assert [report.replies for report in reports] == [0, 8]
     assert torch.isfinite(federation.w).all()

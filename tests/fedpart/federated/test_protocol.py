@@ -6,15 +6,15 @@ import re
 
 import pytest
 import torch
-from problems import augmentation, chain_net, norm_net, settings, smooth_net
+from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net
 from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import expected_upload_ratio, upload_numbers
 from fedpart.likelihoods import Gaussian, TokenClassification
 from fedpart.task.jobs import Job
 from fedpart.training.agreement import difference
-from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 
 CHUNKS = (0.5, 0.3, 0.2)
@@ -32,7 +32,7 @@ def test_a_partitioned_client_trains_its_own_and_later_partitions_and_scores_the
     assert plans[1] == [Job(1, 1), Job(2, 2), Job(3, 3)]
     assert plans[2] == [Job(2, 2), Job(3, 3), Job(1, psi=True)]
     assert plans[3] == [Job(3, 3), Job(2, psi=True)]
-    assert [p.upload_numbers(0, plans[k]) for k in (1, 2, 3)] == [
+    assert [upload_numbers(p, 0, plans[k]) for k in (1, 2, 3)] == [
         p.partition.space.size,
         sum(p.partition.sizes[1:]) + p.task.psi_space.size,
         p.partition.sizes[2] + p.task.psi_space.size,
@@ -62,7 +62,7 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     assert learned.any() and not learned.all()
     size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
     sent, round = Update({1: torch.zeros(size)}, psi.clone(), examples=2), Round(1, torch.zeros(size), psi)
-    taken = p.accept(0, sent, p.plan(0, 1), CohortSum(), round)
+    taken, _ = accepted(p, 0, sent, round)
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
 
@@ -77,8 +77,8 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
 def test_expected_upload(chunks, parameters, expected):
     wide = Task(nn.Sequential(nn.Linear(99, 100), nn.Linear(99, 100)))
     p = protocol(task=wide, chunks=chunks, parameters=parameters)
-    assert p.expected_upload_ratio == pytest.approx(expected, abs=1e-12)
-    assert protocol(task=wide, chunks=chunks, method="fedavg").expected_upload_ratio == 1
+    assert expected_upload_ratio(p) == pytest.approx(expected, abs=1e-12)
+    assert expected_upload_ratio(protocol(task=wide, chunks=chunks, method="fedavg")) == 1
 
 
 def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
@@ -104,8 +104,10 @@ def test_cohorts_come_from_whoever_is_available_in_whatever_order():
 
 
 def test_client_weights():
-    assert [protocol().client_weight(n) for n in (1, 7)] == [1.0, 7.0]
-    assert [protocol(weighting="uniform").client_weight(n) for n in (1, 7)] == [1.0, 1.0]
+    for weighting, weight in (("examples", 7.0), ("uniform", 1.0)):
+        p = protocol(method="fedavg", weighting=weighting)
+        sent = Update({1: torch.zeros(p.partition.space.size)}, examples=7)
+        assert accepted(p, 0, sent, nothing())[0].weights == {1: weight}
 
 
 def test_fingerprints_agree_and_ignore_where_things_are_computed():
@@ -130,7 +132,6 @@ def test_fingerprints_agree_and_ignore_where_things_are_computed():
         ({"server": AdamSettings(1e-2)}, "server was .*0.001.*, is .*0.01"),
         ({"server_psi": AdamSettings(1e-2)}, "server_psi was "),
         ({"weighting": "uniform"}, "weighting was 'examples', is 'uniform'"),
-        ({"non_contributors": "zero"}, "non_contributors was 'ignore', is 'zero'"),
         ({"defaults": "zeros"}, "defaults was 'initial', is 'zeros'"),
         ({"scheme": "node"}, "the partition hash differs"),
         ({"identity": "other data"}, "data was '', is 'other data'"),

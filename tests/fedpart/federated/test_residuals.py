@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from problems import settings
+from problems import nothing, settings
 from torch import nn
 
 from fedpart import ClipSettings, Protocol, Task
-from fedpart.federated.residuals import Residuals
+from fedpart.updates.residuals import Residuals
 from fedpart.updates.update import Update
 
 KNOWN = {"chunks": (0.6, 0.4), "error_feedback": True}
@@ -28,7 +28,7 @@ def changes(protocol, seed):
 
 def sent(protocol, residuals, client, round, deltas, taken=True):
     deltas = {j: delta.clone() for j, delta in deltas.items()}
-    found = protocol.outgoing(Update(deltas), client, round, residuals=residuals).deltas
+    found = protocol.send(Update(deltas), client, nothing(round, residuals)).deltas
     if taken:
         residuals.take(round, [client])
     return found

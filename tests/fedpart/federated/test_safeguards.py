@@ -15,7 +15,7 @@ from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Prot
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.clipping import clip
+from fedpart.updates.bounds import Bound, clip
 from fedpart.updates.cohort import sum_updates
 from fedpart.updates.errors import LONGEST, brief
 from fedpart.updates.update import Update
@@ -96,7 +96,7 @@ def test_the_server_clips_whatever_it_is_sent():
 def test_clipping_keeps_the_direction_and_short_updates_bits():
     update = Update({1: torch.tensor([3.0, 4.0]), 2: torch.tensor([0.1, 0.2])}, torch.tensor([0.0, 2.0]))
     short = update.deltas[2].clone()
-    clip(update, (0.5, 1.0, 1.0))
+    clip(update, [Bound(0.5), Bound(1.0), Bound(1.0)])
     torch.testing.assert_close(update.deltas[1], torch.tensor([0.6, 0.8]))
     assert torch.equal(update.deltas[2], short)
     torch.testing.assert_close(update.psi, torch.tensor([0.0, 0.5]))

@@ -1,7 +1,5 @@
 """Bounds that follow the clients: what they are, who moves them, and the same bits on every engine."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -12,12 +10,13 @@ from problems import augmentation, chain_net, settings
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
-from fedpart.engines import LocalEngine
+from fedpart.engines import LocalEngine, local_engine
 from fedpart.engines.executor import Executor
-from fedpart.federated.usual import ALARM, NEEDED, UsualNorms
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.bounds import FREE, PSI, UNIT, Bound, clip
 from fedpart.updates.checks import LARGEST, REACH, largest_change
-from fedpart.updates.clipping import PSI, clip
+from fedpart.updates.stages import Clip, stage_of
+from fedpart.updates.stages.usual import ALARM, NEEDED, UsualNorms
 from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
@@ -63,7 +62,7 @@ def test_engines_agree_to_the_bit(more):
     with LocalEngine(federation, experiment.shards, 2) as engine:
         engine.run(ROUNDS, reports.append)
     assert_equal_runs((federation, reports), expected)
-    assert federation.usual.state_dict() == expected[0].usual.state_dict()
+    assert federation.stage(UsualNorms).state_dict() == expected[0].stage(UsualNorms).state_dict()
     assert [one.clipped for one in reports] == [one.clipped for one in expected[1]]
     assert any(report.clipped for report in reports[1:])
     plain, _ = local(ROUNDS, **more)
@@ -80,7 +79,8 @@ def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_pat
     experiment = build(config)
     resumed = Federation(experiment.protocol)
     resumed.load(tmp_path / "run.pt")
-    assert resumed.usual.bounds() == half.usual.bounds() and min(resumed.usual.bounds()) > 0
+    assert resumed.stage(UsualNorms).bounds() == half.stage(UsualNorms).bounds()
+    assert not any(bound.unit for bound in half.stage(UsualNorms).bounds())
     LocalEngine(resumed, experiment.shards).run(ROUNDS)
     assert torch.equal(resumed.w, expected.w) and torch.equal(resumed.psi, expected.psi)
     for other in (None, {"multiple": 2.0}):
@@ -153,7 +153,7 @@ def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, mon
     assert sum(report.refused.get("too_large", 0) for report in expected[1]) == 1
     experiment, reports = build(config), []
     federation = Federation(experiment.protocol)
-    with LocalEngine(federation, experiment.shards, 2) as engine:
+    with local_engine(federation, experiment.shards, 2) as engine:
         engine.run(ROUNDS, reports.append)
     assert_equal_runs((federation, reports), expected)
     if not pace:
@@ -171,24 +171,25 @@ def test_the_only_client_of_a_part_is_not_believed_at_once():
     found, total = usual(), Update(psi=torch.tensor([1.0, 0.0]))
     norms = clip(first := Update(psi=torch.tensor([1e15, 0.0])), found.bounds())
     torch.testing.assert_close(first.psi, torch.tensor([1.0, 0.0]))
-    found.take({5: norms}, total)
-    assert total.psi.tolist() == [0.0, 0.0] and found.bounds()[PSI] == 0
+    found.total(total, 1, {5: norms})
+    assert total.psi.tolist() == [0.0, 0.0] and found.bounds()[PSI] is UNIT
     total = Update(psi=torch.tensor([1.0, 0.0]))
-    found.take(of(PSI, 0.25), total)
-    assert total.psi.tolist() == [0.25, 0.0] and found.bounds()[PSI] == 4 * 0.25
+    found.total(total, 1, of(PSI, 0.25))
+    assert total.psi.tolist() == [0.25, 0.0] and found.bounds()[PSI] == Bound(4 * 0.25)
 
 
-def test_the_usual_norm_is_the_lower_median_of_the_fewest_last_rounds():
-    found = usual({"multiple": 2.0, "recent": 4})
-    found.take(of(1, 1.0, 3.0, 2.0), None)
-    assert found.bounds()[1] == 2 * 2.0 and found.bounds()[2] == 0
-    found.take(of(1, 0.0, 8.0, 0.0), None)  # zeros say nothing
-    assert found.bounds()[1] == 2 * 2.0, "of 1, 2, 3, 8"
-    found.take(of(1, 9.0, 9.0, 9.0), None)
-    assert found.bounds()[1] == 2 * 9.0, "the first round is out: 8, 9, 9, 9"
+def test_the_usual_norm_is_the_lower_median_of_the_fewest_last_rounds(monkeypatch):
+    monkeypatch.setattr("fedpart.updates.stages.usual.RECENT", 4)
+    found = usual({"multiple": 2.0})
+    found.total(None, 1, of(1, 1.0, 3.0, 2.0))
+    assert found.bounds()[1] == Bound(2 * 2.0) and found.bounds()[2] is UNIT
+    found.total(None, 1, of(1, 0.0, 8.0, 0.0))  # zeros say nothing
+    assert found.bounds()[1] == Bound(2 * 2.0), "of 1, 2, 3, 8"
+    found.total(None, 1, of(1, 9.0, 9.0, 9.0))
+    assert found.bounds()[1] == Bound(2 * 9.0), "the first round is out: 8, 9, 9, 9"
     assert found.clipped == [0, 1, 2]
-    found.take({}, None)
-    assert found.bounds()[1] == 2 * 9.0 and found.clipped == []
+    found.total(None, 1, {})
+    assert found.bounds()[1] == Bound(2 * 9.0) and found.clipped == []
 
 
 @pytest.mark.parametrize("liars", [4, 9])
@@ -196,32 +197,32 @@ def test_fewer_than_half_of_the_norms_move_a_bound_no_further_than_honest_ones(l
     honest = [1.0 + 0.01 * i for i in range(10)]
     for lie in (1e15, 1e-20):
         found = usual()
-        found.take(of(1, *honest, *[lie] * liars), None)
-        assert 4 * 1.0 <= found.bounds()[1] <= 4 * 1.09
+        found.total(None, 1, of(1, *honest, *[lie] * liars))
+        assert 4 * 1.0 <= found.bounds()[1].norm <= 4 * 1.09
 
 
 @pytest.mark.parametrize("size", [1e-42, 1e-30, 1.0, 1e15])
 def test_whatever_its_size_an_update_becomes_no_longer_than_one_and_stays_finite(size):
     update = Update({1: torch.full((1000,), size), 2: torch.zeros(3)}, torch.full((2,), -size))
-    clip(update, (0.0, 0.0, 0.0))
+    clip(update, (UNIT, UNIT, UNIT))
     for tensor in (*update.deltas.values(), update.psi):
         assert tensor.isfinite().all() and tensor.norm() <= 1 + 1e-6
 
 
 def test_an_alarm_names_the_chunk_whose_psi_gradients_are_of_another_size():
     found = usual(None)
-    chunk_of = {k: [c for c in range(20) if found._protocol.chunk(c) == k] for k in (2, 3)}
+    chunk_of = {k: [c for c in range(20) if found.run.chunk(c) == k] for k in (2, 3)}
     some = [*chunk_of[2][:4], *chunk_of[3][:2]]
     honest = {client: {PSI: 1.0 + 0.1 * i} for i, client in enumerate(some)}
-    found.take(honest, None)
+    found.total(None, 1, honest)
     assert found.alarms == [] and len(honest) >= NEEDED
     first, second = chunk_of[3][:2]
-    found.take(honest | {first: {PSI: 1.5 * ALARM}}, None)
+    found.total(None, 1, honest | {first: {PSI: 1.5 * ALARM}})
     assert found.alarms == []  # the chunk's mean is not beyond
-    found.take(honest | {first: {PSI: 5 * ALARM}, second: {PSI: ALARM}}, None)
+    found.total(None, 1, honest | {first: {PSI: 5 * ALARM}, second: {PSI: ALARM}})
     assert [one["chunk"] for one in found.alarms] == [3]
     assert found.alarms[0]["times"] == pytest.approx(3 * ALARM / 1.2, rel=0.2)
-    found.take(honest, None)
+    found.total(None, 1, honest)
     assert found.alarms == []
 
 
@@ -239,7 +240,8 @@ def test_a_word_stands_for_the_settings():
         == ClipSettings(multiple=4.0)
         == settings(8, clip="adaptive").clip
     )
-    assert math.isinf(min(build({"clip": "adaptive"}).protocol.bounds)), "clients do not clip"
+    clips = stage_of(build({"clip": "adaptive"}).protocol.stages, Clip)
+    assert all(bound is FREE for bound in clips.bounds), "clients do not clip"
 
 
 def test_clients_computed_together_are_clipped_alike():
@@ -249,8 +251,8 @@ def test_clients_computed_together_are_clipped_alike():
     federation = Federation(experiment.protocol)
     LocalEngine(federation, experiment.shards, execution="vectorised").run(ROUNDS)
     torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
-    for part, rounds in federation.usual.state_dict().items():
-        for mine, theirs in zip(rounds, expected.usual.state_dict()[part], strict=True):
+    for part, rounds in federation.stage(UsualNorms).state_dict()["norms"].items():
+        for mine, theirs in zip(rounds, expected.stage(UsualNorms).state_dict()["norms"][part], strict=True):
             assert mine == pytest.approx(theirs, rel=1e-2)
 
 

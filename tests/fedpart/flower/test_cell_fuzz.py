@@ -10,18 +10,17 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared
-from problems import Gain, settings
+from problems import Gain, accepted, nothing, settings
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedpart import Protocol, Task
 from fedpart.codecs import CODECS
 from fedpart.federated.arrays import npy_bytes
-from fedpart.federated.round import Round
+from fedpart.federated.traffic import weight_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.checks import LARGEST
-from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
@@ -73,7 +72,7 @@ class Server:
         deltas = {j: torch.randn(size, generator=g) for j, size in weights.items()}
         gradient = None if psi is None else torch.randn(psi, generator=g)
         more = {} if psi is None else {"unseen_loss": 0.3, "unseen_examples": 5}
-        return protocol.outgoing(Update(deltas, gradient, examples=5, loss=0.5, **more), client, 1)
+        return protocol.send(Update(deltas, gradient, examples=5, loss=0.5, **more), client, nothing())
 
     def read(self, client, arrays):
         """The update in a reply, as the strategy reads it."""
@@ -98,7 +97,7 @@ class Server:
         """The client's ``w`` cut at its cells."""
         held = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))[0]
         item = self.arrays[client]["w"].itemsize
-        ends = np.cumsum([self.protocol.weight_bytes(size) // item for size in held.values()])
+        ends = np.cumsum([weight_bytes(self.protocol, size) // item for size in held.values()])
         return np.split(self.arrays[client]["w"], ends[:-1])
 
 
@@ -197,12 +196,11 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
                     assert kind in ("bytes", "noise", "order"), kind
                     server.check_answer(client, taken)
                 seen[kind] += 1
-            psi, jobs = server.honest[client].psi, server.protocol.plan(client, 1)
-            start = Round(1, torch.zeros(1), torch.zeros(1))
+            psi = server.honest[client].psi
             for kind, deltas in wrong_updates(rng, server, client):
                 with pytest.raises(Refusal):
                     update = Update(deltas, psi, examples=5)
-                    server.protocol.accept(client, update, jobs, CohortSum(), start)
+                    accepted(server.protocol, client, update, nothing())
                 seen[kind] += 1
     finally:
         tracemalloc.stop()

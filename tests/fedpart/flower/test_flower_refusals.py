@@ -63,6 +63,6 @@ def test_what_a_strategy_needs():
     for changes in ({"devices": SLOW}, {"aggregation": "buffered"}):
         (name,) = changes
         federation = Federation(Protocol(Task(chain_net()), settings(4, **changes)))
-        says = f"^{name}.* simulated time.* pass FedPart"
+        says = f"^{name}.* simulated time.* use PacedFedPart"
         rows.append((f"{name} without shards", partial(FedPart, federation), ValueError, says))
     refusals.check(rows)

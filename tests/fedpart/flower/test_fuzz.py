@@ -23,8 +23,8 @@ from torch import nn
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.clipping import clip
-from fedpart.updates.cohort import aggregate
+from fedpart.updates.bounds import clip
+from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.update import Update
 
 ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
@@ -118,7 +118,7 @@ class Server:
                 norms[client] = clip(update, bounds)
             return update.weigh(float(update.examples))
 
-        self.expected.step(aggregate(range(CLIENTS), term), norms=norms)
+        self.expected.step(CohortSum(total=aggregate(range(CLIENTS), term), norms=norms))
         return self.reports[-1]
 
 

@@ -5,13 +5,13 @@ from flower_experiment import CLIENTS, PACES, app, assert_equal_runs, build, loc
 from inprocess_grid import InProcessGrid
 
 from fedpart import ClientError, Federation
-from fedpart.flower import FedPart
+from fedpart.flower.paced import PacedFedPart
 
 
 def run(rounds, grid=None, federation=None, **config):
     experiment, reports = build(config), []
     federation = federation or Federation(experiment.protocol)
-    strategy = FedPart(federation, on_round=reports.append, shards=experiment.shards)
+    strategy = PacedFedPart(federation, experiment.shards, on_round=reports.append)
     strategy.run(grid or InProcessGrid(app, CLIENTS, config), rounds)
     return federation, reports
 
@@ -41,9 +41,9 @@ def test_a_client_under_way_whose_node_is_gone_has_not_answered():
     config = {"pace": "buffered", "on_client_error": "skip"}
     experiment, grid, reports = build(config), InProcessGrid(app, CLIENTS, config), []
     federation = Federation(experiment.protocol)
-    strategy = FedPart(federation, on_round=reports.append, shards=experiment.shards)
+    strategy = PacedFedPart(federation, experiment.shards, on_round=reports.append)
     strategy.run(grid, 2)
-    (_, gone, _), *_ = federation.pace.state_dict()["under_way"]
+    (_, gone, _), *_ = federation.pace.state_dict()["pace"]["under_way"]
     grid.leave(gone)
     strategy.run(grid, 8)
     missing = [skip["category"] for report in reports for skip in report.skipped if skip["client"] == gone]
@@ -54,10 +54,10 @@ def test_a_client_under_way_whose_node_is_gone_has_not_answered():
 def test_a_failed_round_has_not_begun():
     """As on the local engine, what could be saved after an error is the state before the round."""
     federation, _ = run(2, pace="buffered")
-    before = federation.pace.state_dict()
+    before = federation.pace.state_dict()["pace"]
     grid = InProcessGrid(app, CLIENTS, {"pace": "buffered"}, tamper=lambda reply: None)
     with pytest.raises(ClientError, match="did not answer in round"):
         run(3, grid, federation, pace="buffered")
-    after = federation.pace.state_dict()
+    after = federation.pace.state_dict()["pace"]
     assert federation.round == 2
     assert (before["now"], before["under_way"]) == (after["now"], after["under_way"])

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,13 @@ from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
 
 from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
-from fedpart.engines.turns import DOWNLOAD_HEADER
-from fedpart.federated.protocol import UPLOAD_HEADER
+from fedpart.federated.traffic import (
+    DOWNLOAD_HEADER,
+    UPLOAD_HEADER,
+    expected_upload_ratio,
+    state_bytes,
+    upload_numbers,
+)
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
@@ -69,12 +76,12 @@ def test_bytes_are_those_of_the_serialised_messages():
     assert sum(report.download_bytes for report in reports) == grid.bytes_down
     protocol = federation.protocol
     predicted = sum(
-        4 * protocol.upload_numbers(client, protocol.plan(client, report.round))
+        4 * upload_numbers(protocol, client, protocol.plan(client, report.round))
         for report in reports
         for client in report.cohort
     )
     sent = [client for report in reports for client in report.cohort]
-    states = sum(map(protocol.state_bytes, sent))
+    states = sum(map(partial(state_bytes, protocol), sent))
     assert (grid.bytes_up - predicted) / len(sent) == pytest.approx(UPLOAD_HEADER, abs=45)
     assert (grid.bytes_down - states) / len(sent) == pytest.approx(DOWNLOAD_HEADER, abs=45)
     _, estimated = local(4, **config)
@@ -366,9 +373,9 @@ def test_late_nodes_are_waited_for(monkeypatch):
 def test_upload_over_all_clients_is_the_expected_ratio(chunks, ratio):
     task = Task(torch.nn.Linear(99, 10))  # 1,000 weights, no psi
     protocol = Protocol(task, FederationSettings(clients=100, chunks=chunks))
-    numbers = sum(protocol.upload_numbers(client, protocol.plan(client, 1)) for client in range(100))
+    numbers = sum(upload_numbers(protocol, client, protocol.plan(client, 1)) for client in range(100))
     assert numbers == round(ratio * 1000 * 100)
-    assert protocol.expected_upload_ratio == pytest.approx(ratio, abs=1e-12)
+    assert expected_upload_ratio(protocol) == pytest.approx(ratio, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protoco
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
-from fedpart.federated.safeguards import ClipSettings
+from fedpart.federated.traffic import upload_numbers
 from fedpart.federated.wire import decode_update, encode_update
 from fedpart.likelihoods import Gaussian
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore as Score
+from fedpart.updates.stages.clip import ClipSettings
 from simulations.running.run import run_experiment
 
 SIZES = [10, 7, 1, 12, 5, 2, 20, 9]
@@ -288,7 +289,7 @@ def test_an_upload_is_fedavgs_and_the_scores():
     update = executor.run(0, data[0], jobs)
     assert (
         sum(map(len, encode_update(update).values()))
-        == run.upload_numbers(0, jobs)
+        == upload_numbers(run, 0, jobs)
         == len(federation.w) + len(federation.psi)
     )
     assert len(federation.psi) == 1 + 3 + 2 + 1  # a layer's rate, theta, its baseline and scale

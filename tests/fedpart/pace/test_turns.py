@@ -108,13 +108,13 @@ def test_values_are_kept_as_long_as_somebody_has_started_from_them():
         assert (held is None) == (round == 4)
         if held is not None:
             assert torch.equal(held[0], torch.ones(2))
-    assert len(one.state_dict()["under_way"]) == 1
+    assert len(one.state_dict()["pace"]["under_way"]) == 1
 
 
 def test_a_turn_that_is_not_committed_has_changed_nothing():
     one, seconds = pace(Buffered, cohort=2), {0: 1.0, 1: 3.0, 2: 2.0, 3: 9.0}
     assert one.turn(1, lowest, seconds.get) == one.turn(1, lowest, seconds.get)
-    assert one.now == 0 and one.state_dict()["under_way"] == []
+    assert one.now == 0 and one.state_dict()["pace"]["under_way"] == []
 
 
 def test_nobody_is_asked_who_is_not_there():

@@ -18,6 +18,7 @@ from places import importing
 from problems import augmentation, chain_net, shards
 
 from fedpart import Federation, LocalSettings, Protocol, Task, federate
+from fedpart.updates.cohort import CohortSum
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 ROUNDS = 5
@@ -174,7 +175,7 @@ def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
     )
     task = Task(chain_net(), transforms=[augmentation()])
     first, second = (Federation(Protocol(task, settings)) for _ in range(2))
-    first.step(None)
+    first.step(CohortSum())
     first.save(tmp_path / "run.pt")
     second.load(tmp_path / "run.pt")
     assert second.round == 1

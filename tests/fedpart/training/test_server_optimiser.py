@@ -7,6 +7,7 @@ from problems import Recorder, chain_net, settings, shards
 from fedpart import AdamSettings, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.training.optimisers import SlicedOptimiser
+from fedpart.updates.cohort import CohortSum
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
@@ -99,7 +100,7 @@ def test_a_round_without_answers_changes_nothing_but_its_number():
     LocalEngine(federation, data).run(2)
     w, psi, state = federation.w.clone(), federation.psi.clone(), federation.optimiser.state_dict()
     steps = [int(s["step"]) for s in state]
-    federation.step(None)
+    federation.step(CohortSum())
     assert federation.round == 3
     assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi)
     assert [int(s["step"]) for s in federation.optimiser.state_dict()] == steps

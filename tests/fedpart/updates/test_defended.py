@@ -10,7 +10,10 @@ from fedpart import Federation, Protocol, Task
 from fedpart.defences import DEFENCES
 from fedpart.engines import LocalEngine
 from fedpart.randomness.streams import generator
-from fedpart.updates.defended import Defended
+from fedpart.updates.bounds import UNIT, Bound
+from fedpart.updates.cohort import CohortSum
+from fedpart.updates.stages import RobustSum, UsualNorms
+from fedpart.updates.stages.defence import Defended
 from fedpart.updates.update import Update
 
 
@@ -85,7 +88,7 @@ def test_few_clients_are_not_put_into_buckets():
 
 def lengths(bound, rows, n, name="centred", **options):
     updates = [Update({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows[:n]]
-    return made(name, **options).sum(updates, 1, (0.0, bound)).deltas[1]
+    return made(name, **options).sum(updates, 1, (UNIT, Bound(bound) if bound else UNIT)).deltas[1]
 
 
 def test_a_bound_is_for_the_result_so_that_the_defence_sees_how_far_a_liar_is_away():
@@ -106,7 +109,7 @@ def test_while_no_norm_is_known_the_result_is_no_longer_than_the_median_of_those
     alone = [[1e15, 0.0], [0.0, 0.0]]
     assert lengths(0.0, alone, 2).tolist() == [0.0, 0.0], "of one nobody can say"
     updates = [Update({1: torch.tensor(alone[0])}).weigh(1.0, 1.0)]
-    found = made("centred").sum(updates, 2, (0.0, 0.0), {1: [0.5]}).deltas[1]
+    found = made("centred").sum(updates, 2, (UNIT, UNIT), {1: [0.5]}).deltas[1]
     torch.testing.assert_close(found, torch.tensor([0.5, 0.0]), msg="but of two, one of them a round ago")
 
 
@@ -130,22 +133,25 @@ def test_a_run_that_resumes_remembers(tmp_path):
     half.save(tmp_path / "checkpoint.pt")
     resumed = Federation(half.protocol)
     resumed.load(tmp_path / "checkpoint.pt")
-    assert sorted(resumed.defended.memory) == [0, 1, 2, 3]
+    assert sorted(resumed.stage(RobustSum).defended.memory) == [0, 1, 2, 3]
     run(4, resumed)
     assert torch.equal(resumed.w, whole.w) and torch.equal(resumed.psi, whole.psi)
     forgetful = Federation(half.protocol)
     forgetful.load(tmp_path / "checkpoint.pt")
-    forgetful.defended.memory.clear()
+    forgetful.stage(RobustSum).defended.memory.clear()
     run(4, forgetful)
     assert not torch.equal(forgetful.w, whole.w)
 
 
 def test_a_round_that_does_not_step_is_not_remembered():
     federation = run(1, min_replies=10)
-    before = {cell: value.clone() for cell, value in federation.defended.memory.items()}
+    before = {cell: value.clone() for cell, value in federation.stage(RobustSum).defended.memory.items()}
     update = Update({1: torch.ones_like(before[1])}).weigh(1.0, 1.0)
-    federation.step(update)
-    assert all(torch.equal(value, before[cell]) for cell, value in federation.defended.memory.items())
+    federation.step(CohortSum(total=update))
+    assert all(
+        torch.equal(value, before[cell])
+        for cell, value in federation.stage(RobustSum).defended.memory.items()
+    )
 
 
 def test_an_infinite_radius_is_the_run_without_a_defence():
@@ -161,9 +167,9 @@ def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
     plain.load_state_dict(bound.state_dict())
     run(5, plain), run(5, bound)
     assert torch.equal(plain.w, bound.w) and torch.equal(plain.psi, bound.psi)
-    assert bound.usual.bounds()[1] > 0 and bound.usual.clipped == []
+    assert bound.stage(UsualNorms).bounds()[1].norm > 0 and bound.stage(UsualNorms).clipped == []
     tight = run(4, clip={"multiple": 0.1})
-    assert tight.usual.clipped == tight.protocol.cohort(4)
+    assert tight.stage(UsualNorms).clipped == tight.protocol.cohort(4)
 
 
 def test_trim_is_short_for_the_defence_of_that_name():

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from problems import chain_net, settings
+from problems import chain_net, nothing, settings
 
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
 from fedpart.federated.wire import encode_update
 from fedpart.updates import checks
-from fedpart.updates.cohort import BLOCKS, aggregate, blocks, sum_updates
+from fedpart.updates.cohort import BLOCKS, CohortSum, aggregate, blocks, sum_updates
 from fedpart.updates.update import Update
 
 SIZES = (4, 3, 2)
@@ -114,12 +114,10 @@ def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, m
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-@pytest.mark.parametrize("non_contributors", ["ignore", "zero"])
-def test_averages_by_hand(weighting, non_contributors):
+def test_averages_by_hand(weighting):
     """Three clients: chunk 1 with 2 examples, chunk 2 with 3, chunk 3 with 7: what Adam is given."""
-    changes = {"weighting": weighting, "non_contributors": non_contributors}
     task = Task(chain_net())
-    federation = Federation(Protocol(task, settings(3, chunks=(0.4, 0.3, 0.3), **changes)))
+    federation = Federation(Protocol(task, settings(3, chunks=(0.4, 0.3, 0.3), weighting=weighting)))
     sizes, p = federation.protocol.partition.sizes, task.psi_space.size
     seen = {}
     federation.optimiser.step = lambda index, gradient: seen.update({index + 1: gradient})
@@ -130,18 +128,17 @@ def test_averages_by_hand(weighting, non_contributors):
         deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
         psi = torch.full((p,), float(k)) if k > 1 else None
         clients.append(Update(deltas, psi, examples=examples, loss=float(k)))
-    terms = [c.weigh(federation.protocol.client_weight(c.examples)) for c in clients]
+    terms = [federation.protocol.term(c, one, nothing())[0] for c, one in enumerate(clients)]
     total = sum_updates(terms)
-    federation.step(total)
+    federation.step(CohortSum(total=total))
 
     n = {1: 2, 2: 3, 3: 7} if weighting == "examples" else {1: 1, 2: 1, 3: 1}
     for j in (1, 2, 3):
         contributors = range(1, j + 1)
-        over = contributors if non_contributors == "ignore" else (1, 2, 3)
-        expected = -sum(10.0 * k * n[k] for k in contributors) / sum(n[k] for k in over)
+        expected = -sum(10.0 * k * n[k] for k in contributors) / sum(n[k] for k in contributors)
         torch.testing.assert_close(seen[j], torch.full_like(seen[j], expected))
     # L_ML is a sum over examples, however clients weigh in averages of weights.
-    expected = (2 * 3 + 3 * 7) / (10 if non_contributors == "ignore" else 12)
+    expected = (2 * 3 + 3 * 7) / 10
     torch.testing.assert_close(seen["psi"], torch.full_like(seen["psi"], expected))
     assert total.loss / total.examples == pytest.approx((1 * 2 + 2 * 3 + 3 * 7) / 12)
 

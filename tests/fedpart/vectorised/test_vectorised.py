@@ -29,7 +29,7 @@ from fedpart.engines import LocalEngine
 from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draw
-from fedpart.updates.cohort import aggregate
+from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.vectorised.executor import VectorisedRunner
 from fedpart.vectorised.stack import Stack
 from fedpart.vectorised.stacked_noise import stacked_draws
@@ -191,11 +191,8 @@ def test_weights_after_twenty_rounds(method):
         clients = protocol.cohort(round)
         executor.begin(round, together.w, together.psi)
         updates = executor.run_cohort(clients, data)
-        terms = {
-            c: update.weigh(protocol.client_weight(len(data[c])))
-            for c, update in zip(clients, updates, strict=True)
-        }
-        together.step(aggregate(clients, terms.get))
+        terms = {c: update.weigh(float(len(data[c]))) for c, update in zip(clients, updates, strict=True)}
+        together.step(CohortSum(total=aggregate(clients, terms.get)))
     torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-9)
     torch.testing.assert_close(together.psi, loop.psi, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3

@@ -7,6 +7,7 @@ from tiny import tiny
 from fedpart import Federation
 from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
+from fedpart.updates.stages import Feedback
 from simulations.building.experiment import build
 from simulations.flower.client import app
 from simulations.flower.config import deployed_run_config
@@ -22,4 +23,4 @@ def test_messages_to_processes_with_a_disk_give_the_bits_of_one_process(tmp_path
     LocalEngine(here, experiment.shards).run(4)
     assert torch.equal(sent.w, here.w)
     kept = {int(file.parent.name) for file in tmp_path.glob("fedpart/residuals/*/*/*.pt")}
-    assert kept == set(here.residuals.versions)
+    assert kept == set(here.stage(Feedback).residuals.versions)

@@ -16,6 +16,7 @@ from interruptions import Died, DiesAfter, kill
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
+from fedpart.federated.traffic import upload_numbers
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
@@ -108,7 +109,7 @@ def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> No
     assert summary is not None
     cohorts = [protocol.cohort(round) for round in range(1, 6)]
     assert [line["cohort"] for line in read_metrics(undisturbed)] == cohorts
-    sent = sum(protocol.upload_numbers(c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
+    sent = sum(upload_numbers(protocol, c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
     predicted = sent / (15 * protocol.partition.space.size)
     assert summary["upload_ratio"] == pytest.approx(predicted, rel=5e-3)
     # six clients in the chunks .5/.3/.2 are 3, 2 and 1; the partitions' shares are .5/.3/.2

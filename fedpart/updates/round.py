@@ -1,16 +1,17 @@
-"""Round: the server's values and its way to sum, handed over as one."""
+"""Round: the server's values, and what stages send along with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import Tensor
 
-from fedpart.federated.residuals import Residuals
+from fedpart.updates.bounds import Bounds
 from fedpart.updates.checks import LARGEST, largest_change
-from fedpart.updates.clipping import Bounds
 from fedpart.updates.cohort import OfAll
+from fedpart.updates.residuals import Residuals
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,8 @@ class Round:
         w: ``[size]`` in partition order.
         psi: ``[P]``.
         residuals: of the clients, with ``error_feedback``.
-        bounds: to which the server clips, where they follow the clients; None: those of the protocol.
+        bounds: to which the server clips, where they follow the clients; None: those of the settings.
+        norms: that the parts without a usual norm have had so far, where bounds follow the clients.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
     """
 
@@ -31,6 +33,7 @@ class Round:
     psi: Tensor
     residuals: Residuals | None = None
     bounds: Bounds | None = None
+    norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
     of_all: OfAll | None = None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Settings that bound what one client can do to a run, and what a run tells about one client."""
+"""Clipping: the norms up to which what a client uploads counts, and by which they are bounded."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from fedpart.parameters.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
-from fedpart.updates.clipping import Bounds
+from fedpart.updates.bounds import FREE, Bound, Bounds, Norms, clip
+from fedpart.updates.round import Round
+from fedpart.updates.stages.base import Run, Stage
+from fedpart.updates.update import Update
 
-LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
 MULTIPLE = 4.0  # times the usual norm: one in 300 honest changes is longer, and one in 50 psi gradients
-RECENT = 20  # norms of which the usual one is the median: that of psi grows a hundredfold in 50 rounds
 
 
 @documented
@@ -43,11 +44,6 @@ class ClipSettings(Settings):
         "in place of weights and psi: norms are so many times the median of those that clients have uploaded "
         "lately, of each partition and of the psi gradient; null: they do not follow the clients",
         gt=0,
-    )
-    recent: int = setting(
-        RECENT,
-        "with multiple: the median is of the fewest last rounds that have so many norms together",
-        ge=1,
     )
     quantile: float | None = setting(
         None,
@@ -108,21 +104,33 @@ class ClipSettings(Settings):
         """
         norms = self.norms(partition.chunks)
         cells = [norms[bisect_right(partition.bounds, start) - 1] for start in partition.cells[:-1]]
-        return self.psi or math.inf, *cells
+        return [FREE if norm == math.inf else Bound(norm) for norm in (self.psi or math.inf, *cells)]
 
 
-@documented
-@dataclass(frozen=True)
-class PrivacySettings(Settings):
-    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/guides/privacy.md``."""
+class Clip(Stage):
+    """Clients scale down what they send to norms of the settings, and the server does so again.
 
-    noise_multiplier: float = setting(
-        description="z, the noise's standard deviation over the sensitivity of all that a client uploads",
-        gt=0,
-    )
-    delta: float = setting(1e-5, "at which epsilon is reported", gt=0, lt=1)
-    randomness: Literal["system", "seed"] = setting(
-        "system",
-        "of noise and cohorts: the operating system's, or the seed's, which clients know and can undo: for "
-        "simulations that can be repeated",
-    )
+    Where norms follow the clients (:class:`.UsualNorms`, :class:`.Privacy`) the server alone does, to the
+    round's bounds. A run has this stage in any case, for the norms of psi's gradients are always told.
+
+    Attributes:
+        bounds: of the settings; of norms that follow the clients, or without any, all are free.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        settings: ClipSettings | None = run.settings.clip
+        fixed = settings is not None and not settings.adaptive
+        self.bounds: Bounds = [FREE] * len(run.partition.cells)
+        if settings is not None and fixed:
+            self.bounds = settings.bounds(run.partition)
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return True
+
+    def send(self, update: Update, client: int, round: Round) -> None:
+        clip(update, self.bounds)
+
+    def receive(self, update: Update, round: Round) -> Norms:
+        return clip(update, self.bounds if round.bounds is None else round.bounds)

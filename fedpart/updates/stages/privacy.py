@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpart.federated.accountant import epsilon, renyi
-from fedpart.federated.protocol import Protocol
 from fedpart.randomness.streams import generator
-from fedpart.updates.clipping import PSI, Bounds, Norms, known
+from fedpart.training.settings import Settings, documented, require, setting
+from fedpart.updates.accountant import epsilon, renyi
+from fedpart.updates.bounds import PSI, Bound, Bounds, Norms, known
+from fedpart.updates.round import Round
+from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Update
 
 COUNTED = 0.05  # of what a round spends, 1 / z^2, what counting clients takes where norms follow a quantile
@@ -22,7 +26,24 @@ RATE = 0.2  # of norms that follow a quantile, a round (Andrew et al. 2021)
 REACH = 1e6  # to which multiple of its first value, and part of it, such a norm goes
 
 
-class Privacy:
+@documented
+@dataclass(frozen=True)
+class PrivacySettings(Settings):
+    """Differential privacy of clients, by Gaussian noise on clipped sums; see ``docs/guides/privacy.md``."""
+
+    noise_multiplier: float = setting(
+        description="z, the noise's standard deviation over the sensitivity of all that a client uploads",
+        gt=0,
+    )
+    delta: float = setting(1e-5, "at which epsilon is reported", gt=0, lt=1)
+    randomness: Literal["system", "seed"] = setting(
+        "system",
+        "of noise and cohorts: the operating system's, or the seed's, which clients know and can undo: for "
+        "simulations that can be repeated",
+    )
+
+
+class Privacy(Stage):
     """The Gaussian mechanism of a round, on everything that the round's clients have uploaded.
 
     A client is in a round with probability ``q = cohort / clients``, on its own, and uploads parts, those of
@@ -41,30 +62,31 @@ class Privacy:
     answer move nothing; and it stays within :data:`REACH` times its first value and a part in as many.
 
     Args:
-        protocol: of the run, with ``privacy``; its method's plans depend on a client's :class:`.Kind`
-            alone.
+        run: with ``privacy``; its method's plans depend on a client's :class:`.Kind` alone.
 
     Raises:
         ValueError: psi is learned, and no norm is set for it.
     """
 
-    def __init__(self, protocol: Protocol) -> None:
-        settings = protocol.settings
-        if settings.privacy is None or settings.clip is None:
-            raise ValueError("There are no privacy settings in this run.")
-        self._settings, self._protocol = settings.privacy, protocol
+    equal, private = True, True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        settings = run.settings
+        self._settings: PrivacySettings = settings.privacy
         self.rate = settings.cohort / settings.clients
         contributors: dict[int, int] = {}
         most = 0
-        for client, count in protocol.kinds.values():
-            weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
+        for client, count in run.kinds.values():
+            weights, psi = run.upload_sizes(client, run.plan(client, 1))
             parts = [*weights] if psi is None else [*weights, PSI]
             most = max(most, len(parts))
             for part in parts:
                 contributors[part] = contributors.get(part, 0) + count
         if PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
-        self._first, self._quantile = settings.clip.bounds(protocol.partition), settings.clip.quantile
+        self._quantile: float | None = settings.clip.quantile
+        self._first = [bound.norm or math.inf for bound in settings.clip.bounds(run.partition)]
         self._norms = [*self._first]
         noise, counted = self._settings.noise_multiplier * math.sqrt(most), COUNTED
         if self._quantile is None:
@@ -80,37 +102,82 @@ class Privacy:
         """Of the noise of each part's sum in the next round."""
         return {part: self._multiplier * self._norms[part] for part in self.weights}
 
-    def bounds(self) -> Bounds | None:
-        """To which the server clips the next round's updates; None: to the protocol's, which are fixed."""
-        return None if self._quantile is None else [*self._norms]
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return settings.privacy is not None
 
-    def cohort(self, round: int, available: Iterable[int] | None = None) -> list[int]:
-        """Clients of round ``round`` (1..), ascending: each with probability q, so their number varies."""
-        pool = sorted(set(range(self._protocol.settings.clients) if available is None else available))
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        clip = settings.clip
+        if settings.privacy is None:
+            require(
+                clip is None or clip.quantile is None,
+                "clip.quantile counts clients under the noise of privacy, and there is none; set privacy as "
+                "well, or clip: adaptive.",
+            )
+            return
+        settings.check_average("Privacy", "has to bound the weight of a client")
+        require(
+            clip is not None and clip.multiple is None,
+            "Privacy needs norms to clip to, and none that follow the clients without noise; set "
+            "clip.weights, and clip.psi for psi, and clip.quantile to have them follow.",
+        )
+        require(
+            not settings.error_feedback,
+            "Privacy is spent round by round, but error_feedback carries what a client has computed from one "
+            "round to the next; leave one of the two out.",
+        )
+        require(
+            not settings.defended,
+            f"Privacy adds noise to a sum, which a defence does not take; leave {settings.defended} out.",
+        )
+        require(
+            settings.min_replies == 1,
+            f"Privacy steps in every round, whoever has answered, but min_replies is {settings.min_replies}; "
+            f"leave it at 1.",
+        )
+        require(
+            settings.evaluation != "clients",
+            "What clients say in evaluations is not covered by differential privacy; set evaluation: central "
+            "or none, or leave privacy out.",
+        )
+
+    def start(self, round: Round) -> Round:
+        """With the norms to which the server clips, where they follow the clients."""
+        bounds = self.bounds()
+        return round if bounds is None else replace(round, bounds=bounds)
+
+    def bounds(self) -> Bounds | None:
+        """To what the next round's updates are clipped; None: to what the settings say."""
+        return None if self._quantile is None else [Bound(norm) for norm in self._norms]
+
+    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+        """Each client with probability q, so that their number varies; the server's secret."""
+        pool = sorted(set(range(self.run.settings.clients) if available is None else available))
         drawn = self._uniform(pool[-1] + 1 if pool else 0, "cohort", round)
         return [client for client in pool if drawn[client] < self.rate]
 
-    def release(self, total: Update | None, round: int, norms: Mapping[int, Norms] | None = None) -> Update:
-        """The round's sum with noise and fixed weights, in place; None: nobody has contributed.
+    def send(self, update: Update, client: int, round: Round) -> None:
+        """What it has cost stays with the client."""
+        update.visited, update.seconds = 0, 0.0
 
-        Args:
-            norms: that the updates had before they were clipped, by client; the next round's norms follow.
-        """
+    def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update:
+        """The round's sum with noise and fixed weights, in place; the next round's norms follow ``norms``."""
         total = Update(clients=0) if total is None else total
         for part, deviation in self.deviations.items():
             if part == PSI:
-                mask = self._protocol.psi_mask
+                mask = self.run.psi_mask
                 noise = self._noise(len(mask), "psi", round, deviation) * mask
                 total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))
                 total.psi_weight = self.weights[part]
             else:
-                start, end = self._protocol.partition.cells[part - 1 : part + 1]
+                start, end = self.run.partition.cells[part - 1 : part + 1]
                 noise = self._noise(end - start, f"w_{part}", round, deviation)
                 held = total.deltas.get(part)
                 total.deltas[part] = noise if held is None else held.add_(noise.to(held.device))
                 total.weights[part] = self.weights[part]
         if self._quantile is not None:
-            self._follow(known(norms or {}), self._quantile, round)
+            self._follow(known(norms), self._quantile, round)
         return total
 
     def _follow(self, norms: Mapping[int, Mapping[int, float]], quantile: float, round: int) -> None:
@@ -123,13 +190,14 @@ class Privacy:
             norm, first = self._norms[part] * math.exp(-RATE * step), self._first[part]
             self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
-    def state_dict(self) -> list[float]:
-        """The norms, where they follow the clients; else nothing."""
-        return [] if self._quantile is None else [*self._norms]
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._quantile is None else {"private_norms": [*self._norms]}
 
-    def load_state_dict(self, state: list[float]) -> None:
-        """Inverse of :meth:`state_dict`."""
-        self._norms = [*state]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._norms = [*state.get("private_norms", self._norms)]
+
+    def report(self, round: int) -> dict[str, Any]:
+        return {"epsilon": self.epsilon(round)}
 
     def epsilon(self, rounds: int) -> float:
         """Epsilon at the settings' delta after ``rounds`` rounds."""
@@ -141,12 +209,12 @@ class Privacy:
         uniform = self._uniform(2 * half, purpose, round)
         radius, angle = np.sqrt(-2 * np.log1p(-uniform[:half])), 2 * math.pi * uniform[half:]
         normal = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))[:size]
-        return torch.from_numpy(deviation * normal).to(self._protocol.task.dtype)
+        return torch.from_numpy(deviation * normal).to(self.run.task.dtype)
 
     def _uniform(self, size: int, purpose: str, round: int) -> NDArray[np.float64]:
         """``[size]`` numbers in [0, 1)."""
         if self._settings.randomness == "seed":
-            return generator(self._protocol.settings.seed, f"privacy {purpose}", round).random(size)
+            return generator(self.run.settings.seed, f"privacy {purpose}", round).random(size)
         words = np.frombuffer(os.urandom(8 * size), np.uint64)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

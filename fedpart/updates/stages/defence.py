@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,67 @@ from torch import Tensor
 
 from fedpart.defences import Defence
 from fedpart.randomness.streams import generator
-from fedpart.updates.clipping import PSI, Bounds, length, shorten, usual
+from fedpart.training.settings import require
+from fedpart.updates.bounds import FREE, MEASURED, PSI, Bound, Bounds, length, usual
+from fedpart.updates.round import Round
+from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Update
+
+
+class RobustSum(Stage):
+    """What a defence makes of a cohort's updates takes the place of their sum."""
+
+    equal = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.defended: Defended = run.settings.defend()
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return bool(settings.defended)
+
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        require(
+            settings.trim is None or settings.defence is None,
+            f"trim is short for defence: trim, but the defence is {settings.defence!r}; leave one of the two "
+            f"out.",
+        )
+        require(
+            settings.defence is not None or not settings.defence_options,
+            f"defence_options are {dict(settings.defence_options)}, but there is no defence to take them; "
+            f"set defence as well.",
+        )
+        require(
+            settings.defended or settings.bucket == 1,
+            f"bucket is {settings.bucket}, but there is no defence that would see the buckets; set defence "
+            f"as well, or leave bucket out.",
+        )
+        if settings.defended:
+            settings.check_average("A defence", "counts clients, not examples")
+            defended = settings.defend()  # refuses
+            require(
+                not (defended.by_coordinate and settings.upload is not None and settings.codec().sparse),
+                f"A coordinate that most clients leave out of their upload has a median of 0, so nothing "
+                f"would be learnt with upload: {settings.upload}; leave it or {settings.defended} out, or "
+                f"use defence: geometric.",
+            )
+
+    def start(self, round: Round) -> Round:
+        """With what sums; it sees updates as they were sent, and bounds what it makes of them."""
+        of_all = partial(self.defended.sum, round=round.number, bounds=round.bounds, before=round.norms)
+        seen = None if round.bounds is None else [FREE if one is FREE else MEASURED for one in round.bounds]
+        return replace(round, of_all=of_all, bounds=seen)
+
+    def accept(self, total: Update, round: int, clients: Sequence[int]) -> None:
+        self.defended.remember(total)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"defended": state} if (state := self.defended.state_dict()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.defended.load_state_dict(state.get("defended", {}))
 
 
 class Defended:
@@ -32,6 +92,11 @@ class Defended:
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
         self._defence, self._bucket, self._seed = defence, bucket, seed
         self.memory: dict[int, Tensor] = {}
+
+    @property
+    def by_coordinate(self) -> bool:
+        """See :class:`.Defence`."""
+        return self._defence.by_coordinate
 
     def bears(self, clients: int) -> int:
         """How many of the contributors to a cell may send anything; see :meth:`.Defence.bears`."""
@@ -55,9 +120,9 @@ class Defended:
             updates: of clients of equal weight, in the cohort's order.
             round: 1..
             bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
-                where it bears nobody, in place. 0: the lower median of their norms and of those before,
-                and nothing of a single one. None: there are none.
-            before: norms that a part had in earlier rounds, while its bound is 0.
+                where it bears nobody, in place. :data:`.UNIT`: the lower median of their norms and of those
+                before, and nothing of a single one. None: there are none.
+            before: norms that a part had in earlier rounds, while its bound is UNIT.
 
         Returns:
             What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
@@ -81,7 +146,7 @@ class Defended:
         parts = [one.deltas if one.psi is None else {PSI: one.psi, **one.deltas} for one in updates]
         for part in sorted({part for tensors in parts for part in tensors}):
             values = [tensors[part] for tensors in parts if part in tensors]
-            bound = math.inf if bounds is None else bounds[part]
+            bound = FREE if bounds is None else bounds[part]
             combined = self._combined(part, values, bound, (before or {}).get(part, ()))
             if part == PSI:
                 found.psi, found.psi_weight = combined, 1.0
@@ -89,20 +154,21 @@ class Defended:
                 found.deltas[part], found.weights[part] = combined, 1.0
         return found
 
-    def _combined(self, part: int, values: list[Tensor], bound: float, before: Sequence[float]) -> Tensor:
+    def _combined(self, part: int, values: list[Tensor], bound: Bound, before: Sequence[float]) -> Tensor:
         memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))
-        bound = bound or usual([*before, *(norm for value in values if (norm := length(value)))])
-        if bound == 0:
+        if bound.unit:
+            bound = Bound(usual([*before, *(norm for value in values if (norm := length(value)))]))
+        if bound.norm == 0:
             return torch.zeros_like(values[0])
-        if bound != math.inf and self.bears(n) == 0:
+        if bound.norm is not None and self.bears(n) == 0:
             for value in values:
-                shorten(value, bound)
+                bound.shorten(value)
         if buckets < n:
             ends = [n * i // buckets for i in range(buckets + 1)]
             values = [_mean(values[start:end]) for start, end in pairwise(ends)]
         combined = self._defence.combine(values, None if memory is None else memory.to(values[0].device))
-        if bound != math.inf:
-            shorten(combined, bound)
+        if bound.norm is not None:
+            bound.shorten(combined)
         return combined
 
     def remember(self, total: Update) -> None:

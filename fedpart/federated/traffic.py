@@ -1,0 +1,51 @@
+"""Traffic: in how many bytes the server's values and the clients' answers travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpart.federated.protocol import Protocol
+from fedpart.task.jobs import Job
+
+UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
+
+
+def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
+    """How many numbers the client's answer to ``jobs`` holds."""
+    weights, psi = protocol.upload_sizes(client, jobs)
+    return sum(weights.values()) + (psi or 0)
+
+
+def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
+    """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
+    weights, psi = protocol.upload_sizes(client, jobs)
+    of_psi = (psi or 0) * protocol.task.dtype.itemsize
+    return sum(weight_bytes(protocol, size) for size in weights.values()) + of_psi + UPLOAD_HEADER
+
+
+def download_bytes(protocol: Protocol, client: int) -> int:
+    """Size of the server's values for ``client``, as a message."""
+    return state_bytes(protocol, client) + DOWNLOAD_HEADER
+
+
+def weight_bytes(protocol: Protocol, numbers: int) -> int:
+    """In how many bytes the change of a cell of so many numbers travels."""
+    return numbers * protocol.task.dtype.itemsize if protocol.codec is None else protocol.codec.size(numbers)
+
+
+def state_bytes(protocol: Protocol, client: int) -> int:
+    """In how many bytes the server's values travel to ``client``, without the rest of the message."""
+    size = protocol.task.dtype.itemsize
+    of_w = size if protocol.download is None else protocol.download.itemsize
+    return protocol.partition_of(client).needed * of_w + protocol.task.psi_space.size * size
+
+
+def expected_upload_ratio(protocol: Protocol) -> float:
+    """Of all clients to FedAvg's of the task's network: ``sum_k u_k sum_{j >= k} u_j`` (App. J.1)."""
+    whole, total = protocol.partition.space.size * protocol.task.dtype.itemsize, 0.0
+    for (chunk, cap, architecture), (_, count) in protocol.kinds.items():
+        partition = protocol.partitions[architecture]
+        sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
+        sent = sum(weight_bytes(protocol, size) for size in sizes)
+        total += count / protocol.settings.clients * sent / whole
+    return total

@@ -1,0 +1,36 @@
+"""Stages: safeguards and savings, a file each, in the order in which a client's update meets them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fedpart.updates.stages.base import Run, Stage
+from fedpart.updates.stages.clip import Clip as Clip
+from fedpart.updates.stages.codec import UploadCodec as UploadCodec
+from fedpart.updates.stages.defence import RobustSum as RobustSum
+from fedpart.updates.stages.feedback import Feedback as Feedback
+from fedpart.updates.stages.privacy import Privacy as Privacy
+from fedpart.updates.stages.usual import UsualNorms as UsualNorms
+
+STAGES: tuple[type[Stage], ...] = (Feedback, Clip, UploadCodec, UsualNorms, Privacy, RobustSum)
+Kind = TypeVar("Kind", bound=Stage)
+
+
+def stages_of(run: Run) -> list[Stage]:
+    """Those of a run, as it begins with them."""
+    return [stage(run) for stage in STAGES if stage.wanted(run.settings)]
+
+
+def stage_of(stages: list[Stage], kind: type[Kind]) -> Kind | None:
+    """The one of this kind; None: the run has none."""
+    return next((stage for stage in stages if isinstance(stage, kind)), None)
+
+
+def check_stages(settings: Any) -> None:
+    """Refuse settings of safeguards that make no sense together.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    for stage in STAGES:
+        stage.check(settings)

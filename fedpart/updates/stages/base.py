@@ -1,0 +1,110 @@
+"""Stage: one safeguard or saving of a run, from the client's training to the server's step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from fedpart.task.jobs import Job
+from fedpart.updates.bounds import Norms
+from fedpart.updates.round import Round
+from fedpart.updates.update import Update
+
+
+class Run(Protocol):
+    """What stages are made of: the parts of :class:`.federated.protocol.Protocol` that they ask for."""
+
+    settings: Any
+    task: Any
+    method: Any
+    partition: Any
+    psi_mask: Tensor
+    kinds: Any
+    fingerprint: str
+    chunks: tuple[float, ...]
+
+    def chunk(self, client: int) -> int:
+        """1..C."""
+
+    def plan(self, client: int, round: int) -> list[Job]:
+        """What the client is asked for."""
+
+    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
+        """Numbers of each cell in its answer, and of psi."""
+
+
+class Stage:
+    """What a run does with updates, beside summing them. A subclass is one file, and a run has those that its
+    settings make (:func:`.stages_of`); the server's are its own, and keep what they remember.
+
+    Attributes:
+        equal: whether every client weighs 1 in psi's mean.
+        private: whether what clients have lost, visited and taken stays with them, and every round steps.
+    """
+
+    equal: ClassVar[bool] = False
+    private: ClassVar[bool] = False
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        """Whether a run with these settings has the stage."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        """Refuse settings that make no sense with the stage; asked of all stages.
+
+        Raises:
+            ValueError: one sentence.
+        """
+
+    def start(self, round: Round) -> Round:
+        """On the server: the round with what the stage sends along."""
+        return round
+
+    def cohort(self, round: int, available: Sequence[int] | None) -> list[int] | None:
+        """On the server: who is asked, ascending; None: the run decides."""
+        return None
+
+    def send(self, update: Update, client: int, round: Round) -> None:
+        """On the client: change its update, in place. Stages are asked in their order."""
+
+    def sent(self, update: Update, client: int, round: Round) -> None:
+        """On the client: after all stages have changed its update.
+
+        Raises:
+            OSError: what has to be kept cannot be.
+        """
+
+    def receive(self, update: Update, round: Round) -> Norms:
+        """On the server, or a process of it: change a client's checked update, in place; the norms it had."""
+        return {}
+
+    def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
+        """On the server: what becomes of the cohort's sum, in place; None: nobody has answered.
+
+        ``norms``: that :meth:`receive` has told, by client in the order of the sum.
+        """
+        return total
+
+    def accept(self, total: Update, round: int, clients: Sequence[int]) -> None:
+        """On the server: it steps with the sum, which is of these clients."""
+
+    def report(self, round: int) -> dict[str, Any]:
+        """On the server: fields of the report on the round that is completed."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """On the server: what decides how the run goes on, by its key in checkpoints; empty: nothing does."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`, from the state of the whole run."""
+
+    def saved(self) -> None:
+        """On the server: a checkpoint has been written."""
