@@ -26,13 +26,10 @@ from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
 from simulations.pictures.figures import canvas, dress_bar
 from simulations.running.retrain import retraining_config
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, gathered
 
 KINDS = ("first", "even", "last")
 SIZES = (2, 3, 4)
-
-Cells = dict[tuple[int, str, str], list[Cell]]
-"""Runs of each seed, by C, kind of chunks and kind of partitions."""
 
 
 def proportions(chunks: int, kind: str) -> list[float]:
@@ -43,46 +40,45 @@ def proportions(chunks: int, kind: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def plan(out: Path, settings: dict[str, Any], seeds: int) -> Cells:
+def plan(out: Path, settings: dict[str, Any], seeds: int) -> list[Cell]:
     """What is to be run."""
-    cells: Cells = {}
-    for chunks, data, weights in product(SIZES, KINDS, KINDS):
+    cells = []
+    for chunks, data, weights, seed in product(SIZES, KINDS, KINDS, range(seeds)):
         shares = {"chunks": proportions(chunks, data), "parameters": proportions(chunks, weights)}
-        own = cells[chunks, data, weights] = []
-        for seed in range(seeds):
-            config = TrainingConfig.from_dict({**settings, **shares, "seed": seed})
-            name = f"{chunks} chunks, data {data}, parameters {weights}, seed {seed}"
-            own.append(Cell(name, config, out / f"{chunks}-{data}-{weights}-{seed}"))
+        config = TrainingConfig.from_dict({**settings, **shares, "seed": seed})
+        name = f"{chunks} chunks, data {data}, parameters {weights}, seed {seed}"
+        cells.append(Cell(name, config, out / f"{chunks}-{data}-{weights}-{seed}"))
     return cells
 
 
-def retrained(cells: Cells) -> Cells:
-    """Plain networks with the psi of those runs that are finished."""
-    return {key: [_retrained(cell) for cell in own if cell.finished()] for key, own in cells.items()}
-
-
-def _retrained(cell: Cell) -> Cell:
+def retrained(cell: Cell) -> Cell:
+    """A plain network with the psi of a finished run."""
     folder = cell.folder.with_name(f"{cell.folder.name}-retrained")
     return Cell(f"{cell.name}, retrained", retraining_config(cell.folder, []), folder)
 
 
-def summarise(cells: Cells, again: Cells) -> list[dict[str, Any]]:
+def summarise(cells: list[Cell], again: list[Cell]) -> list[dict[str, Any]]:
     """Mean test accuracies [%] and learned rotation [degrees] of every configuration."""
-    rows = []
-    for key, own in cells.items():
-        if done := _summaries(own):
+    rows, anew = [], _summaries(again)
+    for key, done in _summaries(cells).items():
+        if done:
             rotation = statistics.fmean(summary["psi"]["affine.angle_max [deg]"] for summary in done)
+            chunks, data, weights = key.split("-")
             rows.append(
-                dict(zip(("chunks", "data", "parameters"), key, strict=True))
+                {"chunks": int(chunks), "data": data, "parameters": weights}
                 | _accuracy("test_accuracy", "spread", done)
                 | {"rotation": round(rotation, 1), "seeds": len(done)}
-                | _accuracy("retrained", "retrained_spread", _summaries(again.get(key, [])))
+                | _accuracy("retrained", "retrained_spread", anew.get(key, []))
             )
     return rows
 
 
-def _summaries(cells: list[Cell]) -> list[dict[str, Any]]:
-    return [found for cell in cells if (found := read_summary(cell.folder, cell.config)) is not None]
+def _summaries(cells: list[Cell]) -> dict[str, list[dict[str, Any]]]:
+    return gathered(
+        cells,
+        lambda cell: "-".join(cell.folder.name.split("-")[:3]),
+        lambda cell: read_summary(cell.folder, cell.config),
+    )
 
 
 def _accuracy(name: str, spread: str, done: list[dict[str, Any]]) -> dict[str, float]:
@@ -138,12 +134,12 @@ def main() -> None:
     settings |= {"iterations": given.iterations, "samples": given.samples}
     if given.data_dir:
         settings["data_dir"] = given.data_dir
-    cells, again = plan(given.out, settings, given.seeds), Cells()
+    cells, again = plan(given.out, settings, given.seeds), list[Cell]()
     runner = CellRunner()
-    runner.complete([cell for own in cells.values() for cell in own])
+    runner.complete(cells)
     if given.retrain:
-        again = retrained(cells)
-        runner.complete([cell for own in again.values() for cell in own])
+        again = [retrained(cell) for cell in cells if cell.finished()]
+        runner.complete(again)
     rows = summarise(cells, again)
     (given.out / "sensitivity.json").write_text(json.dumps(rows, indent=2) + "\n")
     draw(rows, given.figure or given.out / "sensitivity.png")

@@ -9,9 +9,8 @@ from typing import Any, Unpack
 
 from torch import nn
 
-from fedpart.centralised.options import TrainingOptions
 from fedpart.centralised.reports import TrainingError, TrainingReport
-from fedpart.centralised.settings import TrainingSettings
+from fedpart.centralised.settings import TrainingOptions, TrainingSettings
 from fedpart.centralised.training import Training
 from fedpart.data.given import Examples
 from fedpart.data.splitting.chunks import given_chunks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedpart.training.optimisers import (
     AdamSettings,
@@ -14,7 +14,7 @@ from fedpart.training.optimisers import (
     OptimiserSettings,
     SGDSettings,
 )
-from fedpart.training.settings import RunSettings, documented, setting
+from fedpart.training.settings import RunOptions, RunSettings, documented, setting
 
 
 @documented
@@ -79,3 +79,23 @@ class TrainingSettings(RunSettings, DecaySettings):
             return 1.0
         done = min(1.0, (iteration - 1) / (self.schedule_iterations or self.iterations))
         return self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2
+
+
+class TrainingOptions(RunOptions, total=False):
+    """Those of :class:`TrainingSettings`; a test holds the two together. A mapping stands for a group of
+    settings, such as ``optimiser={"name": "sgd", "momentum": 0.9}``.
+    """
+
+    weight_decay: float
+    decay_scaling: Literal["reciprocal", "square_root", "none"]
+    iterations: int
+    batch_size: int
+    psi_batch_size: int | None
+    psi_every: int
+    optimiser: OptimiserSettings | Mapping[str, Any]
+    scalars: float
+    optimiser_psi: OptimiserSettings | Mapping[str, Any]
+    schedule: Literal["constant", "cosine"]
+    final_rate: float
+    schedule_iterations: int | None
+    keep_best: bool

@@ -9,7 +9,7 @@ from fedpart.federated.clients.caps import Deal
 from fedpart.pace.settings import DeviceSettings
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
-from fedpart.training.options import RunOptions
+from fedpart.training.settings import RunOptions
 from fedpart.updates.stages.clip import ClipSettings
 from fedpart.updates.stages.privacy import PrivacySettings
 

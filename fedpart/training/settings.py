@@ -6,9 +6,9 @@ import dataclasses
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Number, Real
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.parameters.assigned import Defaults
 from fedpart.parameters.proportions import check_proportions
@@ -203,3 +203,17 @@ class RunSettings(Settings):
                     f"There are {len(self.chunks)} chunk proportions but {len(parameters)} parameter "
                     f"proportions; give one of each per chunk."
                 )
+
+
+class RunOptions(TypedDict, total=False):
+    """Types of :class:`RunSettings` as keyword arguments, for editors; a test holds the two together."""
+
+    method: str
+    method_options: Mapping[str, Any]
+    chunks: Sequence[float]
+    parameters: Sequence[float] | None
+    seed: int
+    scheme: str
+    defaults: Defaults
+    chain: Sequence[str] | None
+    device: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -135,9 +136,7 @@ def compare(
     folder = out or Path("runs") / "-".join(("compare", *called))
     loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
     configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
-    progress = Progress()
-    runner = CellRunner(jobs, progress=progress, console=progress.console)
-    with interruptible(f"the same command continues the comparison in {folder}", folder):
+    with _sweeping(jobs, folder, f"the same command continues the comparison in {folder}") as runner:
         run_comparisons(configs, names, seeds, folder, runner)
 
 
@@ -153,10 +152,15 @@ def table(
     """Run the rows of a table."""
     file = table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
-    progress = Progress()
-    runner = CellRunner(jobs, progress=progress, console=progress.console)
-    with interruptible(f"the same command continues the table in {folder}", folder):
+    with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
         run_table(file, overrides, folder, runner, scale=scale, labels=rows, read_only=finished)
+
+
+@contextmanager
+def _sweeping(jobs: int, folder: Path, remedy: str) -> Iterator[CellRunner]:
+    progress = Progress()
+    with interruptible(remedy, folder):
+        yield CellRunner(jobs, progress=progress, console=progress.console)
 
 
 def report(folder: Path, out: Path | None) -> None:
@@ -173,9 +177,7 @@ def select(
     given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
     chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
     config = load_config(_named(file, "select"), [*overrides, *chosen], TrainingConfig)
-    progress = Progress()
-    runner = CellRunner(jobs, progress=progress, console=progress.console)
-    with interruptible(f"the same command continues the selection in {folder}", folder):
+    with _sweeping(jobs, folder, f"the same command continues the selection in {folder}") as runner:
         run_selection(config, folder, runner)
 
 
@@ -194,9 +196,7 @@ def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, 
         file = _named(file, "search")
         config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
     folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
-    progress = Progress()
-    runner = CellRunner(jobs, progress=progress, console=progress.console)
-    with interruptible(f"continue with: fedpart search --resume {folder}", folder):
+    with _sweeping(jobs, folder, f"continue with: fedpart search --resume {folder}") as runner:
         run_search(config, folder, runner)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +66,18 @@ def with_overrides(
     if data.get("code_dir") is None and (folder := _beside(data, files)) is not None:
         data["code_dir"] = str(folder)
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")
+
+
+def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> AnyConfig:
+    """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages.
+
+    Raises:
+        ConfigError: see :meth:`.Config.from_dict`.
+    """
+    data = config.resolved()
+    for key, value in values.items():
+        apply_override(data, f"{key}={json.dumps(value)}")
+    return type(config).from_dict(data, source)
 
 
 def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:

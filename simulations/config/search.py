@@ -20,43 +20,26 @@ OBJECTIVES = {  # key of a line of metrics.jsonl -> whether larger is better
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Numbers between two bounds, which belong to it; whole ones if both bounds are."""
+class Domain:
+    """What a key may be: two bounds, which belong to it, of whole numbers if both are; or the choices.
 
-    low: float
-    high: float
-    log: bool = False
+    Attributes:
+        ends: these; values that show whether the key can take such.
+    """
+
+    kind: Literal["range", "log", "choice"]
+    ends: tuple[Any, ...]
 
     @property
     def whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """Values that show whether the key can take such."""
-        return (self.low, self.high)
+        """Whether all between the bounds are whole numbers."""
+        return all(isinstance(end, int) for end in self.ends)
 
     def __contains__(self, value: object) -> bool:
+        if self.kind == "choice":
+            return value in self.ends
         kinds = (int,) if self.whole else (int, float)
-        return type(value) in kinds and self.low <= value <= self.high  # type: ignore[operator]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of several values."""
-
-    values: tuple[Any, ...]
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """All of them."""
-        return self.values
-
-    def __contains__(self, value: object) -> bool:
-        return value in self.values
-
-
-Domain = Numbers | Choice
+        return type(value) in kinds and self.ends[0] <= value <= self.ends[1]
 
 
 def domain_of(key: str, given: Any) -> Domain:
@@ -74,11 +57,11 @@ def domain_of(key: str, given: Any) -> Domain:
         if kind == "choice" and isinstance(inside, list) and inside:
             if any(inside.count(value) > 1 for value in inside):
                 raise ValueError(f"space.{key} offers a value twice; name every value once")
-            return Choice(tuple(inside))
+            return Domain("choice", tuple(inside))
         if kind == "log" and _is_range(inside) and inside[0] > 0:
-            return Numbers(*inside, log=True)
+            return Domain("log", tuple(inside))
     elif _is_range(given):
-        return Numbers(*given)
+        return Domain("range", tuple(given))
     raise ValueError(
         f"space.{key} cannot be {given!r}; write [low, high], log: [low, high] with low above 0, or "
         f"choice: [a, b, ...]"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from simulations.building.data import load_data
 from simulations.building.task import build_task, torch_threads
 from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.errors import one_sentence
+from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG, holds_run, saved_config
 from simulations.terminal.progress import Progress
 
@@ -53,26 +55,23 @@ def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress |
     return _with(config, _fastest(config, progress))
 
 
-def choose_together(
-    configs: Mapping[Path, AnyConfig], progress: Progress | None = None
-) -> dict[Path, AnyConfig]:
-    """The configurations of a table's runs, by folder, with one choice in place of every ``precision: auto``.
+def choose_together(cells: Iterable[Cell], progress: Progress | None = None) -> list[Cell]:
+    """The cells of a table with one choice in place of every ``precision: auto``.
 
     A folder that holds a run keeps that run's; the first of these decides for those that hold none.
 
     Raises:
         ConfigError: as :func:`choose_precision`.
     """
-    auto = {folder: config for folder, config in configs.items() if config.precision == "auto"}
+    cells = list(cells)
+    auto = [cell.folder for cell in cells if cell.config.precision == "auto"]
     there = {folder: saved_config(folder) for folder in auto if holds_run(folder)}
-    new = [config for folder, config in auto.items() if folder not in there]
-    choice = next(iter(there.values()), None) or (_fastest(new[0], progress) if new else None)
-    found = dict(configs)
-    for folder, config in auto.items():
-        known = there.get(folder, choice)
-        assert known is not None
-        found[folder] = _with(config, known)
-    return found
+    choice: Choice | Config | None = next(iter(there.values()), None)
+    for place, cell in enumerate(cells):
+        if cell.folder in auto:
+            choice = choice or _fastest(cell.config, progress)
+            cells[place] = replace(cell, config=_with(cell.config, there.get(cell.folder, choice)))
+    return cells
 
 
 def _fastest(config: Config, progress: Progress | None) -> Choice:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from fedpart import ClientError, TrainingError
-from simulations.config.load import AnyConfig, Config, ExperimentConfig
+from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_values
 from simulations.config.search import SearchSection
-from simulations.config.yaml_files import apply_override, as_yaml
+from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
-from simulations.folders.cell import alone
 from simulations.folders.contents import new_name
 from simulations.folders.locks import held
 from simulations.folders.run_directory import (
@@ -30,11 +26,11 @@ from simulations.folders.run_directory import (
 from simulations.pictures.search_figures import plot_search
 from simulations.results.search import Found
 from simulations.results.spending import Cost, TrialRow, summary_of
-from simulations.running.run import run_experiment
-from simulations.search.attempt import Attempt, Pruned
-from simulations.search.parallel import run_in_processes
-from simulations.search.study import JOURNAL, Study
+from simulations.results.words import counted
+from simulations.running.signals import Interrupted
+from simulations.search.study import JOURNAL, Attempt, Study
 from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.parallel import Pruned
 
 BEST = "best.yaml"
 
@@ -66,28 +62,44 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
 
 
 def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
-    first = _own_values(config, section) if section.own_values_first else None
-    study = Study(out, section, config.seed, config.length, config.evaluate_every, first)
-    attempts = _attempts(study, config, section, out)
+    study = Study(out, config, _own_values(config, section) if section.own_values_first else None)
+    done = 0
 
-    def ended(attempt: Attempt, error: Exception | None) -> None:
+    def ended(attempt: Attempt, error: Exception | None, _: str = "") -> None:
+        nonlocal done
         attempt.ended(error)
-        trial = study.trials[attempt.trial.number]
+        done, trial = done + 1, attempt.known
         said = f"{in_line(study.values(trial.params))}: {_ended(trial, section, config.clock.name)}"
         runner.say(f"Trial {trial.number + 1} of {section.trials}: {said}")
 
-    if runner.jobs > 1:
-        run_in_processes(attempts, runner.jobs, ended, runner.say)
-    else:
-        for attempt in attempts:
-            ended(attempt, _run(attempt, runner))
+    todo = study.unfinished()
+
+    def take(_: Sequence[Attempt]) -> Attempt | None:
+        """The next trial that is missing: those that were under way, then new ones."""
+        while todo or len(study.trials) < section.trials:
+            trial = todo.pop(0) if todo else study.ask()
+            own, misfit = config, None
+            try:
+                own = _with(config, study.values(trial.params))
+            except ConfigError as error:  # each value fits by itself, and not with the others
+                misfit = RunError(str(error))
+            attempt = Attempt(f"trial {trial.number}", own, _folder(out, trial.number), study, trial)
+            end = Pruned() if attempt.caught_up() else misfit
+            if end is None:
+                return attempt
+            ended(attempt, end)
+        return None
+
+    if (number := runner.each(take, min(runner.jobs, section.trials), ended, Attempt.stops)) is not None:
+        raise Interrupted(number, counted(done, "trial"))
     rows = [_row(study, trial, out) for trial in study.trials]
     found = Found(section, rows, config)
     found.write(out)
     runner.console.print(found.table())
     if found.best is None:
         raise RunError("No trial has a result; see what they said above, and widen or move search.space.")
-    _write_best(out, config, found.best)
+    text = as_yaml(_with(config, found.best.values).resolved())
+    (out / BEST).write_text(f"# trial {found.best.number}: {in_line(found.best.values)}\n{text}")
     pictures = plot_search(out, found, study.study)
     files = ["search.csv", "search.json", *(path.name for path in pictures)]
     runner.say(f"{out}/: {', '.join(files)}")
@@ -144,10 +156,7 @@ def _own_values(config: AnyConfig, section: SearchSection) -> dict[str, Any]:
 
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
     """The configuration of a trial."""
-    changed = copy.deepcopy(config.resolved() | {"search": None})
-    for key, value in values.items():
-        apply_override(changed, f"{key}={json.dumps(value)}")
-    return type(config).from_dict(changed, f"search.space with {in_line(values)}")
+    return with_values(config, {"search": None, **values}, f"search.space with {in_line(values)}")
 
 
 def _claim(out: Path, config: Config) -> None:
@@ -168,37 +177,6 @@ def _claim(out: Path, config: Config) -> None:
     write_config(out, config, new_name())
 
 
-def _attempts(study: Study, config: Config, section: SearchSection, out: Path) -> Iterator[Attempt]:
-    """The trials that are missing: those that were under way, then new ones, each asked for in its turn."""
-    todo = study.unfinished()
-    while todo or len(study.trials) < section.trials:
-        trial = todo.pop(0) if todo else study.ask()
-        own, misfit = config, None
-        try:
-            own = alone(_with(config, study.values(trial.params)))
-        except ConfigError as error:  # each value fits by itself, and not with the others
-            misfit = RunError(str(error))
-        yield Attempt(trial, study, own, section, _folder(out, trial.number), misfit)
-
-
-def _run(attempt: Attempt, runner: CellRunner) -> Exception | None:
-    """Run a trial in this process, or go on with it; what has ended it before its time."""
-
-    def watch(line: dict[str, Any]) -> None:
-        if attempt.stops(line):
-            raise Pruned("The pruner has stopped the run.")
-
-    if (end := attempt.caught_up()) is not None:
-        return end
-    config, folder = attempt.config, attempt.folder
-    progress = runner.progress if runner.console.is_terminal else None
-    try:
-        run_experiment(config, folder, resume=holds_run(folder), progress=progress, watch=watch)
-    except (ClientError, RunError, TrainingError) as error:
-        return error
-    return None
-
-
 def _folder(out: Path, number: int) -> Path:
     return out / "trials" / f"{number:03d}"
 
@@ -214,11 +192,6 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
         Cost.of(folder),
         summary_of(folder),
     )
-
-
-def _write_best(out: Path, config: Config, best: TrialRow) -> None:
-    text = as_yaml(_with(config, best.values).resolved())
-    (out / BEST).write_text(f"# trial {best.number}: {in_line(best.values)}\n{text}")
 
 
 def in_line(values: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Study: Optuna's memory of a search, in the search's folder; what is tried next, and what is stopped."""
+"""Study: Optuna's memory of a search, in the search's folder: what is tried next, and how trials get on."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
@@ -23,7 +20,14 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from simulations.config.search import OBJECTIVES, Choice, Domain, SearchSection
+from fedpart import ClientError, TrainingError
+from fedpart.randomness.streams import generator
+from simulations.config.load import Config, ExperimentConfig
+from simulations.config.search import OBJECTIVES, Domain, SearchSection
+from simulations.errors import DiskFull, RunError
+from simulations.folders.cell import Cell
+from simulations.folders.run_directory import holds_run, read_metrics
+from simulations.sweeps.parallel import Pruned
 
 JOURNAL = "study.log"
 _ATTEMPTS = 20  # at values that were not tried yet
@@ -38,36 +42,26 @@ class Study:
 
     Args:
         folder: of the search.
-        section: what is tried.
-        seed: of the search.
-        rounds: of a whole run.
-        every: rounds between evaluations.
+        config: what is searched, and how.
         first: values of the first trial by key; None: they are drawn as those of all others.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        section: SearchSection,
-        seed: int,
-        rounds: int,
-        every: int,
-        first: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, config: Config, first: dict[str, Any] | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         file = (folder / JOURNAL).absolute()
         file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a kill; Optuna would wait for it
         if file.exists():
             os.truncate(file, file.read_bytes().rfind(b"\n") + 1)  # without a line torn by a full disk
-        self._section, self._seed, self._first = section, seed, first
-        self._domains = section.domains()
+        assert config.search is not None
+        self.section, self._seed, self._first = config.search, config.seed, first
+        self._domains = self.section.domains()
         self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
         self.study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(file))),
-            sampler=RandomSampler(seed),  # never asked: each trial gets its own
-            pruner=_pruner(section, section.min_rounds or every, rounds),
+            sampler=RandomSampler(self._seed),  # never asked: each trial gets its own
+            pruner=_pruner(self.section, self.section.min_rounds or config.evaluate_every, config.length),
             study_name=_NAME,
-            direction="maximize" if OBJECTIVES[section.objective] else "minimize",
+            direction="maximize" if OBJECTIVES[self.section.objective] else "minimize",
             load_if_exists=True,
         )
 
@@ -97,7 +91,7 @@ class Study:
         seed = int.from_bytes(hashlib.sha256(json.dumps(key).encode()).digest()[:4])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            twin = self._before(number, _sampler(self._section.sampler, seed))
+            twin = self._before(number, _sampler(self.section.sampler, seed))
             if self._first is not None and not number:
                 twin.enqueue_trial(self._params(self._first))
             twin.ask(self._distributions)
@@ -137,26 +131,81 @@ class Study:
         return [Trial(self.study, trial._trial_id) for trial in found]
 
     def values(self, params: dict[str, Any]) -> dict[str, Any]:
-        """A trial's values by key, as the configuration takes them."""
-        return {
-            key: json.loads(value) if isinstance(self._domains[key], Choice) else value
-            for key, value in params.items()
-        }
+        """A trial's values by key, as the configuration takes them; of a choice Optuna has the JSON."""
+        return {key: json.loads(v) if self._chosen(key) else v for key, v in params.items()}
 
     def _params(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The other way round: as Optuna has them."""
-        return {
-            key: json.dumps(value) if isinstance(self._domains[key], Choice) else value
-            for key, value in values.items()
-        }
+        return {key: json.dumps(v) if self._chosen(key) else v for key, v in values.items()}
+
+    def _chosen(self, key: str) -> bool:
+        return self._domains[key].kind == "choice"
+
+
+@dataclass(frozen=True)
+class Attempt(Cell):
+    """A trial whose run is to be made, or goes on, here or elsewhere."""
+
+    study: Study
+    trial: Trial
+
+    @property
+    def known(self) -> FrozenTrial:
+        """What the study has of it."""
+        return self.study.trials[self.trial.number]
+
+    def caught_up(self) -> bool:
+        """Tell the study what it has not heard of the run's folder; whether this ends the run."""
+        lines = read_metrics(self.folder) if holds_run(self.folder) else []
+        if any(map(self.stops, lines)):
+            return True
+        told = max(self.known.intermediate_values, default=self.config.length)
+        return told < self.config.length and self.study.stops(self.trial.number)  # nobody heard the answer
+
+    def stops(self, line: Mapping[str, Any]) -> bool:
+        """Tell the study of a line of the run's metrics; whether its pruner stops the run after it."""
+        value, round = line.get(self.study.section.objective), line[self.config.clock.name]
+        if value is None:
+            return False
+        if round not in (told := self.known.intermediate_values):
+            self.trial.report(self._noisy(value, round), round)
+        return max(told, default=round) <= round < self.config.length and self.trial.should_prune()
+
+    def ended(self, error: Exception | None) -> None:
+        """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error.
+
+        Raises:
+            Exception: the error, where other trials would fare no better.
+        """
+        tell, values = self.study.study.tell, self.known.intermediate_values
+        objective = self.study.section.objective
+        if error is None and read_metrics(self.folder)[-1].get(objective) is not None:
+            tell(self.trial, values[max(values)])
+        elif isinstance(error, Pruned):
+            tell(self.trial, state=TrialState.PRUNED)
+        else:
+            error = error or RunError(
+                f"Its last evaluation has no finite {objective}; if no trial's has, choose another "
+                f"search.objective."
+            )
+            if isinstance(error, DiskFull) or not isinstance(error, (ClientError, RunError, TrainingError)):
+                raise error
+            self.trial.set_user_attr("error", str(error))
+            tell(self.trial, state=TrialState.FAIL)
+
+    def _noisy(self, value: float, round: int) -> float:
+        epsilon, config = self.study.section.epsilon, self.config
+        if epsilon is None or not isinstance(config, ExperimentConfig):
+            return value
+        clients = min(config.clients, config.evaluation_clients)
+        rng = generator(config.seed, "search noise", self.trial.number, round)
+        return value + float(rng.laplace(scale=1 / (epsilon * clients)))
 
 
 def _distribution(domain: Domain) -> BaseDistribution:
-    if isinstance(domain, Choice):  # as text, for Optuna's categories are plain
-        return CategoricalDistribution([json.dumps(value) for value in domain.values])
-    if domain.whole:
-        return IntDistribution(int(domain.low), int(domain.high), log=domain.log)
-    return FloatDistribution(domain.low, domain.high, log=domain.log)
+    if domain.kind == "choice":  # as text, for Optuna's categories are plain
+        return CategoricalDistribution([json.dumps(value) for value in domain.ends])
+    kind = IntDistribution if domain.whole else FloatDistribution
+    return kind(*domain.ends, log=domain.kind == "log")
 
 
 def _sampler(name: str, seed: int) -> BaseSampler:

@@ -1,29 +1,45 @@
-"""CellRunner: runs the cells of a sweep that are not finished, here or in processes of their own."""
+"""CellRunner: makes runs that belong together, here or in processes of their own, and tells how they end."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 
+from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
+from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
 from simulations.folders.data_files import KnownData
+from simulations.folders.run_directory import holds_run, read_summary
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
-from simulations.sweeps.parallel import complete_in_processes
-from simulations.sweeps.tally import Tally
+from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
 from simulations.terminal.progress import Progress
+
+Failed = tuple[Cell, str, str]
+"""A cell that failed, with a sentence for people and a traceback for developers."""
+T = TypeVar("T")
+
+
+class SweepIncomplete(RunError):
+    """Some runs have no result; all others are on the disk, and ``found`` is what they amount to."""
+
+    def __init__(self, found: object, failures: Sequence[str], failed: int, runs: int) -> None:
+        head = f"{failed} of {runs} runs failed; the same command runs them again."
+        super().__init__("\n".join([head, *failures]))
+        self.found = found
 
 
 @dataclass(frozen=True)
 class CellRunner:
-    """How the cells of a sweep are run and shown."""
+    """How runs are made and shown."""
 
-    jobs: int = 1  # processes that run cells; with 1 this one does
-    run: Callable[..., dict[str, Any]] = run_experiment  # what runs a cell in this process
+    jobs: int = 1  # processes that make them; with 1 this one does
+    run: Callable[..., dict[str, Any]] = run_experiment  # what makes one in this process
     progress: Progress | None = None  # shows the runs of this process on a terminal; None: nothing of them
     console: Console = field(default_factory=Console)  # for how it goes on, and what was found
 
@@ -31,36 +47,141 @@ class CellRunner:
         """A line as it is, without markup."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def complete(self, cells: Sequence[Cell]) -> list[tuple[Cell, str, str]]:
-        """Run every cell that is not finished, in this order; those that failed, as :class:`.Tally` has them.
+    def each(self, take: Take, jobs: int, ended: Ended, watch: Watch | None = None) -> int | None:
+        """Make the runs that are asked for; see :func:`.run_in_processes`. With one job this process does.
+
+        Raises:
+            Interrupted: a signal stopped the run of this process.
+        """
+        if jobs > 1:
+            return run_in_processes(take, jobs, ended, self.say, watch)
+        progress = self.progress if self.console.is_terminal else None
+        while (run := take([])) is not None:
+            told: tuple[Exception | None, str] = None, ""
+            more = {} if watch is None else {"watch": _raising(watch, run)}
+            try:
+                self.run(run.config, run.folder, resume=holds_run(run.folder), progress=progress, **more)
+            except Interrupted:
+                raise
+            except Exception as error:  # one bad run must not lose the others
+                told = error, traceback.format_exc()
+            ended(run, *told)
+        return None
+
+    def complete(self, cells: Sequence[Cell]) -> list[Failed]:
+        """Make every run that is not finished, in this order; one that takes its psi from another follows it.
 
         Without a terminal, and with several processes, a run shows no progress but a line when it is done.
 
+        Returns:
+            Those that failed.
+
         Raises:
-            ConfigError: see :meth:`.Cell.state`; or the first run of all could not be set up.
+            ConfigError: see :meth:`.Cell.state`; or the first run of all could not be set up: nothing is lost
+                yet, and most likely none can.
             Interrupted, OSError, DiskFull: it stopped; finished cells stay, started ones can be continued.
         """
         known = KnownData()
-        todo = [(cell, state) for cell in cells if (state := cell.state(known)) != "finished"]
-        tally = Tally(len(todo), len(cells) - len(todo), self.say)
-        if tally.before:
-            self.say(f"{tally.before} of {len(cells)} runs were finished before and are not run again.")
-        shown = self.console.is_terminal
-        if len(todo) > 1 and (self.jobs > 1 or not shown):
-            self.say(f"{len(todo)} runs to do, {min(self.jobs, len(todo))} at a time.")
-        if self.jobs > 1 and len(todo) > 1:
-            complete_in_processes([cell for cell, _ in todo], self.jobs, tally)
-            return tally.failures
-        for number, (cell, state) in enumerate(todo, start=1):
-            if shown:
-                self.say(f"Run {number} of {len(todo)}: {cell.name}")
-            try:
-                progress = self.progress if shown else None
-                self.run(cell.config, cell.folder, resume=state == "started", progress=progress)
-            except Exception as error:  # one bad cell must not lose the others
-                if isinstance(error, Interrupted) or tally.ends_all(error):
-                    raise
-                tally.failed(cell, error, traceback.format_exc())
-            else:
-                tally.finished(cell, shown)
-        return tally.failures
+        todo = [cell for cell in cells if cell.state(known) != "finished"]
+        waiting, total, before = list(todo), len(todo), len(cells) - len(todo)
+        jobs = max(1, min(self.jobs, total))
+        shown = self.console.is_terminal and jobs == 1
+        if before:
+            self.say(f"{before} of {len(cells)} runs were finished before and are not run again.")
+        if total > 1 and not shown:
+            self.say(f"{total} runs to do, {jobs} at a time.")
+        done, failures = 0, list[Failed]()
+
+        def take(running: Sequence[Cell]) -> Cell | None:
+            unfinished = {cell.folder.absolute() for cell in running}
+            for cell in waiting:
+                if cell.config.psi_from is None or Path(cell.config.psi_from).absolute() not in unfinished:
+                    waiting.remove(cell)
+                    if shown:
+                        self.say(f"Run {total - len(waiting)} of {total}: {cell.name}")
+                    return cell
+                unfinished.add(cell.folder.absolute())
+            return None
+
+        def ended(cell: Cell, error: Exception | None, trace: str) -> None:
+            nonlocal done
+            if error is None:
+                done += 1
+                if not shown:
+                    self.say(f"Finished {done} of {total}: {_outcome(cell)}")
+                return
+            first = isinstance(error, ConfigError) and not (before or done or failures)
+            if first or isinstance(error, (OSError, DiskFull)):  # the others would fare no better
+                raise error
+            failures.append((cell, in_words(error), trace))
+            self.say(f"Failed: {cell.name}: {in_words(error)}")
+
+        if (number := self.each(take, jobs, ended)) is not None:
+            raise Interrupted(number, f"{done} of {total} runs")
+        return failures
+
+    def conclude(
+        self,
+        outcome: Any,
+        remarks: Sequence[str],
+        failed: Sequence[Failed],
+        runs: int,
+        failures: Sequence[str] | None = None,
+    ) -> None:
+        """Show what runs amount to, once it is written; None: nothing.
+
+        Raises:
+            SweepIncomplete: some of the ``runs`` have failed; ``failures`` are sentences about them.
+        """
+        if outcome is not None:
+            self.console.print(outcome.table())
+        for text in remarks:
+            self.say(text)
+        if failed:
+            each = failures or [f"{cell.name}: {error}" for cell, error, _ in failed]
+            raise SweepIncomplete(outcome, each, len(failed), runs)
+
+
+def gathered(
+    cells: Iterable[Cell], row: Callable[[Cell], str], read: Callable[[Cell], T | None]
+) -> dict[str, list[T]]:
+    """What is read of cells, by row and in their order, without those of which there is nothing."""
+    rows: dict[str, list[T]] = {}
+    for cell in cells:
+        rows.setdefault(row(cell), []).extend([] if (value := read(cell)) is None else [value])
+    return rows
+
+
+def summaries(cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
+    """Of finished cells, by the name of their row's folder."""
+    return gathered(
+        cells, lambda cell: cell.folder.parent.name, lambda cell: read_summary(cell.folder, cell.config)
+    )
+
+
+def _raising(watch: Watch, run: Cell) -> Callable[[dict[str, Any]], None]:
+    def ask(line: dict[str, Any]) -> None:
+        if watch(run, line):
+            raise Pruned
+
+    return ask
+
+
+def _outcome(cell: Cell) -> str:
+    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``.
+
+    A federated run's accuracy is that of its last evaluation, unlike the comparison's table.
+    """
+    summary = read_summary(cell.folder) or {}
+    lml, seconds = summary.get("lml"), summary.get("seconds")
+    part, name, at = "val", "validation", " at the last evaluation"
+    if isinstance(cell.config, TrainingConfig):
+        part, name, at = "test", "test", ""
+    accuracy, nll = summary.get(f"{part}_accuracy"), summary.get(f"{part}_nll")
+    found = [
+        "" if lml is None else f"{EVIDENCE_NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
+        "" if accuracy is None else f"{name} accuracy {accuracy:.1%}{at}",
+        f"{name} loss {nll:.3f}{at}" if accuracy is None and nll is not None else "",
+        "" if seconds is None else f"{seconds:,.1f} s",
+    ]
+    return f"{cell.name}: {', '.join(text for text in found if text) or 'done'}"

@@ -12,7 +12,7 @@ from fedpart.methods.plain import Plain
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
-from simulations.config.load import ExperimentConfig
+from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG, make_folder, read_summary
@@ -22,8 +22,7 @@ from simulations.results.comparison import Comparison, Failure
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
 from simulations.running.precision import choose_precision
-from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.tally import SweepIncomplete
+from simulations.sweeps.cell_runner import CellRunner, gathered
 
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
@@ -42,14 +41,13 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
     twice = [method for method in methods if list(methods).count(method) > 1]
     if twice:
         raise ConfigError(f"--methods names {twice[0]!r} twice; name every method once.")
-    base = config.resolved()
     cells = []
     for seed in range(config.seed, config.seed + seeds):
         for method in methods:
-            own = {name: options for name, options in base["method_options"].items() if name == method}
-            changed = base | {"method": method, "method_options": own, "seed": seed}
+            options = {name: own for name, own in config.method_options.items() if name == method}
+            values = {"method": method, "method_options": options, "seed": seed}
             folder = out / method.replace(":", ".") / f"seed{seed}"
-            own_config = ExperimentConfig.from_dict(changed, f"--methods {method}")
+            own_config = with_values(config, values, f"--methods {method}")
             cells.append(Cell(f"{method}, seed {seed}", own_config, folder))
     return cells
 
@@ -97,7 +95,7 @@ def run_comparisons(
         for cell in own
         if cell.config.seed == configs[name].seed + i
     ]
-    finished_runs(methods, cells)  # one that cannot be read is found before the others are run
+    finished_runs(cells)  # one that cannot be read is found before the others are run
     failed = runner.complete(cells)
     comparisons: dict[str, Comparison] = {}
     remarks, sentences = [], []
@@ -108,7 +106,7 @@ def run_comparisons(
             for cell, error, trace in failed
             if cell.folder.parents[1] == folder
         ]
-        runs = finished_runs(list(dict.fromkeys(cell.config.method for cell in own)), own)
+        runs = finished_runs(own)
         comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
         make_folder(folder, config)
         comparison.write(folder, plot_comparison(runs, folder))
@@ -120,12 +118,8 @@ def run_comparisons(
     else:
         shown, what = Overview(comparisons), "Table and numbers"
         shown.write(out)
-    runner.console.print(shown.table())
-    for text in remarks:
-        runner.say(text)
-    runner.say(f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
-    if failed:
-        raise SweepIncomplete(comparisons, sentences, len(failed), len(cells))
+    remarks.append(f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
+    runner.conclude(shown, remarks, failed, len(cells), sentences)
     return comparisons
 
 
@@ -176,10 +170,10 @@ def _check_layout(out: Path, several: bool) -> None:
         )
 
 
-def finished_runs(methods: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Run]]:
-    """Finished runs by method, seeds ascending."""
-    runs: dict[str, list[Run]] = {method: [] for method in methods}
-    for cell in cells:
-        if cell.finished():
-            runs[cell.config.method].append(Run.load(cell.folder))
-    return runs
+def finished_runs(cells: Sequence[Cell]) -> dict[str, list[Run]]:
+    """Finished runs by method, in the order of the cells."""
+    return gathered(
+        cells,
+        lambda cell: cell.config.method,
+        lambda cell: Run.load(cell.folder) if cell.finished() else None,
+    )

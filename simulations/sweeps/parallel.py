@@ -1,4 +1,4 @@
-"""Cells in several processes at once, each with its own torch threads."""
+"""The pool: runs in processes of their own, some at a time, each with its own torch threads."""
 
 from __future__ import annotations
 
@@ -8,111 +8,130 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
+from fedpart import ClientError, TrainingError
+from simulations.config.load import Config
+from simulations.config.search import OBJECTIVES
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
+from simulations.folders.run_directory import holds_run
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted, caught_signals
-from simulations.sweeps.tally import Tally, in_words
 
 WATCH = "watch over the main process"
 """Name of a thread in every other process."""
 
 
-def complete_in_processes(cells: Sequence[Cell], jobs: int, tally: Tally) -> None:
-    """Run unfinished cells in this order, ``jobs`` at a time; ``tally`` counts them, and says how it goes on.
+Take = Callable[[Sequence[Any]], Cell | None]
+Ended = Callable[[Any, Exception | None, str], None]
+Watch = Callable[[Any, Mapping[str, Any]], bool]
 
-    Raises:
-        Interrupted: SIGINT or SIGTERM came; the runs in progress have saved their checkpoints.
-        Exception: of a cell, where the others would fare no better (:meth:`.Tally.ends_all`); the
-            runs in progress have been stopped likewise.
+
+class Pruned(RunError):
+    """Who watches a run has stopped it."""
+
+
+def run_in_processes(
+    take: Take, jobs: int, ended: Ended, say: Callable[[str], None], watch: Watch | None = None
+) -> int | None:
+    """Run what is asked for, ``jobs`` at a time, each in a process of its own.
+
+    Args:
+        take: gives the next run when there is room for it, from those that are running; None: none may begin
+            now, and where none is running there are no more.
+        jobs: how many.
+        ended: called with each that has ended, its error and traceback; what it raises ends all.
+        say: tells a person.
+        watch: asked after every evaluation of a run whether :class:`Pruned` ends it.
+
+    Returns:
+        The signal that has stopped all, with their checkpoints saved; None: there was none.
     """
-    context, waiting, running = fresh_processes(), list(cells), dict[Connection, tuple[BaseProcess, Cell]]()
+    running = dict[Connection, tuple[BaseProcess, Cell]]()
     stopped: list[int] = []
-    ending: Exception | None = None
+    context = multiprocessing.get_context("forkserver")  # it imports once what a run's first round needs
+    context.set_forkserver_preload(["simulations.running.run", "numba"])
+
+    def end() -> None:
+        """After their step; those that are told a second time, at once."""
+        for process, _ in list(running.values()):
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
 
     def stop() -> None:
         if len(stopped) == 1:
-            tally.say("Stopping the runs in progress (once more to stop at once).")
-        end(process for process, _ in running.values())  # the second one ends them at once
+            say("Stopping the runs in progress (once more to stop at once).")
+        end()
 
     with caught_signals(stopped, stop):
         try:
-            while running or (waiting and not stopped):
+            while True:
                 while len(running) < jobs and not stopped:
-                    if (cell := _next(waiting, [cell for _, cell in running.values()])) is None:
+                    run = take([run for _, run in running.values()])
+                    if run is None or stopped:  # while it was chosen
                         break
-                    waiting.remove(cell)
-                    receiver, sender = context.Pipe(duplex=False)
-                    shared = min(jobs, len(cells))
-                    process = context.Process(target=_work, args=(cell, shared, sender), daemon=False)
+                    mine, its = context.Pipe()
+                    work = (run.config, run.folder, jobs, watch is not None, its)
+                    process = context.Process(target=_work, args=work, daemon=False)
                     process.start()
-                    sender.close()
-                    running[receiver] = (process, cell)
-                for receiver in wait(list(running), timeout=1.0):
-                    process, cell = running.pop(receiver)
-                    error, trace = _answer(receiver, process)
-                    if error is None:
-                        tally.finished(cell)
-                    elif stopped or ending is not None:
+                    its.close()
+                    running[mine] = process, run
+                if not running:
+                    return stopped[0] if stopped else None
+                for connection in wait(list(running), timeout=1.0):
+                    process, run = running[connection]
+                    said = None
+                    with suppress(EOFError, OSError):  # stopped; or killed
+                        said = connection.recv()
+                    if watch is not None and isinstance(said, dict):
+                        with suppress(OSError):  # it has died since
+                            connection.send(watch(run, said))
                         continue
-                    elif tally.ends_all(error):
-                        ending = error
-                        waiting.clear()
-                        end(process for process, _ in running.values())
-                    else:
-                        tally.failed(cell, error, trace)
+                    del running[connection]
+                    connection.close()
+                    process.join()
+                    if said is not None or not stopped:
+                        ended(run, *(said or (_death(process), "")))
         except BaseException:
-            end(process for process, _ in running.values())
+            end()
+            for connection, (process, _) in running.items():
+                connection.close()  # who waits for an answer gets none
+                process.join()
             raise
-    if ending is not None:
-        raise ending
-    if stopped:
-        raise Interrupted(stopped[0], f"{tally.done} of {len(cells)} runs")
 
 
-def _next(waiting: Sequence[Cell], running: Sequence[Cell]) -> Cell | None:
-    """The first that may run: one that takes its psi from an earlier one waits until that is done."""
-    unfinished = {cell.folder.absolute() for cell in running}
-    for cell in waiting:
-        if cell.config.psi_from is None or Path(cell.config.psi_from).absolute() not in unfinished:
-            return cell
-        unfinished.add(cell.folder.absolute())
-    return None
-
-
-def fresh_processes(*imported: str) -> ForkServerContext:
-    """What starts them: a server process that has imported torch once, and what else a run's first round
-    imports, and forks into a fresh process each time; ``imported``: more that these need."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulations.running.run", "numba", *imported])
-    return context
-
-
-def begin() -> None:
-    """First in such a process: it ends with the main one, in order."""
+def _work(config: Config, folder: Path, jobs: int, watched: bool, main: Connection) -> None:
+    """In the process of a run: ask after each evaluation whether to go on; tell the error and traceback."""
     os.setpgrp()  # the terminal's signals go to the main process, which passes them on once
     threading.Thread(target=_end_with_the_main_process, name=WATCH, daemon=True).start()
 
+    def ask(line: dict[str, Any]) -> None:
+        if all(line.get(key) is None for key in OBJECTIVES):
+            return
+        try:
+            main.send(line)
+            stops = main.recv()
+        except (EOFError, OSError):
+            return  # the main process was killed, and this one is about to be ended
+        if stops:
+            raise Pruned
 
-def _work(cell: Cell, at_a_time: int, answer: Connection) -> None:
-    """In the process of a cell: run it and tell how it ended: (error or None, traceback)."""
-    begin()
+    told: tuple[Exception | None, str] = None, ""
+    watch = ask if watched else None
     try:
-        run_experiment(cell.config, cell.folder, resume=cell.state() != "new", at_a_time=at_a_time)
-        found: tuple[Exception | None, str] = None, ""
+        run_experiment(config, folder, resume=holds_run(folder), watch=watch, at_a_time=jobs)
     except (Interrupted, KeyboardInterrupt):
         return  # the main process knows, it has passed the signal on; or it is gone
     except Exception as error:
-        found = portable(error), traceback.format_exc()
-    with suppress(BrokenPipeError):  # the main process was killed
-        answer.send(found)
+        told = _portable(error), traceback.format_exc()
+    with suppress(OSError):  # the main process was killed
+        main.send(told)
 
 
 def _end_with_the_main_process() -> None:
@@ -122,7 +141,7 @@ def _end_with_the_main_process() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def portable(error: Exception) -> Exception:
+def _portable(error: Exception) -> Exception:
     """The error, or its sentence where it cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
@@ -131,15 +150,7 @@ def portable(error: Exception) -> Exception:
     return error
 
 
-def _answer(receiver: Connection, process: BaseProcess) -> tuple[Exception | None, str]:
-    found: tuple[Exception | None, str] | None = None
-    with receiver, suppress(EOFError):  # stopped; or killed
-        found = receiver.recv()
-    process.join()
-    return (death(process), "") if found is None else found
-
-
-def death(process: BaseProcess) -> RunError:
+def _death(process: BaseProcess) -> RunError:
     """How a process has ended that did not say so itself."""
     status = process.exitcode or 0
     if status >= 0:
@@ -148,8 +159,7 @@ def death(process: BaseProcess) -> RunError:
     return RunError(f"Its process was ended by {signal.Signals(-status).name}{why}.")
 
 
-def end(processes: Iterable[BaseProcess]) -> None:
-    """End the runs in progress after their step; those that are told a second time, at once."""
-    for process in list(processes):
-        if process.pid is not None and process.is_alive():
-            os.kill(process.pid, signal.SIGTERM)
+def in_words(error: Exception) -> str:
+    """The error as a sentence; those that are not made for people keep their type."""
+    expected = isinstance(error, (ClientError, RunError, TrainingError, ValueError))
+    return str(error) if expected else f"{type(error).__name__}: {error}"

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from simulations.building.experiment import build
-from simulations.config.load import TrainingConfig
-from simulations.config.yaml_files import apply_override
+from simulations.config.load import TrainingConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell, folder_name
-from simulations.folders.run_directory import read_summary
 from simulations.pictures.selection_figures import plot_selection
 from simulations.results.selection import Column, Selection
 from simulations.running.precision import choose_precision
-from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.tally import SweepIncomplete
+from simulations.sweeps.cell_runner import CellRunner, summaries
 
 # Keys whose values have no evidences that can be compared, and why.
 _EXAMPLES = (
@@ -51,20 +44,16 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         raise ConfigError(
             f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
-    names = [folder_name(str(value)) for value in section.values]
-    folders = [name or "null" for name in names]
+    folders = [folder_name(str(value)) or "null" for value in section.values]
     twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
     if twice:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
-    base = config.resolved() | {"select": None}
-    cells = []
+    key, cells = section.key, []
     for i in range(section.seeds):
-        seeds = {"seed": config.seed + i, "data_seed": config.data_seed + i}
+        seeds = {"select": None, "seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
-            changed = copy.deepcopy(base | seeds)
-            apply_override(changed, f"{section.key}={json.dumps(value)}")
-            own = TrainingConfig.from_dict(changed, f"select.key {section.key} with the value {value!r}")
-            name = f"{section.key.rpartition('.')[2]} {value}, seed {own.seed}"
+            own = with_values(config, seeds | {key: value}, f"select.key {key} with the value {value!r}")
+            name = f"{key.rpartition('.')[2]} {value}, seed {own.seed}"
             cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
     return cells
 
@@ -95,41 +84,29 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     for cell in todo.values():
         _check(cell, "select.laplace: " if cell in twins else f"{cell.name}: ")
     failed = runner.complete([*cells, *twins])
-    columns = [Column.of(config.method, config.judged_by, config, _scores(cells))]
+    columns = [Column.of(config.method, config.judged_by, config, summaries(cells))]
     if twins:
-        columns.append(Column.of("laplace", "laplace", config, _scores(twins)))
+        columns.append(Column.of("laplace", "laplace", config, summaries(twins)))
     failures = [(cell.name, error) for cell, error, _ in failed]
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
     files = [out / "summary.json", out / "select.csv", *plot_selection(selection, out)]
-    runner.console.print(selection.table())
-    runner.say(f"Files: {', '.join(map(str, files))}")
-    if failures:
-        sentences = [f"{name}: {error}" for name, error in failures]
-        raise SweepIncomplete(selection, sentences, len(failures), len(cells) + len(twins))
+    remarks = [f"Files: {', '.join(map(str, files))}"]
+    runner.conclude(selection, remarks, failed, len(cells) + len(twins))
     return selection
 
 
 def _laplace_twin(cell: Cell, every: int, out: Path) -> Cell:
     """A cell's plain network (App. I.4): same model, data, seeds and optimiser, one partition on all data."""
-    config = cell.config.resolved() | {
+    values = {
         "method": "none",
         "method_options": {"none": {"augment": True}},
         "evidence": "laplace",
         "evaluate_every": every,
     }
     folder = out / "laplace" / cell.folder.relative_to(out)
-    return Cell(f"{cell.name}, plain", TrainingConfig.from_dict(config), folder)
-
-
-def _scores(cells: Sequence[Cell]) -> dict[str, list[dict[str, Any]]]:
-    """Summaries of finished cells by the text of their value."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        summary = read_summary(cell.folder, cell.config)
-        found.setdefault(cell.folder.parent.name, []).extend([] if summary is None else [summary])
-    return found
+    return Cell(f"{cell.name}, plain", with_values(cell.config, values, "select.laplace"), folder)
 
 
 def _check(cell: Cell, source: str) -> None:

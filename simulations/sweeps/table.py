@@ -15,13 +15,12 @@ from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.run_directory import holds_run, make_folder, read_summary
+from simulations.folders.run_directory import holds_run, make_folder
 from simulations.results.columns import estimates_at, text_of
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
 from simulations.results.words import DASH, counted
 from simulations.running.precision import choose_together
-from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.tally import SweepIncomplete
+from simulations.sweeps.cell_runner import CellRunner, summaries
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,10 @@ class Found:
         given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
         head = ["", "seeds", *self.file.columns, *given]
         rows = []
-        for label, summaries in self.summaries.items():
-            own = [text_of(heading, path, summaries) for heading, path in self.file.columns.items()]
+        for label, known in self.summaries.items():
+            own = [text_of(heading, path, known) for heading, path in self.file.columns.items()]
             beside = [self.file.rows[label].given.get(heading, "") for heading in given]
-            rows.append([label, str(len(summaries)), *own, *beside])
+            rows.append([label, str(len(known)), *own, *beside])
         return head, rows
 
     @property
@@ -122,35 +121,34 @@ def run_table(
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
-    keys = [(label, seed) for seed in table.seeds for label in table.rows]
-    folders = {(label, seed): out / names[label] / f"seed{seed}" for label, seed in keys}
-    configs = {folders[key]: table.configured(*key, file, out, scale, overrides) for key in keys}
-    to_choose = {folder: config for folder, config in configs.items() if not read_only or holds_run(folder)}
-    configs |= choose_together(to_choose, runner.progress)
-    cells = {
-        key: Cell(f"{key[0]}, seed {key[1]}", configs[folder], folder) for key, folder in folders.items()
-    }
-    wanted = {key: cell for key, cell in cells.items() if not read_only and (not labels or key[0] in labels)}
+    every = [
+        Cell(
+            f"{label}, seed {seed}",
+            table.configured(label, seed, file, out, scale, overrides),
+            out / name / f"seed{seed}",
+        )
+        for seed in table.seeds
+        for label, name in names.items()
+    ]
+    cells = choose_together(
+        [cell for cell in every if not read_only or holds_run(cell.folder)], runner.progress
+    )
+    asked = {names[label] for label in labels or names if not read_only}
+    wanted = [cell for cell in cells if cell.folder.parent.name in asked]
     known = KnownData()
-    for key in cells.keys() - wanted.keys():  # other settings are refused before anything is run
-        cells[key].state(known)
-    failed = runner.complete([*wanted.values()])
-    summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in table.rows}
-    for (label, _), cell in cells.items():
-        summary = read_summary(cell.folder, cell.config)
-        summaries[label] += [] if summary is None else [summary]
-    found = Found(table, {label: own for label, own in summaries.items() if own})
+    for cell in cells:
+        if cell not in wanted:  # other settings are refused before anything is run
+            cell.state(known)
+    failed = runner.complete(wanted)
+    by_name = summaries(cells)
+    found = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
     if not found.summaries and not failed:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")
+    remarks = []
     if found.summaries:
-        make_folder(out, *configs.values())
+        make_folder(out, *(cell.config for cell in cells))
         found.write(out)
-        runner.console.print(found.table())
-        runner.say(
-            f"{counted(sum(map(len, found.summaries.values())), 'run')}; the table: {out / 'table.md'}"
-        )
-    if failed:
-        raise SweepIncomplete(
-            found, [f"{cell.name}: {error}" for cell, error, _ in failed], len(failed), len(wanted)
-        )
+        runs = counted(sum(map(len, found.summaries.values())), "run")
+        remarks = [f"{runs}; the table: {out / 'table.md'}"]
+    runner.conclude(found if remarks else None, remarks, failed, len(wanted))
     return found

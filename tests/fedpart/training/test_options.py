@@ -15,7 +15,7 @@ from fedpart import (
     SGDSettings,
     TrainingSettings,
 )
-from fedpart.centralised.options import TrainingOptions
+from fedpart.centralised.settings import TrainingOptions
 from fedpart.federated.options import FederationOptions
 from fedpart.training.settings import Settings
 

@@ -104,7 +104,7 @@ def test_nodes_that_are_not_the_clients_are_one_sentence(
     monkeypatch.setattr(RayEngine, "__exit__", lambda *_: None)
     without_ray = nullcontext(lambda experiment, federation: RayEngine(experiment, federation, None))
     monkeypatch.setattr("simulations.ray.engine.starting", lambda *_: without_ray)
-    monkeypatch.setattr("simulations.ray.engine.strategy_of.run", refuse)
+    monkeypatch.setattr("fedpart.flower.strategy.FedPart.run", refuse)
     refused(fedpart("run", tiny_file(tmp_path), "--engine", "ray", "--out", "x"), "for 2 clients", status=1)
 
 

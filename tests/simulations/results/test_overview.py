@@ -15,9 +15,8 @@ from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
 from simulations.errors import RunError
 from simulations.results.estimate import Estimate
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import run_comparisons
-from simulations.sweeps.tally import SweepIncomplete
 
 METHODS = ("fedavg", "partitioned")
 SIZES = {"mnist_1250": small_config(published="mnist-1.25k"), "own": small_config(training_points=200)}

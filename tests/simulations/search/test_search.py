@@ -43,10 +43,9 @@ def run(config, out):
 
 def trials_of(out):
     """All that Optuna knows of each, but for when it was."""
-    section = load_config(out / "config.yaml").search
     return [
         (trial.number, trial.state, trial.params, trial.values, trial.intermediate_values)
-        for trial in Study(out, section, 0, 4, 1).trials
+        for trial in Study(out, load_config(out / "config.yaml")).trials
     ]
 
 

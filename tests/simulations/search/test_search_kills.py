@@ -8,19 +8,19 @@ import pytest
 from test_search import run, searched
 
 from simulations.folders.locks import held
-from simulations.search.attempt import Attempt, Pruned
-from simulations.search.study import JOURNAL, Study
+from simulations.search.study import JOURNAL, Attempt, Study
+from simulations.sweeps.parallel import Pruned
 
 PRUNED = "PRUNED"
 
 
 def opened(folder, config):
     folder.mkdir(exist_ok=True)
-    return Study(folder, config.search, config.seed, config.length, config.evaluate_every)
+    return Study(folder, config)
 
 
 def attempt(study, trial, config, folder):
-    return Attempt(trial, study, config, config.search, folder / "trials" / str(trial.number))
+    return Attempt("a trial", config, folder / "trials" / str(trial.number), study, trial)
 
 
 def wrote(attempt, losses):
@@ -45,12 +45,11 @@ def test_a_kill_between_the_decision_to_stop_a_run_and_its_end_changes_nothing(p
                 asked = attempt(study, trial, config, tmp_path)
                 lines = (asked.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
                 (asked.folder / "metrics.jsonl").write_text("".join(lines[: line["round"]]))
-                ending = asked.caught_up()
-                assert isinstance(ending, Pruned)
-                asked.ended(ending)
+                assert asked.caught_up()
+                asked.ended(Pruned())
                 break
         else:
-            assert asked.caught_up() is None
+            assert not asked.caught_up()
             asked.ended(None)
     assert stopped
     assert [t.number for t in study.trials if t.state.name == PRUNED] == [i for i, _ in stopped]

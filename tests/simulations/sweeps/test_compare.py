@@ -15,9 +15,8 @@ from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.results.estimate import Estimate
 from simulations.running.signals import Interrupted
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import plan, run_comparisons
-from simulations.sweeps.tally import SweepIncomplete
 
 # fedavg and partitioned, seeds 3 and 4: early evaluations that the mean of the last half must leave out
 CURVES = {
@@ -189,7 +188,7 @@ def test_equal_upload_waits_for_all_methods(tmp_path):
     compare(tmp_path, FakeRunner(), ["fedavg"])
     with pytest.raises(SweepIncomplete) as caught:
         compare(tmp_path, FakeRunner({("partitioned", 4): ClientError("No.")}))
-    fedavg, partitioned = caught.value.found[""].rows
+    fedavg, partitioned = caught.value.found.rows
     assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
 
 
@@ -327,7 +326,7 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     assert "2 of 6 runs failed" in message and "fedavg seed 3: The loss of client 7 is nan." in message
     assert "fedavg seed 4: KeyError: 'w'" in message
     assert isinstance(caught.value, RunError)  # the command line's status 1
-    fedavg, partitioned = caught.value.found[""].rows
+    fedavg, partitioned = caught.value.found.rows
     assert fedavg.seeds == [5] and partitioned.seeds == [3, 4, 5]
     page = (tmp_path / "comparison.md").read_text()
     assert "| fedavg<br>(1/3 seeds) |" in page and "## Failed" in page

@@ -27,8 +27,7 @@ from simulations.folders.run_directory import RunDirectory, holds_run, read_metr
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.parallel import WATCH, complete_in_processes
-from simulations.sweeps.tally import Tally
+from simulations.sweeps.parallel import WATCH
 
 
 def deadly(data_dir=None):
@@ -124,19 +123,35 @@ def test_started_runs_go_on_to_the_same_bits(tmp_path):
 def test_a_person_stops_all(tmp_path):
     own = cells(tmp_path, {"rounds": 1}, {"rounds": 1_000_000, "checkpoint_every": 1_000_000}, {}, {})
 
-    def say(text):
-        if text.startswith("Finished 1"):
-            deadline = time.monotonic() + 600
-            while not read_metrics(own[1].folder) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGINT)
+    class Stops(io.StringIO):
+        def write(self, text):
+            if text.startswith("Finished 1"):
+                deadline = time.monotonic() + 600
+                while not read_metrics(own[1].folder) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().write(text)
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="SIGINT after 1 of 4 runs"):
-        complete_in_processes(own, 2, Tally(len(own), 0, say))
+        CellRunner(2, console=Console(file=Stops(), width=200)).complete(own)
     assert states(own) == ["finished", "started", "new", "new"]
     assert (own[1].folder / "checkpoint.pt").exists()  # out of turn: it ended its round and saved it
     assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_for_an_answer_ends_with_all(tmp_path):
+    own = cells(tmp_path, {"rounds": 1_000_000, "evaluate_every": 1})
+    waiting = list(own)
+
+    def watch(cell, line):
+        raise ZeroDivisionError
+
+    runner = CellRunner(2, console=Console(file=io.StringIO()))
+    with pytest.raises(ZeroDivisionError):
+        runner.each(lambda _: waiting.pop() if waiting else None, 2, lambda *_: None, watch)
+    assert states(own) == ["started"] and (own[0].folder / "checkpoint.pt").exists()
 
 
 class Deserted(FedAvg):
@@ -183,15 +198,14 @@ def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
         same_run(own, other)
 
 
-def test_what_another_process_has_finished_meanwhile_is_taken_as_finished(tmp_path):
+def test_what_another_process_has_finished_meanwhile_is_taken_as_finished(tmp_path, monkeypatch):
     own = cells(tmp_path, {}, {})
     for cell in own:
         run_experiment(cell.config, cell.folder)
-    said: list[str] = []
-    tally = Tally(len(own), 0, said.append)
-    complete_in_processes(own, 2, tally)
-    assert tally.failures == []
-    assert len(said) == 2 and all(text.startswith("Finished") for text in said)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Cell, "state", lambda *_: "new")
+        said, failed = run(own, 2)
+    assert failed == [] and said.count("Finished ") == 2
 
 
 def test_a_cell_in_which_another_process_runs_is_one_sentence(tmp_path):

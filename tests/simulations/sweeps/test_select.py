@@ -22,9 +22,8 @@ from simulations.pictures.run_figures import run_figure
 from simulations.pictures.selection_figures import selection_figure
 from simulations.results.curves import Run
 from simulations.results.selection import Column, Selection
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.select import plan, run_selection
-from simulations.sweeps.tally import SweepIncomplete
 from simulations.terminal.progress import Progress
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
@@ -270,17 +269,6 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
         assert (Path("s") / value / "seed0" / "state.safetensors").is_file()
     again = fedpart("select", file, "--values", "5,15", "--out", "s")
     assert "2 of 2 runs were finished before" in again.stdout
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_that_cannot_be_set_up_end_all_only_if_nothing_is_lost(tmp_path: Path, jobs: int) -> None:
-    bad = tiny_training(select={**SELECT, "seeds": 1}, psi_from="nowhere")
-    cells, console = plan(bad, tmp_path), Console(file=io.StringIO())
-    with pytest.raises(ConfigError, match="holds no finished run"):
-        CellRunner(jobs, console=console).complete(cells)
-    Pretends()(cells[0].config, cells[0].folder)
-    failed = CellRunner(jobs, console=console).complete(cells)
-    assert {cell.name for cell, *_ in failed} == {cell.name for cell in cells[1:]}
 
 
 def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:

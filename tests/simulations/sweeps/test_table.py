@@ -16,9 +16,8 @@ from simulations.config.load import ExperimentConfig, TrainingConfig
 from simulations.config.tables import SHIPPED, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.results.columns import text_of, values_at
-from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.table import run_table
-from simulations.sweeps.tally import SweepIncomplete
 
 ACCURACY = {("fedavg", 0): 0.80, ("fedavg", 1): 0.84, ("partitioned", 0): 0.9, ("partitioned", 1): 0.9}
 
