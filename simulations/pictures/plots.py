@@ -7,12 +7,17 @@ from pathlib import Path
 
 from simulations.building.data import load_data
 from simulations.folders.run_directory import BESIDE, CONFIG, STATE
-from simulations.pictures.anytime_figure import anytime_figure, has_costs
-from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
+from simulations.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import drawn, save_png
-from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
+from simulations.pictures.run_figures import (
+    anytime_figure,
+    has_costs,
+    mask_figure,
+    run_figure,
+    run_psi_figure,
+)
 from simulations.pictures.transform_figures import examples, run_blocks, transforms_figure
-from simulations.results.curves import Run, metric
+from simulations.results.curves import Run, metric, with_curve
 from simulations.results.psi_parts import PsiParts
 
 
@@ -61,7 +66,7 @@ def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[
     and ``psi.png``; a method without runs is left out.
     """
     figures = {}
-    if any(evaluated(runs).values()):
+    if any(with_curve(runs, metric(runs)).values()):
         for against in ("rounds", "bytes"):
             figures[f"{metric(runs).removeprefix('val_')}_{against}"] = metric_figure(runs, against)
     found = psi_groups(runs)

@@ -1,4 +1,4 @@
-"""What lies in a folder: the runs of one comparison, of several, or a single run."""
+"""What lies in a folder: the runs of one comparison, of several, or a single run; in words and tables too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
 from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
-from simulations.results.collect import collect
-from simulations.results.comparison import Comparison
+from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
+from simulations.results.words import counted
 
 Settings = dict[str, Any]
 
@@ -45,6 +45,18 @@ class Found:
         """Runs for curves, by method: the finished ones; of a method without any, those that are started."""
         started = self._by_method(lambda run: bool(run.metrics))
         return {method: self.finished[method] or started[method] for method in self.methods}
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Sentences on runs that are under way."""
+        notes = []
+        for method in self.methods:
+            own = [run for run in self.runs if run.config.method == method]
+            if seeds := [str(run.config.seed) for run in own if not run.finished]:
+                drawn = "left out of the curves" if len(seeds) < len(own) else "drawn as far as it is"
+                plural = "s" if len(seeds) > 1 else ""
+                notes.append(f"{method}, seed{plural} {', '.join(seeds)}: not finished; {drawn}.")
+        return notes
 
     def _by_method(self, wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
         chosen = [run for run in self.runs if wanted(run)]
@@ -147,3 +159,64 @@ def _written(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def points_of(config: Config) -> str:
+    """How many examples a run trains on."""
+    number = config.training_points
+    return counted(number, "training point") if number else "all training points"
+
+
+def about(config: ExperimentConfig) -> str:
+    """The experiment in a line: data, clients, length."""
+    turned = f" turned by up to {config.max_angle:g} degrees" if config.rotated else ""
+    recipe, by = config.split.recipe, config.split.by
+    split = "each with its own" if recipe == "natural" else f"{recipe} split by {by}"
+    split += f", Dirichlet {config.split.alpha:g}" if recipe not in ("natural", "iid") else ""
+    return (
+        f"Data {config.data}{turned}, {points_of(config)}; {counted(config.clients, 'client')} ({split}) in "
+        f"cohorts of {config.cohort}; model {config.model}, S = {config.samples}; "
+        f"{counted(config.rounds, 'round')}."
+    )
+
+
+def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
+    """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
+    head = ["run", "state", "engine", "precision", "configuration"]
+    rows = []
+    for name, run in _named(comparisons):
+        config = run.config
+        state = counted(config.rounds, "round")
+        if not run.finished:
+            state = f"round {len(run.metrics):,} of {config.rounds:,}"
+        workers = run.summary.get("workers", config.processes)
+        engine = [run.summary.get("engine", config.engine)]
+        engine += [f"{workers} workers"] if workers and workers > 1 else []
+        engine += [config.execution] if config.execution != "loop" else []
+        precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
+        rows.append([name, state, ", ".join(engine), precision, config.hash()])
+    return head, rows
+
+
+def versions(comparisons: Sequence[Found]) -> list[str]:
+    """A sentence for each set of versions that has computed finished runs."""
+    found: dict[str, list[str]] = {}
+    for name, run in _named(comparisons):
+        if summary := run.summary:
+            texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
+            if commit := summary.get("git_commit"):
+                number, plus, changes = commit.partition("+")
+                texts.append(f"commit {number[:12]}{plus}{changes}")
+            found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
+    every = len(found) == 1
+    return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
+
+
+def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
+    """All runs with their names on the page."""
+    several = len(comparisons) > 1
+    return [
+        (f"{found.name}: {run.name}" if several else run.name, run)
+        for found in comparisons
+        for run in found.runs
+    ]

@@ -1,12 +1,52 @@
-"""Parts of the page: a section with its charts, pictures and tables."""
+"""Parts of the page: an experiment's sections, with charts, pictures and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from simulations.pictures.figures import Chart
-from simulations.report.tables import PageTable
+from simulations.pictures.figures import Chart, svg
+from simulations.results.words import DASH
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCORES = ("validation", "test", "clients ", "at equal")  # columns with these beginnings are always shown
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of texts.
+
+    Attributes:
+        caption: what it is, above it.
+        head, rows: headings, and a text for each in every row; the first one names the row.
+        alike: a sentence on columns that were left out; empty without any.
+    """
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+    alike: str = ""
+
+    @classmethod
+    def of(
+        cls, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1
+    ) -> PageTable:
+        """Without what nobody knows and, of two rows or more, without what is the same in all of them.
+
+        The first ``names`` columns, and those of scores, stay as they are.
+        """
+        shown, same = list(range(min(names, len(head)))), []
+        for i in range(names, len(head)):
+            texts = {row[i] for row in rows}
+            if len(rows) > 1 and len(texts) == 1 and texts != {DASH} and not head[i].startswith(SCORES):
+                same.append(f"{' '.join(head[i].split())}: {' '.join(texts.pop().split())}")
+            elif texts != {DASH}:
+                shown.append(i)
+        alike = f"In every row: {'; '.join(same)}." if same else ""
+        return cls(caption, [head[i] for i in shown], [[row[i] for i in shown] for row in rows], alike)
 
 
 @dataclass(frozen=True)
@@ -48,6 +88,11 @@ class Part:
     notes: Sequence[str]
     sections: Sequence[PageSection]
     settings: str
+
+
+def chart(title: str, figure: Figure, note: str = "") -> Chart:
+    """A figure that is the only one of its thing."""
+    return Chart(title, {"": svg(figure)}, note)
 
 
 def sorted_out(found: Sequence[PageSection | str | None]) -> tuple[list[PageSection], list[str]]:

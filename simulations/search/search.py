@@ -19,9 +19,8 @@ from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
 from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
-from simulations.pictures.search_figures import plot_search
-from simulations.results.search import Found
-from simulations.results.spending import Cost, TrialRow, summary_of
+from simulations.pictures.sweep_figures import plot_search
+from simulations.results.search import Cost, Found, TrialRow, summary_of
 from simulations.running.run import run_experiment
 from simulations.search.attempt import Attempt, Pruned
 from simulations.search.parallel import run_in_processes

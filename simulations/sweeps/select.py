@@ -14,7 +14,7 @@ from simulations.config.yaml_files import apply_override
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.run_directory import read_summary
-from simulations.pictures.selection_figures import plot_selection
+from simulations.pictures.sweep_figures import plot_selection
 from simulations.results.selection import Column, Selection
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner

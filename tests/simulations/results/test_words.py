@@ -6,7 +6,7 @@ import pytest
 from fake_runs import small_config, write_run
 
 from simulations.results.curves import Run
-from simulations.results.psi_parts import all_words, compact, spans
+from simulations.results.psi_parts import all_words, compact, in_words
 from simulations.results.words import span
 
 
@@ -31,7 +31,7 @@ def test_wherever_it_stands_a_range_is_written_alike() -> None:
     psi = {"affine.angle_min [deg]": 14.13, "affine.angle_max [deg]": -12.4}
     wide = {"affine.shift_x_min [%]": -1.361, "affine.shift_x_max [%]": 1.36}
     assert compact(psi) == "rotation -12.4..+14.1 deg"
-    assert spans(wide, [tuple(wide)]) == ["shift x -1.36..+1.36%"]
+    assert in_words(psi | wide) == ["rotation -12.4..+14.1 deg", "shift x -1.36..+1.36%"]
     assert all_words(psi | wide, []) == ["affine: angle -12.4..+14.1 deg, shift_x -1.36..+1.36%"]
 
 
