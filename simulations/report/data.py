@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from simulations.pictures.transform_figures import examples, run_blocks, sheet
 from simulations.report.parts import PageSection, Sheet
 from simulations.results.curves import Run
 from simulations.results.words import counted, span
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
 FEW = 20  # labels that each get a tick
@@ -60,8 +57,7 @@ def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
         federated = isinstance(config, ExperimentConfig)
         return Data(splits, split_among_clients(config, splits.train) if federated else [])
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        return f"The data cannot be read here ({reason})."
+        return f"The data cannot be read here ({' '.join(str(error).split()).rstrip('.')})."
 
 
 def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str | None:
@@ -98,11 +94,9 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
 
 
 def _png_url(images: Tensor) -> str:
-    """:func:`.sheet` as the text of a PNG's data URL."""
     from matplotlib.image import imsave
 
-    stream = io.BytesIO()
-    imsave(stream, sheet(images), format="png")
+    imsave(stream := io.BytesIO(), sheet(images), format="png")
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
@@ -175,7 +169,7 @@ def _heat_map(clients: Clients, counts: Counts, axis: str, *form: Any) -> fig.Ch
 
 def _heat_figure(
     theme: str, clients: Clients, counts: Counts, axis: str, ends: tuple[float, float], ticks: dict[str, Any]
-) -> Figure:
+) -> fig.Figure:
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle

@@ -73,11 +73,6 @@ def find(folder: Path) -> list[Found]:
         raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
     if (folder / CONFIG).is_file():
         run = Run.load(folder)
-        if not isinstance(run.config, ExperimentConfig):
-            raise ConfigError(
-                f"The run in {folder} is a centralised one; a report shows federated runs, of fedpart run or "
-                f"compare."
-            )
         return [Found(folder.resolve().name, run.config, [run.config.method], [run])]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
@@ -103,7 +98,12 @@ def _comparison(folder: Path) -> Found | None:
             notes.append(f"A run is left out: {error}")
     if not runs:
         return None
-    runs = _alike(runs, notes)
+    # what one table may average: runs of the same settings, and within a method of the same options
+    runs = _most(runs, _shared, notes)
+    for method in dict.fromkeys(run.config.method for run in runs):
+        own = [run for run in runs if run.config.method == method]
+        kept = _most(own, _options, notes)
+        runs = [run for run in runs if run in kept or run not in own]
     rows = [row["method"] for row in written.get("rows", [])]
     own = dict.fromkeys(run.config.method for run in runs)
     methods = [*(method for method in rows if method in own), *(m for m in own if m not in rows)]
@@ -112,20 +112,10 @@ def _comparison(folder: Path) -> Found | None:
         f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}"
         for failure in written.get("failures", [])
     ]
-    config = runs[0].config
-    published = written.get("config", {}).get("published", config.published)
-    config = ExperimentConfig.from_dict(config.resolved() | {"published": published})
+    config = runs[0].config.resolved()
+    published = written.get("config", {}).get("published", config["published"])
+    config = ExperimentConfig.from_dict(config | {"published": published})
     return Found(folder.resolve().name, config, methods, runs, notes)
-
-
-def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
-    """The runs that one table may average: of the same settings, and within a method of the same options."""
-    runs = _most(runs, _shared, notes)
-    return [
-        run
-        for method in dict.fromkeys(run.config.method for run in runs)
-        for run in _most([run for run in runs if run.config.method == method], _options, notes)
-    ]
 
 
 def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: list[str]) -> list[Run]:
@@ -182,20 +172,18 @@ def about(config: ExperimentConfig) -> str:
 
 def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
-    head = ["run", "state", "engine", "precision", "configuration"]
     rows = []
     for name, run in _named(comparisons):
         config = run.config
-        state = counted(config.rounds, "round")
-        if not run.finished:
-            state = f"round {len(run.metrics):,} of {config.rounds:,}"
+        state = f"round {len(run.metrics):,} of {config.rounds:,}"
+        state = counted(config.rounds, "round") if run.finished else state
         workers = run.summary.get("workers", config.processes)
         engine = [run.summary.get("engine", config.engine)]
         engine += [f"{workers} workers"] if workers and workers > 1 else []
         engine += [config.execution] if config.execution != "loop" else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
         rows.append([name, state, ", ".join(engine), precision, config.hash()])
-    return head, rows
+    return ["run", "state", "engine", "precision", "configuration"], rows
 
 
 def versions(comparisons: Sequence[Found]) -> list[str]:
@@ -214,9 +202,5 @@ def versions(comparisons: Sequence[Found]) -> list[str]:
 
 def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
     """All runs with their names on the page."""
-    several = len(comparisons) > 1
-    return [
-        (f"{found.name}: {run.name}" if several else run.name, run)
-        for found in comparisons
-        for run in found.runs
-    ]
+    runs = [(found.name, run) for found in comparisons for run in found.runs]
+    return [(f"{name}: {run.name}" if len(comparisons) > 1 else run.name, run) for name, run in runs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulations.config.load import EVIDENCE_NAMES, Config
+from simulations.config.load import Config
 from simulations.config.yaml_files import as_yaml
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.sweep_figures import selection_figure, spent_figure
@@ -57,7 +57,7 @@ def selected(folder: Path) -> Part:
     for column in selection.columns:
         found = "; ".join(selection.sentences(column)).removeprefix("* ")
         sentences.append(f"{column.name}: {found}.")
-        what = f"the evidence is {EVIDENCE_NAMES[column.evidence]}; a star marks the best value"
+        what = f"the evidence is {EVIDENCES[column.evidence].word}; a star marks the best value"
         tables.append(PageTable.of(f"{column.name}: {what}", *selection.cells(column)))
         if selection.known:
             alone = Selection(selection.key, [column], [], selection.config)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from simulations.pictures.figures import Chart, svg
+from simulations.pictures import figures as fig
 from simulations.results.words import DASH
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SCORES = ("validation", "test", "clients ", "at equal")  # columns with these beginnings are always shown
 
@@ -63,7 +59,7 @@ class PageSection:
     """A part of the page under a heading of its own."""
 
     heading: str
-    charts: Sequence[Chart] = ()  # drawn side by side where there is room
+    charts: Sequence[fig.Chart] = ()  # drawn side by side where there is room
     sheets: Mapping[str, Sequence[Sheet]] = field(default_factory=dict)  # in groups with a heading each
     tables: Sequence[PageTable] = ()
     text: str = ""  # above all that
@@ -90,9 +86,9 @@ class Part:
     settings: str
 
 
-def chart(title: str, figure: Figure, note: str = "") -> Chart:
+def chart(title: str, figure: fig.Figure, note: str = "") -> fig.Chart:
     """A figure that is the only one of its thing."""
-    return Chart(title, {"": svg(figure)}, note)
+    return fig.Chart(title, {"": fig.svg(figure)}, note)
 
 
 def sorted_out(found: Sequence[PageSection | str | None]) -> tuple[list[PageSection], list[str]]:

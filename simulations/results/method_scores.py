@@ -9,6 +9,7 @@ from simulations.results.curves import Run
 from simulations.results.psi_parts import PsiParts
 from simulations.results.scores import Estimate
 
+EXAMPLES = ("validation_examples", "test_examples")
 SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
 
 
@@ -18,15 +19,11 @@ class MethodScores:
 
     Attributes:
         method, seeds: what was run.
-        scores: by name. ``validation``: mean of the last ten evaluations of the comparison's metric, a
-            fraction or nats; ``equal_upload``: the same when the run had sent no more than the method that
-            sends least at the same seed (but for a thousandth), all on the same validation data, None while a
-            method's run at one of the seeds is missing; ``test``: after the last round; ``clients``,
-            ``clients_worst``: means of the last ten evaluations by the clients, over their examples and over
-            the worst tenth of them; ``lml``: per example, nats; ``held_out``: share of the clients' examples
-            that they never train on; ``upload_ratio``: of FedAvg's at the same seed, or if that was not run,
-            of the full models that it would have sent; ``upload_bytes``, ``download_bytes``: of all clients
-            in a whole run; ``seconds``: of a run.
+        scores: by name, fractions or nats, bytes of all clients in a whole run, seconds. ``equal_upload`` is
+            ``validation`` when the run had sent no more than the method that sends least at the same seed
+            (but for a thousandth), all on the same validation data, None while a method's run at one of the
+            seeds is missing; ``upload_ratio`` is of FedAvg's at the same seed, or if that was not run, of the
+            full models that it would have sent.
         runs_at_a_time: how many runs shared the machine at most while these seconds were measured.
         validation_examples, test_examples: that were scored; None in folders of earlier versions.
         psi: learned hyperparameters after the last round, in physical units, by name.
@@ -54,11 +51,7 @@ class MethodScores:
     def of(
         cls, method: str, runs: Sequence[Run], key: str, fedavg: Sequence[Run], least: Mapping[int, float]
     ) -> MethodScores:
-        """Summarise a method's finished runs, one per seed.
-
-        ``key`` is ``val_accuracy`` or ``val_nll``; ``fedavg`` are FedAvg's runs, to compare the upload with,
-        and ``least`` the bytes of :func:`least_upload`.
-        """
+        """Summarise finished runs, one per seed: by the metric ``key``, and :func:`least_upload`'s bytes."""
         clients = key.replace("val_", "client_")
         sent = {run.config.seed: run.total("upload_bytes") for run in fedavg}
         scores = {
@@ -84,18 +77,14 @@ class MethodScores:
         learned, names = {name for run in runs for name in run.learned()}, list(final[0]) if final else []
         parts = PsiParts.of(names)
         grid = parts.rates if parts.probabilities else []  # a distribution over it stands beside, as FedEx's
-        found = {
-            name: Estimate.of(values[name] for values in final)
-            for name in names
-            if name in learned and name not in grid
-        }
+        shown = [name for name in names if name in learned and name not in grid]
+        found = {name: Estimate.of(values[name] for values in final) for name in shown}
         return cls(
             method=method,
             seeds=[run.config.seed for run in runs],
             scores={name: Estimate.of(map(score, runs)) for name, score in scores.items()},
             runs_at_a_time=max((run.summary.get("runs_at_a_time", 1) for run in runs), default=1),
-            validation_examples=next((run.summary.get("validation_examples") for run in runs), None),
-            test_examples=next((run.summary.get("test_examples") for run in runs), None),
+            **{key: next((run.summary.get(key) for run in runs), None) for key in EXAMPLES},
             psi={name: score for name, score in found.items() if score is not None},
             chosen={name: [float(values[name]) for values in final] for name in grid},
         )

@@ -28,13 +28,9 @@ _TESTED = ("test_accuracy", "test_nll")
 class Cost:
     """What a run has used, whether or not it was stopped.
 
-    Attributes:
-        rounds: that were computed; iterations of centralised training.
-        download_bytes, upload_bytes: of its rounds, from and to the server.
-        evaluation_bytes: of its clients' evaluations, both ways.
-        examples, client_seconds: what its clients have computed, see :class:`.RoundReport`; 0 where they do
-            not tell (privacy).
-        seconds: of its rounds, evaluations included.
+    Rounds are iterations of centralised training; bytes are from and to the server, and of its clients'
+    evaluations, both ways; examples and client_seconds 0 where clients do not tell (privacy); seconds include
+    evaluations.
     """
 
     rounds: int = 0
@@ -67,12 +63,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial that has ended.
-
-    Attributes:
-        number: 0..; values: by key; state: how it ended; objective: None if it has none.
-        cost: its own; summary: of a finished run, empty otherwise.
-    """
+    """A trial that has ended: its values by key, and the summary of a finished run, or an empty one."""
 
     number: int
     values: dict[str, Any]
@@ -217,11 +208,6 @@ def _heads(keys: Sequence[str]) -> list[str]:
 def _cost(line: dict[str, Any], prefix: str = "") -> Cost:
     """In a line of a search's table; of all trials by then with the prefix ``spent_``."""
     return Cost(**{name: line[prefix + name] for name in Cost.__dataclass_fields__})
-
-
-def summary_of(folder: Path) -> dict[str, Any]:
-    """Of the run in a folder; empty if it is not finished."""
-    return (read_summary(folder) if holds_run(folder) else None) or {}
 
 
 @dataclass(frozen=True)

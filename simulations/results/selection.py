@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.config.load import EVIDENCE_NAMES, ConfigError, TrainingConfig
+from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import SUMMARY
 from simulations.folders.versions import git_commit, versions
 from simulations.results.scores import EVIDENCES, Estimate, Score, score_of
@@ -37,15 +37,12 @@ class ValueScores:
     """One value over the repetitions.
 
     Attributes:
-        value: of the key.
         seeds: those that the scores are over: every value that has evidence at all has it there, for means
             over other data are no comparison.
         lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
         overfit: by how much smaller the loss of subnetworks is on examples that they were trained on than on
             the next chunk, as a share of the latter, the mean; None without a next chunk.
-        lml_per_seed: of all seeds that have it.
-        train_examples, test_examples: that were scored, on the seed with the fewest; None in folders of
-            earlier versions.
+        train_examples, test_examples: that were scored, on the seed with the fewest; None in old folders.
     """
 
     value: Any
@@ -91,7 +88,7 @@ class Column:
 
     Attributes:
         name: of the method, or ``laplace``: plain networks.
-        evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCE_NAMES`.
+        evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCES`.
         best: the value with the largest mean evidence; None without any.
         best_per_seed: the same for each seed that has all values.
         rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
@@ -110,7 +107,6 @@ class Column:
         cls, name: str, evidence: str, config: TrainingConfig, runs: Mapping[str, Sequence[dict[str, Any]]]
     ) -> Column:
         """Summarise finished runs: ``runs`` are summaries by value, in the order of ``config.select``."""
-        assert config.select is not None
         found = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
         shared = set.intersection(*(set(own) for own in found if own)) if any(found) else set()
         pairs = zip(config.select.values, found, strict=True)
@@ -168,7 +164,7 @@ class Selection:
 
     def sentences(self, column: Column) -> list[str]:
         """What follows from a column: lines without a point at their end."""
-        what = EVIDENCE_NAMES[column.evidence]
+        what = EVIDENCES[column.evidence].word
         if column.best is None:
             return [f"no {what} on a seed that all values have"]
         lines = [f"* {what} is largest at {column.best}"]
@@ -225,7 +221,6 @@ class Selection:
     def write(self, out: Path) -> None:
         """Write ``summary.json``, with what the first column says at the top, and ``select.csv``."""
         first, *others = self.columns
-        assert self.config.select is not None
         content = {
             "key": self.key,
             "values": self.config.select.values,

@@ -85,15 +85,9 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Mean and standard error over runs; a list's are separated by strokes.
+    """Over a row's finished runs ``97.0 ± 0.1``, ``97.0`` of one, or a dash; strokes separate a list's.
 
-    Args:
-        heading: its unit at the end decides factor and digits: ``test [%]``, ``upload [GB]``.
-        path: see :func:`values_at`.
-        summaries: of a row's finished runs.
-
-    Returns:
-        ``97.0 ± 0.1``, ``97.0`` of one run, or a dash where a run does not have it.
+    The unit at the heading's end decides factor and digits: ``test [%]``, ``upload [GB]``.
     """
     factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
     texts = []
@@ -112,14 +106,9 @@ def estimates_at(path: str, summaries: Sequence[Mapping[str, Any]]) -> list[Esti
 
 
 def values_at(path: str, summary: Any) -> list[float | None]:
-    """The numbers at a place in a summary.
+    """The numbers at a place in a summary: one, as many as a list has, or ``[None]`` where there is none.
 
-    Args:
-        path: keys, separated by points, which keys may have too; of a list of mappings those of each.
-        summary: what is searched.
-
-    Returns:
-        One number, as many as a list has, or ``[None]`` where there is none.
+    ``path`` are keys, separated by points, which keys may have too; of a list of mappings those of each.
     """
     if isinstance(summary, list):
         return [value for one in summary for value in values_at(path, one)]

@@ -18,9 +18,9 @@ from simulations.config.search import SearchSection
 from simulations.config.yaml_files import apply_override, as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.cell import alone
-from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, saved_config
+from simulations.folders.run_directory import CONFIG, METRICS, held, holds_run, read_summary, saved_config
 from simulations.pictures.sweep_figures import plot_search
-from simulations.results.search import Cost, Found, TrialRow, summary_of
+from simulations.results.search import Cost, Found, TrialRow
 from simulations.running.run import run_experiment
 from simulations.search.attempt import Attempt, Pruned
 from simulations.search.parallel import run_in_processes
@@ -203,7 +203,7 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
         state,
         trial.value if trial.state == TrialState.COMPLETE else None,
         Cost.of(folder),
-        summary_of(folder),
+        (read_summary(folder) if holds_run(folder) else None) or {},
     )
 
 

@@ -46,14 +46,9 @@ def show_end(
     overrides: Sequence[str] = (),
     command: str = "run",
 ) -> None:
-    """Print the panel, and below it commands to try next, each on a line of its own, to be copied.
+    """Print the panel of the run in ``out``, and below it commands to try next, a line each, to be copied.
 
-    Args:
-        console: to print on.
-        summary: of the run in the folder ``out``.
-        out: the folder.
-        config_file, overrides: what was run, if it is known.
-        command: by which a federated run goes on.
+    ``config_file`` and ``overrides`` are what was run, if it is known; ``command``: by which a run goes on.
     """
     console.print(panel(summary, out))
     console.print(Text("Try next", style="bold"))
