@@ -83,15 +83,10 @@ def stops(theme: str, which: int, number: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure on a page, or several of one thing of which a reader chooses one, with a note below.
-
-    Attributes:
-        title: above it.
-        views: elements, see :func:`svg`, by what is drawn: what the x axis has; one of "" needs no choice.
-    """
+    """A figure on a page, or several of one thing of which a reader chooses one, with a note below."""
 
     title: str
-    views: Mapping[str, str]
+    views: Mapping[str, str]  # elements, see :func:`svg`, by what the x axis has; one of "" needs no choice
     note: str = ""
 
 

@@ -14,11 +14,16 @@ from simulations.results.scores import EVIDENCES, SCORES
 from simulations.results.words import counted
 
 SPAN = 10.0  # percentage points
-CURVES = {
-    "validation": "val_{}",
-    "clients": "client_{}",
-    "worst tenth of clients": "client_{}_worst_decile",
-}
+CURVES = {"validation": "val_{}", "clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
+
+
+def run_figures(run: Run, beside: Run | None = None, *, page: bool = False) -> dict[str, fig.Figure]:
+    """Those that there are data for, by the names of their files."""
+    figures = {"learning_curve": run_figure(run, beside, page=page)}
+    masks = PsiParts.of(run.courses()).keeps
+    if len(masks) < len(run.courses()):
+        figures["psi"] = run_psi_figure(run, page=page)
+    return figures | ({"mask": mask_figure(run, page=page)} if masks else {})
 
 
 def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fig.Figure:

@@ -7,18 +7,22 @@ from typing import Any
 
 from simulations.config.load import Config
 from simulations.config.yaml_files import as_yaml
-from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
+from simulations.pictures.run_figures import run_figures
 from simulations.pictures.sweep_figures import selection_figure, spent_figure
 from simulations.report.data import images_section, read_data
 from simulations.report.folder import points_of
 from simulations.report.parts import PageSection, PageTable, Part, chart, sorted_out
 from simulations.results.curves import Run
-from simulations.results.psi_parts import PsiParts
 from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score_of
 from simulations.results.search import Found
 from simulations.results.selection import Selection
 from simulations.results.words import DASH, counted
 
+_TITLES = {
+    "learning_curve": "Learning curve",
+    "psi": "Hyperparameters over iterations",
+    "mask": "Learned mask",
+}
 _EXAMPLES = {"val": "validation_examples", "test": "test_examples"}
 
 
@@ -38,12 +42,7 @@ def trained(run: Run) -> Part:
         judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"
         headline = f"{run.name}: {_tested(summary)}{f', {evidence.word} {judged}' if judged else ''}."
     if run.metrics:
-        charts.append(chart("Learning curve", run_figure(run, page=True)))
-        masks = PsiParts.of(run.courses()).keeps
-        if len(masks) < len(run.courses()):
-            charts.append(chart("Hyperparameters over iterations", run_psi_figure(run, page=True)))
-        if masks:
-            charts.append(chart("Learned mask", mask_figure(run, page=True)))
+        charts = [chart(_TITLES[name], figure) for name, figure in run_figures(run, page=True).items()]
     drawn = images_section([run], read_data(config, [run.folder])) if run.finished else None
     sections, notes = sorted_out([scores, PageSection("Curves", charts) if charts else None, drawn])
     return _part(run.folder, "", config, headline, sections, notes)

@@ -13,18 +13,12 @@ SCORES = ("validation", "test", "clients ", "at equal")  # columns with these be
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of texts.
+    """A table of texts."""
 
-    Attributes:
-        caption: what it is, above it.
-        head, rows: headings, and a text for each in every row; the first one names the row.
-        alike: a sentence on columns that were left out; empty without any.
-    """
-
-    caption: str
+    caption: str  # what it is, above it
     head: list[str]
-    rows: list[list[str]]
-    alike: str = ""
+    rows: list[list[str]]  # a text for each heading; the first one names the row
+    alike: str = ""  # a sentence on columns that were left out
 
     @classmethod
     def of(
@@ -68,22 +62,14 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Part:
-    """What a page shows of one experiment.
-
-    Attributes:
-        name, about: of the experiment, and what it is, in a line.
-        headline: what came out, in a few sentences.
-        notes: sentences on what is missing, or less comparable than it looks.
-        sections: those that there are data for.
-        settings: the configuration, as YAML.
-    """
+    """What a page shows of one experiment."""
 
     name: str
-    about: str
-    headline: str
-    notes: Sequence[str]
-    sections: Sequence[PageSection]
-    settings: str
+    about: str  # what it is, in a line
+    headline: str  # what came out, in a few sentences
+    notes: Sequence[str]  # sentences on what is missing, or less comparable than it looks
+    sections: Sequence[PageSection]  # those that there are data for
+    settings: str  # the configuration, as YAML
 
 
 def chart(title: str, figure: fig.Figure, note: str = "") -> fig.Chart:

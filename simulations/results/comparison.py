@@ -12,20 +12,12 @@ from rich.text import Text
 
 from simulations.config.load import ExperimentConfig
 from simulations.config.published import Published
+from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
 from simulations.results.psi_parts import in_words, single
 from simulations.results.scores import BYTES, SCORES, SHARE, Estimate, Score, score_of
-from simulations.results.tables import (
-    CAPTION,
-    LF,
-    markdown_table,
-    number_columns,
-    terminal_table,
-    without,
-    write_csv,
-    write_json,
-)
+from simulations.results.tables import CAPTION, LF, without
 from simulations.results.words import DASH, counted
 
 DIFFERENCE = "difference\n[std. err.]"
@@ -71,25 +63,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``fedpart compare`` found.
+    """What ``fedpart compare`` found."""
 
-    Attributes:
-        rows: one per method, in the order asked for; failures: cells without a result.
-        notes: sentences about what makes the rows less comparable than they look.
-        metric: ``val_accuracy``, or ``val_nll`` where there is no accuracy.
-        rounds, seeds: of every method, as asked for.
-        config: the configuration that all cells share.
-        published: the paper's numbers for the same cell; None if the configuration names none.
-    """
-
-    rows: list[MethodScores]
-    failures: list[Failure]
-    notes: list[str]
-    metric: str
-    rounds: int
+    rows: list[MethodScores]  # one per method, in the order asked for
+    failures: list[Failure]  # cells without a result
+    notes: list[str]  # sentences about what makes the rows less comparable than they look
+    metric: str  # ``val_accuracy``, or ``val_nll`` where there is no accuracy
+    rounds: int  # of every method, as asked for, like the seeds
     seeds: list[int]
-    config: dict[str, Any]
-    published: Published | None = None
+    config: dict[str, Any]  # that all cells share
+    published: Published | None = None  # the paper's numbers for the same cell, if the configuration names it
 
     @property
     def score(self) -> Score:
@@ -180,7 +163,7 @@ class Comparison:
             for row in self.rows
             if row["held_out"] is not None and row["held_out"].mean > 0
         ]
-        table = terminal_table(shown, self.title(), caption, rows=texts)
+        table = tables.terminal_table(shown, self.title(), caption, rows=texts)
         return Group(table, *map(Text, [*learned, *held_out]))
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
@@ -191,7 +174,7 @@ class Comparison:
             "",
             f"{self.title()}; {caption}. {COLUMNS}.",
             "",
-            *markdown_table(*self.cells()),
+            *tables.markdown_table(*self.cells()),
         ]
         for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
@@ -211,8 +194,8 @@ class Comparison:
         (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
         content = asdict(self)
         content["rows"] = [row | row.pop("scores") for row in content["rows"]]
-        write_json(out / "comparison.json", content)
-        write_csv(out / "comparison.csv", self.flat())
+        tables.write_json(out / "comparison.json", content)
+        tables.write_csv(out / "comparison.csv", self.flat())
 
     def flat(self) -> list[dict[str, Any]]:
         """A row of numbers per method, by column: fractions, bytes, seconds, psi in physical units."""
@@ -236,7 +219,7 @@ class Comparison:
             validation, difference = scores.pop("validation"), self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
             scores = {"validation": validation, "paper": self.theirs(row.method)} | scores
-        flat |= number_columns({names.get(k, k): one for k, one in (scores | row.psi).items()})
+        flat |= tables.number_columns({names.get(k, k): one for k, one in (scores | row.psi).items()})
         return flat | {key: "; ".join(single(values)) for key, values in row.chosen.items()}
 
 

@@ -21,19 +21,13 @@ _MOST = 40  # rows on the terminal
 
 @dataclass(frozen=True)
 class ClientGain:
-    """One client, before and after.
+    """One client, before and after."""
 
-    Attributes:
-        client: 0..N-1; chunk: 1..C, of the client.
-        examples: of its shard that were trained on; held_out: that were scored.
-        before, after: ``nll`` (nats per example) and, of a classification, ``accuracy`` (a fraction).
-    """
-
-    client: int
-    chunk: int
-    examples: int
-    held_out: int
-    before: dict[str, float]
+    client: int  # 0..N-1
+    chunk: int  # 1..C
+    examples: int  # of its shard that were trained on
+    held_out: int  # that were scored
+    before: dict[str, float]  # ``nll`` (nats per example) and, of a classification, ``accuracy`` (a fraction)
     after: dict[str, float]
 
     @property
@@ -45,17 +39,12 @@ class ClientGain:
 
 @dataclass(frozen=True)
 class Gains:
-    """All clients of a run that were personalised.
+    """All clients of a run that were personalised."""
 
-    Attributes:
-        clients: at least one; left_out: those with too few examples to hold one out.
-        settings: what was done, by name; note: what the scores stand for, in a sentence.
-    """
-
-    clients: Sequence[ClientGain]
-    left_out: Sequence[int]
-    settings: dict[str, Any]
-    note: str
+    clients: Sequence[ClientGain]  # at least one
+    left_out: Sequence[int]  # clients with too few examples to hold one out
+    settings: dict[str, Any]  # what was done, by name
+    note: str  # what the scores stand for, in a sentence
 
     @property
     def metric(self) -> str:

@@ -86,20 +86,15 @@ class ValueScores:
 class Column:
     """A way to train and to score models, with all values.
 
-    Attributes:
-        name: of the method, or ``laplace``: plain networks.
-        evidence: which estimate ``lml`` is: a key of :data:`.EVIDENCES`.
-        best: the value with the largest mean evidence; None without any.
-        best_per_seed: the same for each seed that has all values.
-        rank_correlation: Spearman's, over values, of the mean evidence with the mean test accuracy and
-            log-likelihood; None where it is not defined.
+    The rank correlation is Spearman's, over values, of the mean evidence with the mean test accuracy and
+    log-likelihood; None where it is not defined.
     """
 
-    name: str
-    evidence: str
+    name: str  # of the method, or ``laplace``: plain networks
+    evidence: str  # which estimate ``lml`` is: a key of :data:`.EVIDENCES`
     rows: list[ValueScores]
-    best: Any
-    best_per_seed: dict[int, Any]
+    best: Any  # the value with the largest mean evidence; None without any
+    best_per_seed: dict[int, Any]  # the same for each seed that has all values
     rank_correlation: dict[str, float | None]
 
     @classmethod
