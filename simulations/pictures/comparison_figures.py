@@ -69,10 +69,8 @@ def lml_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
     curves, name = [], SCORES["lml"].word
     for method, own in with_curve(runs, "lml").items():
         every = LAST * own[0].config.evaluate_every if own else 0
-        for key, sign, label, most, dash in (
-            ("lml", 1, name, every, "-"),
-            ("val_nll", -1, "validation", LAST, "--"),
-        ):
+        unseen, looked = ("lml", 1, name, every, "-"), ("val_nll", -1, "validation", LAST, "--")
+        for key, sign, label, most, dash in (unseen, looked):
             if own and all(len(run.curve(key)[0]) for run in own):
                 band = metric_band(own, key, "rounds", most).scaled(1, sign)
                 curves.append((method, f"{method}, {label}", band, {"ls": dash}))
@@ -87,14 +85,13 @@ def clients_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
     """
     key, curves = metric(runs, "client"), []
     score = score_of(key)
-    for method in runs:
+    for method, own in runs.items():
         for one, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
-            if found := with_curve(runs, one)[method]:
+            if found := with_curve({method: own}, one)[method]:
                 band = metric_band(found, one, "rounds").scaled(1, score.factor)
                 curves.append((method, f"{method}, {who}", band, {"ls": dash}))
-    return _figure(
-        runs, f"{score.word.capitalize()} on the clients", score.axis, curves, zoom=False, page=page
-    )
+    title = f"{score.word.capitalize()} on the clients"
+    return _figure(runs, title, score.axis, curves, zoom=False, page=page)
 
 
 def _figure(

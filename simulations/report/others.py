@@ -31,12 +31,10 @@ def trained(run: Run) -> Part:
     config, summary, charts, scores = run.config, run.summary, [], None
     headline = f"{run.name}: {counted(len(run.metrics), 'report')} so far, not finished."
     if run.finished:
-        shown, parts = [SCORES[key] for key in ("accuracy", "nll")], ("train", "val", "test")
-        rows = [
-            [f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in ("accuracy", "nll"))]
-            for part in parts
-        ]
-        head = ["scores on", *(score.heading for score in shown)]
+        keys, rows = ("accuracy", "nll"), []
+        for part in ("train", "val", "test"):
+            rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in keys)])
+        head = ["scores on", *(SCORES[key].heading for key in keys)]
         scores = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
         lml, evidence = summary.get("lml"), EVIDENCES[summary.get("evidence", "lml")]
         judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"
