@@ -12,7 +12,7 @@ import numpy as np
 from simulations.pictures import figures as fig
 from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands, with_curve
 from simulations.results.psi_parts import Group, groups
-from simulations.results.scores import SCORES, Score, score_of, size_name, words_of
+from simulations.results.scores import FIRST, SCORES, Score, score_of, size_name, words_of
 from simulations.results.words import byte_unit
 
 Runs = Mapping[str, Sequence[Run]]
@@ -27,7 +27,7 @@ AXES = {  # what a score may be drawn against, see :meth:`.Run.along`
     "time": "simulated time",
 }
 SIZES = {  # what of a row of summary.json's by_architecture is drawn
-    **{key: replace(SCORES[key], word=f"Test {SCORES[key].word}") for key in ("accuracy", "nll")},
+    **{key: replace(SCORES[key], word=f"Test {SCORES[key].word}") for key in FIRST},
     "upload_bytes": Score("Sent by a client", "MB", 1e-6),
     "download_bytes": Score("Received by a client", "MB", 1e-6),
 }

@@ -13,7 +13,7 @@ from simulations.report.data import images_section, read_data
 from simulations.report.folder import points_of
 from simulations.report.parts import PageSection, PageTable, Part, chart, sorted_out
 from simulations.results.curves import Run
-from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score_of
+from simulations.results.scores import EVIDENCES, FIRST, PARTS, SCORES, first_of, score_of
 from simulations.results.search import Found
 from simulations.results.selection import Selection
 from simulations.results.words import DASH, counted
@@ -31,10 +31,10 @@ def trained(run: Run) -> Part:
     config, summary, charts, scores = run.config, run.summary, [], None
     headline = f"{run.name}: {counted(len(run.metrics), 'report')} so far, not finished."
     if run.finished:
-        keys, rows = ("accuracy", "nll"), []
+        rows = []
         for part in ("train", "val", "test"):
-            rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in keys)])
-        head = ["scores on", *(SCORES[key].heading for key in keys)]
+            rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in FIRST)])
+        head = ["scores on", *(SCORES[key].heading for key in FIRST)]
         scores = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
         lml, evidence = summary.get("lml"), EVIDENCES[summary.get("evidence", "lml")]
         judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"

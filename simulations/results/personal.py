@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.results.scores import SCORES
+from simulations.results.scores import FIRST, SCORES
 from simulations.results.tables import terminal_table, write_json
 from simulations.results.words import counted
 
@@ -77,7 +77,7 @@ class Gains:
 
     def table(self) -> RenderableType:
         """A row for each client, the first 40 of many, then means over held-out examples, and the note."""
-        scores = {key: SCORES[key] for key in ("accuracy", "nll") if key in self.clients[0].before}
+        scores = {key: SCORES[key] for key in FIRST if key in self.clients[0].before}
         head, rows = ["client", "chunk", "trained\non", "scored\non"], []
         for score in scores.values():
             head += [f"{score.word}\nbefore", f"[{score.unit}]\nafter", "\ngain"]

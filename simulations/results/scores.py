@@ -112,6 +112,7 @@ SHARE, BYTES, TIME, COUNT = (
     Score("time", "time"),
     Score("", digits=0),
 )
+FIRST = ("accuracy", "nll")  # what a row of numbers is told by
 PARTS = {"val": "validation", "test": "test", "train": "training", "client": "clients'"}  # of keys
 
 
@@ -127,7 +128,7 @@ def words_of(key: str) -> str:
 
 def first_of(row: Mapping[str, Any], part: str = "") -> str | None:
     """The key of an accuracy, else of a loss, that a row has; ``part`` of the data, as ``test_``."""
-    return next((f"{part}{key}" for key in ("accuracy", "nll") if row.get(f"{part}{key}") is not None), None)
+    return next((f"{part}{key}" for key in FIRST if row.get(f"{part}{key}") is not None), None)
 
 
 def told(row: Mapping[str, Any], part: str = "") -> str:

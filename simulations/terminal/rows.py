@@ -11,6 +11,7 @@ from simulations.results.psi_parts import in_words, whole
 from simulations.results.scores import (
     BYTES,
     EVIDENCES,
+    FIRST,
     PARTS,
     SCORES,
     SHARE,
@@ -36,9 +37,8 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
         ratio = other["upload_bytes"] / summary["upload_bytes"]
         sent = f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
         yield "beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}"
-    own = {
-        key[5:]: value for key, value in summary.items() if key.startswith("test_") and key[5:] not in SCORES
-    }
+    tested = {key[5:]: value for key, value in summary.items() if key.startswith("test_")}
+    own = {key: value for key, value in tested.items() if key not in FIRST}
     if texts := [f"{key} {value:.4g}" for key, value in own.items() if isinstance(value, float)]:
         yield "error" if "rmse" in own else "measures", f"{', '.join(texts)} on test data"
     yield from _several("measures", summary.get("test_measures_missing"))
@@ -152,7 +152,7 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
         if "diversity" in ensemble:
             yield "diversity", f"{ensemble['diversity']:.2f}: pairs that disagree, over a member's errors"
     if (corrupted := summary.get("corrupted")) is not None:
-        mean = ", ".join(SCORES[k].text(corrupted["mean"][k]) for k in SCORES if k in corrupted["mean"])
+        mean = ", ".join(SCORES[k].text(corrupted["mean"][k]) for k in FIRST if k in corrupted["mean"])
         yield "corrupted", f"{mean}, the mean of 25 corrupted test sets"
     parts = summary["subnetworks"]
     if len(parts) > 1 and all(part["test"] for part in parts):
