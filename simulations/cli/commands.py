@@ -32,7 +32,7 @@ from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
-from simulations.pictures.personal_figure import plot_personal
+from simulations.pictures.sweep_figures import plot_personal
 from simulations.report.page import write_report
 from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
@@ -45,7 +45,6 @@ from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.select import run_selection
 from simulations.sweeps.table import run_table
-from simulations.terminal.gains import gains_table
 from simulations.terminal.panel import show_end
 from simulations.terminal.progress import Progress
 
@@ -118,7 +117,7 @@ def personalise(
     gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
     gains.write(folder)
     names = ", ".join(["personal.json", *(path.name for path in plot_personal(gains, folder))])
-    console.print(gains_table(gains))
+    console.print(gains.table())
     files = f"{folder}/: {names}" + (f"; {save}/: client-*.safetensors" if save else "")
     console.print(files, soft_wrap=True, markup=False, highlight=False)
 

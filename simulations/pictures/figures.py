@@ -1,4 +1,4 @@
-"""Figures: how every picture looks, and the two ways to save one: PNG, and SVG for a page.
+"""Figures: colours and form of every picture, and the two ways to save one: PNG, and SVG for a page.
 
 matplotlib's object API: no pyplot, nothing global, no window.
 """
@@ -9,7 +9,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 
 from fedpart.extras import MissingExtra, need
-from simulations.pictures.colours import COLOURS, MARKERS
 from simulations.results.curves import Band
 from simulations.results.psi_parts import Group
 
@@ -26,6 +25,22 @@ if TYPE_CHECKING:  # matplotlib takes a second to import; only pictures need it
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# After Okabe and Ito (2008): colour-blind eyes tell them apart, markers and dashes do so in grey. Each has a
+# contrast of 3:1 or more to the page and its cards (WCAG 2.2, 1.4.11), as those of DARK on a dark page.
+COLOURS = ("#0072B2", "#C75100", "#00875F", "#B8569A", "#9A6B00", "#1789B8", "#000000", "#767676")
+DARK = ("#4AA3DF", "#F08A3C", "#2BB88A", "#DE8FC0", "#E0B03A", "#7CCBEF", "#FFFFFF", "#9A9A9A")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+THEMES = {  # of the page: text, quiet text, lines, background, background of cards
+    "light": {"ink": "#1e1f21", "soft": "#5c6066", "line": "#d9dce0", "page": "#ffffff", "card": "#f6f7f9"},
+    "dark": {"ink": "#e6e7e9", "soft": "#a3a8af", "line": "#3a3d42", "page": "#17181a", "card": "#202225"},
+}
+GREY = "#808080"  # is 3:1 on both
+# colour maps and the part of each that stands out from either page, from few to many: of counts, of chunks
+MAPS = {
+    "light": (("viridis", 0.53, 0.0), ("plasma", 0.58, 0.0)),
+    "dark": (("viridis", 0.42, 1.0), ("plasma", 0.48, 1.0)),
+}
+_METHODS = ("fedavg", "augerino", "partitioned", "fedex", "fjord", "fedrolex", "heterofl")
 DASHES: tuple[Any, ...] = (
     *("-", "--", "-.", ":"),
     *((0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 3))),
@@ -42,17 +57,36 @@ P = ParamSpec("P")
 Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and their labels
 
 
+def places(methods: Iterable[str]) -> dict[str, int]:
+    """A place in :data:`COLOURS` and :data:`MARKERS` for each method: the same one in every picture.
+
+    fedpart's federated methods have their own, whatever else is drawn; others take, by their names, what
+    those of the picture leave free.
+    """
+    wanted = list(methods)
+    found = {method: _METHODS.index(method) for method in wanted if method in _METHODS}
+    free = [i for i in (7, *range(7)) if i not in found.values()] or list(range(len(COLOURS)))
+    for i, method in enumerate(sorted(set(wanted) - found.keys())):
+        found[method] = free[i % len(free)]
+    return {method: found[method] for method in wanted}
+
+
+def stops(theme: str, which: int, number: int) -> list[str]:
+    """So many colours of a theme's map of counts (0) or chunks (1), from few to many, as ``#rrggbb``."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    name, low, high = MAPS[theme][which]
+    step = (high - low) / max(1, number - 1)
+    return [to_hex(colormaps[name](low + i * step)) for i in range(number)]
+
+
 @dataclass(frozen=True)
 class Chart:
-    """A figure on a page, or several of one thing of which a reader chooses one, with a note below.
-
-    Attributes:
-        title: above it.
-        views: elements, see :func:`svg`, by what is drawn: what the x axis has; one of "" needs no choice.
-    """
+    """A figure on a page, or several of one thing of which a reader chooses one, with a note below."""
 
     title: str
-    views: Mapping[str, str]
+    views: Mapping[str, str]  # elements, see :func:`svg`, by what the x axis has; one of "" needs no choice
     note: str = ""
 
 
@@ -118,12 +152,19 @@ def marks(i: int, points: int) -> dict[str, Any]:
     return {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markevery": place}
 
 
-def draw_band(ax: Axes, band: Band, colour: str, **style: Any) -> None:
-    """The mean as a line, the standard error as a shade around it."""
-    ax.plot(band.x, band.mean, color=colour, **{"lw": 2, **style})
-    if band.error is not None:
-        low, high = band.mean - band.error, band.mean + band.error
-        ax.fill_between(band.x, low, high, color=colour, alpha=0.16, lw=0)
+def draw(ax: Axes, curve: tuple[Any, Any], i: int, factor: float = 1.0, **style: Any) -> None:
+    """A curve ``x, y``, if it has a point, as a line in the i-th colour with markers."""
+    x, y = curve
+    if len(x):
+        ax.plot(x, factor * y, **{"color": COLOURS[i], "lw": 2, **marks(i, len(x)), **style})
+
+
+def draw_band(ax: Axes, band: Band, colour: str, step: str | None = None, **style: Any) -> None:
+    """The mean as a line, the standard error as a shade around it; ``step``: as for ``fill_between``."""
+    form = {} if step is None else {"drawstyle": f"steps-{step}"}
+    ax.plot(band.x, band.mean, color=colour, **{"lw": 2, **form, **style})
+    if band.edges:
+        ax.fill_between(band.x, *band.edges, step=step, color=colour, alpha=0.16, lw=0)
 
 
 def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
@@ -138,6 +179,8 @@ def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) ->
 def legend_above(ax: Axes, keys: Keys | None = None, columns: int = 4) -> None:
     """A legend on the title's line, right of it: never over the curves; of what is labelled, if not given."""
     handles, labels = keys or ax.get_legend_handles_labels()
+    if not labels:
+        return
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "borderpad": 0}
     ax.legend(handles, labels, ncols=columns, **place, **LEGEND)
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from simulations.building.data import load_data
 from simulations.folders.run_directory import BESIDE, CONFIG, STATE
-from simulations.pictures.anytime_figure import anytime_figure, has_costs
-from simulations.pictures.comparison_figures import evaluated, metric_figure, psi_figure, psi_groups
+from simulations.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.pictures.figures import drawn, save_png
-from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
+from simulations.pictures.run_figures import anytime_figure, has_costs, run_figures
 from simulations.pictures.transform_figures import examples, run_blocks, transforms_figure
-from simulations.results.curves import Run, metric
-from simulations.results.psi_parts import PsiParts
+from simulations.results.curves import Run, metric, with_curve
 
 
 @drawn
@@ -37,12 +35,7 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
         return []
     other = run.folder / BESIDE
     beside = Run.load(other) if (other / CONFIG).is_file() else None
-    figures = {"learning_curve": run_figure(run, beside)}
-    masks = PsiParts.of(run.courses()).keeps
-    if len(masks) < len(run.courses()):
-        figures["psi"] = run_psi_figure(run)
-    if masks:
-        figures["mask"] = mask_figure(run)
+    figures = run_figures(run, beside)
     if has_costs(run.summary):
         figures["anytime"] = anytime_figure(run.summary)
     files = save_png(figures, run.folder)
@@ -61,7 +54,7 @@ def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[
     and ``psi.png``; a method without runs is left out.
     """
     figures = {}
-    if any(evaluated(runs).values()):
+    if any(with_curve(runs, metric(runs)).values()):
         for against in ("rounds", "bytes"):
             figures[f"{metric(runs).removeprefix('val_')}_{against}"] = metric_figure(runs, against)
     found = psi_groups(runs)

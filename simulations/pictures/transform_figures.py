@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +16,8 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from simulations.building.saved import saved_psi
 from simulations.building.task import build_task
 from simulations.folders.run_directory import saved_config
-from simulations.pictures.figures import DPI, wrapped
+from simulations.pictures import figures as fig
 from simulations.results.psi_parts import all_words, compact
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 IMAGES, SAMPLES = 5, 6
 Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
@@ -40,8 +35,7 @@ def run_blocks(folder: str | Path, splits: Splits, limit: int | None = 2) -> lis
         return []
     task = config.build_method().prepare(build_task(config, splits.num_classes, shape))
     psi, (images, _) = saved_psi(folder, task), examples(splits)
-    changed = not torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images)
-    if not changed:
+    if torch.equal(sample(task, psi, images, 1)[:, 0].to(images.dtype), images):
         return []
     blocks, spread = shown_blocks(task, psi, images, limit), config.normalise
     if spread is None:
@@ -68,8 +62,8 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2)
     done.
     """
     start = task.psi_space.initial()
-    changed = not torch.equal(start, psi)
-    panels = [("at the start", start), ("as learned", psi)] if changed else [("fixed", psi)]
+    panels = [("at the start", start), ("as learned", psi)]
+    panels = [("fixed", psi)] if torch.equal(start, psi) else panels
     blocks = [("training\nimages", images[:, None])]
     for name, values in panels:
         own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
@@ -78,13 +72,13 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2)
     return blocks
 
 
-def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
+def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> fig.Figure:
     """Blocks of the same images side by side, a row for each image; the names, if any, on their left."""
     from matplotlib.figure import Figure
 
     columns = [block.shape[1] for _, block in blocks]
     rows = len(blocks[0][1])
-    figure = Figure(figsize=(0.82 * sum(columns) + 1.5, 0.82 * rows + 1.1), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(0.82 * sum(columns) + 1.5, 0.82 * rows + 1.1), dpi=fig.DPI, layout="constrained")
     figure.suptitle("Training images, and how the network is shown them", fontsize=15)
     axes = figure.subplots(1, len(blocks), width_ratios=columns, squeeze=False)[0]
     for ax, (title, block) in zip(axes, blocks, strict=True):
@@ -95,7 +89,7 @@ def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Fig
     height = (len(shown) + 1) / rows
     for row, name in enumerate(names):
         style = {"fontsize": 12, "ha": "right", "va": "center", "parse_math": False}
-        axes[0].text(-0.2 * height, (row + 0.5) * height - 1, wrapped(name), **style)
+        axes[0].text(-0.2 * height, (row + 0.5) * height - 1, fig.wrapped(name), **style)
     return figure
 
 
@@ -105,12 +99,10 @@ def sheet(images: Tensor) -> NDArray[np.float64]:
     A transparent pixel lies between two images.
     """
     n, s, _, h, w = images.shape
-    found = np.zeros((n * (h + 1) - 1, s * (w + 1) - 1, 4))
-    pixels = images.float().clamp(0, 1).permute(0, 1, 3, 4, 2).expand(n, s, h, w, 3).numpy()
-    for row, column in itertools.product(range(n), range(s)):
-        place = slice(row * (h + 1), row * (h + 1) + h), slice(column * (w + 1), column * (w + 1) + w)
-        found[place] = np.concatenate([pixels[row, column], np.ones((h, w, 1))], axis=2)
-    return found
+    found = np.zeros((n, h + 1, s, w + 1, 4))
+    found[:, :h, :, :w, :3] = images.float().clamp(0, 1).permute(0, 3, 1, 4, 2).expand(n, h, s, w, 3).numpy()
+    found[:, :h, :, :w, 3] = 1.0
+    return found.reshape(n * (h + 1), s * (w + 1), 4)[:-1, :-1]
 
 
 def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:

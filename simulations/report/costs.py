@@ -15,11 +15,10 @@ from simulations.config.load import ExperimentConfig
 from simulations.report.data import Data
 from simulations.report.folder import Found
 from simulations.results.curves import Run
-from simulations.results.estimate import Estimate
-from simulations.results.tables import HELD_OUT, shown
-from simulations.results.words import byte_text, duration, percent
+from simulations.results.scores import BYTES, COUNT, SHARE, TIME, Estimate
+from simulations.results.words import DASH
 
-COST_HEAD = ["method", HELD_OUT, "measured time", "upload", "of it\npsi", "download", "local steps"]
+COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "local steps"]
 COST_HEAD += ["psi batches", "c [s]", "estimated time"]
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
@@ -30,30 +29,30 @@ def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
     for row in found.comparison.rows:
         runs = found.finished[row.method]
         clients, steps = [client_seconds(run) for run in runs], _steps(runs, data)
+        estimated = [estimated_seconds(run.metrics, c) for run, c in zip(runs, clients, strict=True)]
         texts = (
-            shown(row.held_out, percent),
-            shown(row.seconds, duration) + row.star,
-            shown(row.upload_bytes, byte_text),
-            shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs), byte_text),
-            shown(row.download_bytes, byte_text),
-            *(shown(Estimate.of(run[i] for run in steps), "{:,.0f}".format) for i in (0, 1)),
-            shown(Estimate.of(clients), "{:.3g}".format),
-            shown(Estimate.of(map(estimated_seconds, (run.metrics for run in runs), clients)), duration),
+            SHARE.shown(row["held_out"]),
+            TIME.shown(row["seconds"]) + row.star,
+            BYTES.shown(row["upload_bytes"]),
+            BYTES.shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
+            BYTES.shown(row["download_bytes"]),
+            *(COUNT.shown(Estimate.of(run[i] for run in steps)) for i in (0, 1)),
+            DASH if (each := Estimate.of(clients)) is None else f"{each.mean:.3g}",
+            TIME.shown(Estimate.of(estimated)),
         )
         rows.append([row.method, *texts])
     return rows
 
 
-def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int, int] | tuple[None, None]]:
+def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int | None, int | None]]:
     """:func:`count_steps` of each run; None if data or model cannot be had here."""
-    unknown = [(None, None)] * len(runs)
-    if isinstance(data, str):
-        return unknown
-    classes = data.splits.num_classes
     try:
-        return [count_steps(run.config, run.metrics, data.shards, classes) for run in runs]
+        if not isinstance(data, str):
+            classes = data.splits.num_classes
+            return [count_steps(run.config, run.metrics, data.shards, classes) for run in runs]
     except (ValueError, TypeError, OSError, ImportError):
-        return unknown
+        pass
+    return [(None, None)] * len(runs)
 
 
 def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What lies in a folder: the runs of one comparison, of several, or a single run."""
+"""What lies in a folder: the runs of one comparison, of several, or a single run; in words and tables too."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
 from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
-from simulations.results.collect import collect
-from simulations.results.comparison import Comparison
+from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
+from simulations.results.words import counted
 
 Settings = dict[str, Any]
 
@@ -47,6 +47,18 @@ class Found:
         started = self._by_method(lambda run: bool(run.metrics))
         return {method: self.finished[method] or started[method] for method in self.methods}
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Sentences on runs that are under way."""
+        notes = []
+        for method in self.methods:
+            own = [run for run in self.runs if run.config.method == method]
+            if seeds := [str(run.config.seed) for run in own if not run.finished]:
+                drawn = "left out of the curves" if len(seeds) < len(own) else "drawn as far as it is"
+                plural = "s" if len(seeds) > 1 else ""
+                notes.append(f"{method}, seed{plural} {', '.join(seeds)}: not finished; {drawn}.")
+        return notes
+
     def _by_method(self, wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
         chosen = [run for run in self.runs if wanted(run)]
         return {method: [run for run in chosen if run.config.method == method] for method in self.methods}
@@ -62,11 +74,6 @@ def find(folder: Path) -> list[Found]:
         raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
     if (folder / CONFIG).is_file():
         run = Run.load(folder)
-        if not isinstance(run.config, ExperimentConfig):
-            raise ConfigError(
-                f"The run in {folder} is a centralised one; a report shows federated runs, of fedpart run or "
-                f"compare."
-            )
         return [Found(folder.resolve().name, run.config, [run.config.method], [run])]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
@@ -92,7 +99,12 @@ def _comparison(folder: Path) -> Found | None:
             notes.append(f"A run is left out: {error}")
     if not runs:
         return None
-    runs = _alike(runs, notes)
+    # what one table may average: runs of the same settings, and within a method of the same options
+    runs = _most(runs, _shared, notes)
+    for method in dict.fromkeys(run.config.method for run in runs):
+        own = [run for run in runs if run.config.method == method]
+        kept = _most(own, _options, notes)
+        runs = [run for run in runs if run in kept or run not in own]
     rows = [row["method"] for row in written.get("rows", [])]
     own = dict.fromkeys(run.config.method for run in runs)
     methods = [*(method for method in rows if method in own), *(m for m in own if m not in rows)]
@@ -101,20 +113,10 @@ def _comparison(folder: Path) -> Found | None:
         f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}"
         for failure in written.get("failures", [])
     ]
-    config = runs[0].config
-    published = written.get("config", {}).get("published", config.published)
-    config = ExperimentConfig.from_dict(config.resolved() | {"published": published})
+    config = runs[0].config.resolved()
+    published = written.get("config", {}).get("published", config["published"])
+    config = ExperimentConfig.from_dict(config | {"published": published})
     return Found(folder.resolve().name, config, methods, runs, notes)
-
-
-def _alike(runs: Sequence[Run], notes: list[str]) -> list[Run]:
-    """The runs that one table may average: of the same settings, and within a method of the same options."""
-    runs = _most(runs, _shared, notes)
-    return [
-        run
-        for method in dict.fromkeys(run.config.method for run in runs)
-        for run in _most([run for run in runs if run.config.method == method], _options, notes)
-    ]
 
 
 def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: list[str]) -> list[Run]:
@@ -148,3 +150,58 @@ def _written(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def points_of(config: Config) -> str:
+    """How many examples a run trains on."""
+    number = config.training_points
+    return counted(number, "training point") if number else "all training points"
+
+
+def about(config: ExperimentConfig) -> str:
+    """The experiment in a line: data, clients, length."""
+    turned = f" turned by up to {config.max_angle:g} degrees" if config.rotated else ""
+    recipe, by = config.split.recipe, config.split.by
+    split = "each with its own" if recipe == "natural" else f"{recipe} split by {by}"
+    split += f", Dirichlet {config.split.alpha:g}" if recipe not in ("natural", "iid") else ""
+    return (
+        f"Data {config.data}{turned}, {points_of(config)}; {counted(config.clients, 'client')} ({split}) in "
+        f"cohorts of {config.cohort}; model {config.model}, S = {config.samples}; "
+        f"{counted(config.rounds, 'round')}."
+    )
+
+
+def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
+    """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
+    rows = []
+    for name, run in _named(comparisons):
+        config = run.config
+        state = f"round {len(run.metrics):,} of {config.rounds:,}"
+        state = counted(config.rounds, "round") if run.finished else state
+        workers = run.summary.get("workers", config.processes)
+        engine = [run.summary.get("engine", config.engine)]
+        engine += [f"{workers} workers"] if workers and workers > 1 else []
+        engine += [config.execution] if config.execution != "loop" else []
+        precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
+        rows.append([name, state, ", ".join(engine), precision, config.hash()])
+    return ["run", "state", "engine", "precision", "configuration"], rows
+
+
+def versions(comparisons: Sequence[Found]) -> list[str]:
+    """A sentence for each set of versions that has computed finished runs."""
+    found: dict[str, list[str]] = {}
+    for name, run in _named(comparisons):
+        if summary := run.summary:
+            texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
+            if commit := summary.get("git_commit"):
+                number, plus, changes = commit.partition("+")
+                texts.append(f"commit {number[:12]}{plus}{changes}")
+            found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
+    every = len(found) == 1
+    return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
+
+
+def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
+    """All runs with their names on the page."""
+    runs = [(found.name, run) for found in comparisons for run in found.runs]
+    return [(f"{name}: {run.name}" if len(comparisons) > 1 else run.name, run) for name, run in runs]

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpart.extras import need
 from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
-from simulations.pictures.colours import COLOURS, DARK, THEMES
-from simulations.pictures.figures import PREFIX
+from simulations.pictures.figures import COLOURS, DARK, PREFIX, THEMES
+from simulations.report import sections as of_runs
 from simulations.report.costs import COST_HEAD, DOWN, UP, cost_rows
-from simulations.report.data import Data, read_data
-from simulations.report.folder import Found, find
-from simulations.report.images import clients_section, images_section
+from simulations.report.data import Data, clients_section, images_section, read_data
+from simulations.report.folder import Found, about, find, runs_table, versions
 from simulations.report.others import searched, selected, trained
-from simulations.report.parts import Part, sorted_out
-from simulations.report.runs import about, runs_table, settings_text, versions
-from simulations.report.sections import (
-    caps_section,
-    clock_section,
-    curves_section,
-    evaluation_section,
-    lml_section,
-    psi_section,
-    sizes_section,
-)
-from simulations.report.tables import PageTable
+from simulations.report.parts import PageTable, Part, sorted_out
+from simulations.results.comparison import COLUMNS, COSTS
 from simulations.results.curves import Run
-from simulations.results.headline import headline
-from simulations.results.overview import Overview
-from simulations.results.spending import SEARCH
-from simulations.results.tables import COLUMNS, COSTS, without
+from simulations.results.overview import Overview, headline
+from simulations.results.search import SEARCH
+from simulations.results.tables import without
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -90,27 +78,26 @@ def _other(folder: Path) -> Part | None:
 def _comparisons(folder: Path) -> dict[str, Any]:
     """What the page says of federated runs."""
     comparisons = find(folder)
-    several, parts, costs = len(comparisons) > 1, [], []
+    alone, parts, costs = len(comparisons) == 1, [], []
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         parts.append(_part(found, data))
-        costs += [(found.name, row) for row in cost_rows(found, data)]
+        costs += [[found.name, *row] for row in cost_rows(found, data)]
+
+    def table(caption: str, head: list[str], rows: list[list[str]]) -> PageTable:
+        """With the name of the comparison in front, if there are several."""
+        if alone:
+            return PageTable.of(caption, head[1:], [row[1:] for row in rows])
+        return PageTable.of(caption, head, rows, names=2)
+
     overview = Overview({found.name: found.comparison for found in comparisons})
-    scores = [
-        _named(
-            overview.caption,
-            without(COSTS, head, head),
-            [(n, without(COSTS, head, row)) for n, row in rows],
-            several,
-        )
-        for head, rows in overview.tables()  # the table of costs has what is left out
-    ]
     caption = "Means over the seeds that are finished, of a whole run and all its clients"
     return {
         "parts": parts,
-        "scores": scores,
+        # the table of costs has what is left out
+        "scores": [table(overview.caption, *without(COSTS, *one)) for one in overview.tables()],
         "columns": COLUMNS,
-        "cost": _named(caption, COST_HEAD, costs, several),
+        "cost": table(caption, ["experiment", *COST_HEAD], costs),
         "up": f"{UP / 2**20:g} MiB/s",
         "down": f"{DOWN / 2**20:g} MiB/s",
         "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(comparisons)),
@@ -123,37 +110,18 @@ def _part(found: Found, data: Data | str) -> Part:
     most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
     sections, missing = sorted_out(
         [
-            curves_section(shown),
-            clock_section(shown),
-            sizes_section(shown),
-            caps_section(shown),
-            evaluation_section(shown),
-            lml_section(shown),
-            psi_section(shown),
+            of_runs.curves_section(shown),
+            of_runs.clock_section(shown),
+            of_runs.sizes_section(shown),
+            of_runs.caps_section(shown),
+            of_runs.evaluation_section(shown),
+            of_runs.lml_section(shown),
+            of_runs.psi_section(shown),
             images_section(found.runs, data),
             clients_section(most, data),  # the chunks of the method that has most of them
         ]
     )
-    classes = None if isinstance(data, str) else data.splits.num_classes
-    notes = [*found.comparison.remarks, *found.notes, *_unfinished(found), *missing]
-    leads = headline(found.comparison, classes)
-    return Part(found.name, about(found.config), leads, notes, sections, settings_text(found))
-
-
-def _unfinished(found: Found) -> list[str]:
-    notes = []
-    for method in found.methods:
-        own = [run for run in found.runs if run.config.method == method]
-        seeds = [str(run.config.seed) for run in own if not run.finished]
-        if seeds:
-            drawn = "left out of the curves" if len(seeds) < len(own) else "drawn as far as it is"
-            plural = "s" if len(seeds) > 1 else ""
-            notes.append(f"{method}, seed{plural} {', '.join(seeds)}: not finished; {drawn}.")
-    return notes
-
-
-def _named(caption: str, head: list[str], rows: Sequence[tuple[str, list[str]]], named: bool) -> PageTable:
-    """With the name of the comparison in front, if there are several."""
-    if not named:
-        return PageTable.of(caption, head, [row for _, row in rows])
-    return PageTable.of(caption, ["experiment", *head], [[name, *row] for name, row in rows], names=2)
+    leads = headline(found.comparison, None if isinstance(data, str) else data.splits.num_classes)
+    notes = [*found.comparison.remarks, *found.notes, *found.unfinished, *missing]
+    shared = {key: own for key, own in found.config.resolved().items() if key not in ("method", "seed")}
+    return Part(found.name, about(found.config), leads, notes, sections, as_yaml(shared, 90, None))

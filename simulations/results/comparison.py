@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,30 +10,24 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from simulations.config.load import ExperimentConfig
 from simulations.config.published import Published
-from simulations.results.estimate import Estimate
-from simulations.results.psi_parts import PsiParts, Quantity, between, several, spans
-from simulations.results.scores import MethodScores
-from simulations.results.tables import (
-    CLIENTS,
-    COLUMNS,
-    DIFFERENCE,
-    EQUAL_UPLOAD,
-    HELD_OUT,
-    LF,
-    LML,
-    markdown_table,
-    number_columns,
-    shown,
-    terminal_row,
-    terminal_table,
-    with_error,
-    write_csv,
-    write_json,
-)
-from simulations.results.words import DASH, byte_text, counted, digits, percent
+from simulations.results import tables
+from simulations.results.curves import Run, metric
+from simulations.results.method_scores import MethodScores, least_upload
+from simulations.results.psi_parts import in_words, single
+from simulations.results.scores import BYTES, SCORES, SHARE, Estimate, Score, score_of
+from simulations.results.tables import CAPTION, LF, without
+from simulations.results.words import DASH, counted
 
-CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
+DIFFERENCE = "difference\n[std. err.]"
+COSTS = {"upload", "download", "seconds"}
+COLUMNS = (
+    "At equal upload: the validation score when a run had sent no more than the method that sends least at "
+    "the same seed. Held out: clients' examples that are never trained on, because they are scored. Clients: "
+    "mean of a run's last ten evaluations by its clients, and of the tenth that fare worst. L_ML: per "
+    "example, mean of the last ten rounds that have it"
+)
 LAST_TEN = "validation: mean of a run's last ten evaluations, at most half of them"
 AGAINST = (
     "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
@@ -44,6 +38,17 @@ AGAINST = (
 def caption_of(paper: bool) -> str:
     """What the numbers of a table are; ``paper``: with a column of differences from the paper's."""
     return "; ".join((CAPTION, *([AGAINST] if paper else []), LAST_TEN))
+
+
+def terminal_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Without what was learned, and what explains COLUMNS; without L_ML beside scores on test data.
+
+    The paper's columns replace bytes and time, and so do the clients' scores beside those on test data.
+    """
+    firsts = {name.partition(LF)[0] for name in head}
+    hidden = {"learned", "held out", "at equal", *(["L_ML"] if "test" in firsts else [])}
+    by_clients = "test" in firsts and any(name.startswith("clients") for name in firsts)
+    return without(hidden | (COSTS if DIFFERENCE in head or by_clients else set()), head, rows)
 
 
 @dataclass(frozen=True)
@@ -58,38 +63,27 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``fedpart compare`` found.
+    """What ``fedpart compare`` found."""
 
-    Attributes:
-        rows: one per method, in the order asked for.
-        failures: cells without a result.
-        notes: sentences about what makes the rows less comparable than they look.
-        metric: ``val_accuracy``, or ``val_nll`` where there is no accuracy.
-        rounds, seeds: of every method, as asked for.
-        config: the configuration that all cells share.
-        published: the paper's numbers for the same cell; None if the configuration names none.
-    """
-
-    rows: list[MethodScores]
-    failures: list[Failure]
-    notes: list[str]
-    metric: str
-    rounds: int
+    rows: list[MethodScores]  # one per method, in the order asked for
+    failures: list[Failure]  # cells without a result
+    notes: list[str]  # sentences about what makes the rows less comparable than they look
+    metric: str  # ``val_accuracy``, or ``val_nll`` where there is no accuracy
+    rounds: int  # of every method, as asked for, like the seeds
     seeds: list[int]
-    config: dict[str, Any]
-    published: Published | None = None
+    config: dict[str, Any]  # that all cells share
+    published: Published | None = None  # the paper's numbers for the same cell, if the configuration names it
 
     @property
-    def caption(self) -> str:
-        """What the numbers of the table are."""
-        return caption_of(paper=self.published is not None)
+    def score(self) -> Score:
+        """How :attr:`metric` is told."""
+        return score_of(self.metric)
 
     @property
     def remarks(self) -> list[str]:
         """Sentences: the notes, which times to doubt, and how the paper's runs were of another length."""
         found = list(self.notes)
-        shared = max((row.runs_at_a_time for row in self.rows), default=1)
-        if shared > 1:
+        if (shared := max((row.runs_at_a_time for row in self.rows), default=1)) > 1:
             found.append(
                 f"Times with a star were measured while {shared} runs shared the machine; for times to "
                 f"compare, run with --jobs 1."
@@ -103,86 +97,85 @@ class Comparison:
     def title(self) -> str:
         """What the rows have in common."""
         counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
-        shared = "data and clients" if self.notes else "data, clients and cohorts"
-        return f"{counts}; the same {shared}"
+        return f"{counts}; the same {'data and clients' if self.notes else 'data, clients and cohorts'}"
 
     def cells(self, paper: bool = False) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and a row of texts per method; a text may have several lines.
 
-        Args:
-            paper: with the columns for the paper's numbers even if there are none.
+        Scores that no row has are left out; which there are depends on who evaluates. ``paper``: with the
+        columns for the paper's numbers even if there are none.
         """
         rows = [self._texts(row, paper or self.published is not None) for row in self.rows]
-        hidden = self._unknown()
-        known = [name for name in rows[0] if not name.startswith(hidden)]
-        return known, [[row[name] for name in known] for row in rows]
-
-    def _unknown(self) -> tuple[str, ...]:
-        """How those headings begin whose scores no row has; which there are depends on who evaluates."""
-        clients, lml = (any(getattr(row, key) for row in self.rows) for key in ("clients", "lml"))
-        central = any(row.validation or row.test for row in self.rows) or not (clients or lml)
-        known = {("clients ",): clients, (LML,): lml, ("validation\n", "test\n", "at equal\n"): central}
-        return tuple(heading for headings, there in known.items() if not there for heading in headings)
+        clients, lml = (any(row[key] for row in self.rows) for key in ("clients", "lml"))
+        central = any(row["validation"] or row["test"] for row in self.rows) or not (clients or lml)
+        hidden = [] if clients else [f"clients [{self.score.unit}]"]
+        hidden += ([] if lml else ["L_ML"]) + ([] if central else ["validation", "test", "at equal"])
+        return without(hidden, list(rows[0]), [list(row.values()) for row in rows])
 
     def _texts(self, row: MethodScores, paper: bool) -> dict[str, str]:
-        accuracy, missing = self.metric == "val_accuracy", len(row.seeds) < len(self.seeds)
-        what, unit, factor, more = ("accuracy", "[%]", 100, 0) if accuracy else ("loss", "[nats]", 1, 2)
-        validated, tested = (more + digits(n) for n in (row.validation_examples, row.test_examples))
+        score, missing = self.score, len(row.seeds) < len(self.seeds)
+        validated, tested = score.places(row.validation_examples), score.places(row.test_examples)
+        worst, difference = row["clients_worst"], self.difference(row)
+        means = {name: one.mean for name, one in row.psi.items()}
         texts = {
             "method": f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
-            f"validation\n{what} {unit}": with_error(row.validation, factor, validated),
+            f"validation\n{score.heading}": score.cell(row["validation"], validated),
         }
         if paper:
-            difference = self.difference(row)
-            texts[f"paper\n{what} {unit}"] = with_error(self.theirs(row.method), 100, 1)
+            texts[f"paper\n{score.heading}"] = score.cell(self.theirs(row.method), 1)
             texts[DIFFERENCE] = DASH if difference is None else f"{difference:+.1f}"
         return texts | {
-            EQUAL_UPLOAD[unit]: with_error(row.equal_upload, factor, validated),
-            f"test\n{what} {unit}": with_error(row.test, factor, tested),
-            CLIENTS[unit]: _with_worst(row, factor, 2 + more),
-            LML: with_error(row.lml, 1, 3),
-            HELD_OUT: shown(row.held_out, percent),
-            "upload [%\nof FedAvg]": shown(row.upload_ratio, percent),
-            "upload": shown(row.upload_bytes, byte_text),
-            "download": shown(row.download_bytes, byte_text),
-            "seconds": shown(row.seconds, "{:.1f}".format) + row.star,
-            "learned": "\n".join(_learned(row)) or DASH,
+            f"at equal\nupload [{score.unit}]": score.cell(row["equal_upload"], validated),
+            f"test\n{score.heading}": score.cell(row["test"], tested),
+            f"clients [{score.unit}]\n(worst tenth)": score.cell(row["clients"], score.places(None))
+            + ("" if worst is None else f"\n({score.number(worst.mean, score.places(None))})"),
+            "L_ML\n[nats]": SCORES["lml"].cell(row["lml"]),
+            "held out\n[%]": SHARE.shown(row["held_out"]),
+            "upload [%\nof FedAvg]": SHARE.shown(row["upload_ratio"]),
+            "upload": BYTES.shown(row["upload_bytes"]),
+            "download": BYTES.shown(row["download_bytes"]),
+            "seconds": Score("seconds").shown(row["seconds"]) + row.star,
+            "learned": LF.join(in_words(means, chosen=row.chosen)) or DASH,
         }
 
     def theirs(self, method: str) -> Estimate | None:
         """What the paper reports for a method, a fraction."""
-        if self.published is None or self.metric != "val_accuracy":
-            return None
-        found = self.published.accuracy.get(method)
-        return None if found is None else Estimate(**found)
+        known = {} if self.published is None or self.metric != "val_accuracy" else self.published.accuracy
+        return Estimate(**known[method]) if method in known else None
 
     def difference(self, row: MethodScores) -> float | None:
         """A row's distance from the paper, see :meth:`.Estimate.difference`."""
-        theirs = self.theirs(row.method)
-        return None if row.validation is None or theirs is None else row.validation.difference(theirs)
+        ours, theirs = row["validation"], self.theirs(row.method)
+        return None if ours is None or theirs is None else ours.difference(theirs)
 
     def table(self) -> RenderableType:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
-        table = terminal_table(terminal_row(head, head), self.title(), self.caption)
-        for row in rows:
-            table.add_row(*map(Text, terminal_row(head, row)))
+        shown, texts = terminal_columns(head, rows)
+        caption = caption_of(self.published is not None)
         learned = [
             f"{row[0].replace(LF, ' ')} learned: {row[-1].replace(LF, '; ')}"
             for row in rows
             if row[-1] != DASH
         ]
         held_out = [
-            f"{row.method} held out {100 * row.held_out.mean:.1f}% of the clients' examples."
+            f"{row.method} held out {SHARE.text(row['held_out'].mean)} of the clients' examples."
             for row in self.rows
-            if row.held_out is not None and row.held_out.mean > 0
+            if row["held_out"] is not None and row["held_out"].mean > 0
         ]
+        table = tables.terminal_table(shown, self.title(), caption, rows=texts)
         return Group(table, *map(Text, [*learned, *held_out]))
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
-        lines += markdown_table(*self.cells())
+        caption = caption_of(self.published is not None)
+        lines = [
+            "# Comparison",
+            "",
+            f"{self.title()}; {caption}. {COLUMNS}.",
+            "",
+            *tables.markdown_table(*self.cells()),
+        ]
         for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
         for picture in pictures:
@@ -199,71 +192,65 @@ class Comparison:
     def write(self, out: Path, pictures: Sequence[Path] = ()) -> None:
         """Write ``comparison.md``, and ``comparison.csv`` and ``.json`` with fractions and bytes."""
         (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
-        write_json(out / "comparison.json", asdict(self))
-        write_csv(out / "comparison.csv", self.flat())
+        content = asdict(self)
+        content["rows"] = [row | row.pop("scores") for row in content["rows"]]
+        tables.write_json(out / "comparison.json", content)
+        tables.write_csv(out / "comparison.csv", self.flat())
 
     def flat(self) -> list[dict[str, Any]]:
         """A row of numbers per method, by column: fractions, bytes, seconds, psi in physical units."""
         return [self._flat(row) for row in self.rows]
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
-        paper = {} if self.published is None else {"paper": self.theirs(row.method)}
-        clients = self.metric.replace("val_", "client_")
-        without_data = {
-            f"{clients}_last10": row.clients,
-            f"{clients}_worst_decile_last10": row.clients_worst,
-            "lml_last10": row.lml,
+        test, clients = (self.metric.replace("val_", part) for part in ("test_", "client_"))
+        names = {
+            "validation": f"{self.metric}_last10",
+            "equal_upload": f"{self.metric}_last10 at equal upload",
+            "test": test,
+            "clients": f"{clients}_last10",
+            "clients_worst": f"{clients}_worst_decile_last10",
+            "lml": "lml_last10",
+            "held_out": "held_out_share",
         }
-        scores = {
-            f"{self.metric}_last10": row.validation,
-            **paper,
-            f"{self.metric}_last10 at equal upload": row.equal_upload,
-            self.metric.replace("val_", "test_"): row.test,
-            **{name: score for name, score in without_data.items() if score is not None},
-            "held_out_share": row.held_out,
-            "upload_ratio": row.upload_ratio,
-            "upload_bytes": row.upload_bytes,
-            "download_bytes": row.download_bytes,
-            "seconds": row.seconds,
-            **row.psi,
-        }
+        optional = {"clients", "clients_worst", "lml"}
+        scores = {k: one for k, one in row.scores.items() if one is not None or k not in optional}
         flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
-        if paper:
-            difference = self.difference(row)
+        if self.published is not None:
+            validation, difference = scores.pop("validation"), self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
-        chosen = {key: "; ".join(_single(values)) for key, values in row.chosen.items()}
-        return flat | number_columns(scores) | chosen
+            scores = {"validation": validation, "paper": self.theirs(row.method)} | scores
+        flat |= tables.number_columns({names.get(k, k): one for k, one in (scores | row.psi).items()})
+        return flat | {key: "; ".join(single(values)) for key, values in row.chosen.items()}
 
 
-def _with_worst(row: MethodScores, factor: float, digits: int) -> str:
-    """What clients found, and below it the worst tenth of them."""
-    if row.clients is None:
-        return DASH
-    worst = "" if row.clients_worst is None else f"\n({row.clients_worst.mean * factor:.{digits}f})"
-    return with_error(row.clients, factor, digits) + worst
+def collect(
+    config: ExperimentConfig,
+    seeds: Iterable[int],
+    runs: Mapping[str, Sequence[Run]],
+    failures: Sequence[Failure] = (),
+) -> Comparison:
+    """The comparison of a configuration's runs: the finished ones by method, ``seeds`` those of all."""
+    measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
+    return Comparison(
+        rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],
+        failures=list(failures),
+        notes=_unequal_cohorts(runs),
+        metric=measure,
+        rounds=config.rounds,
+        seeds=sorted(set(seeds)),
+        config={key: value for key, value in config.resolved().items() if key not in ("method", "seed")},
+        published=None if config.published is None else Published.of(config.published),
+    )
 
 
-def _learned(row: MethodScores) -> list[str]:
-    """All that has moved, a line of each kind: rotation and other ranges, dropout rates, the rest."""
-    psi, parts = row.psi, PsiParts.of(row.psi)
-    means = {name: score.mean for name, score in psi.items()}
-    lines = [f"rotation {between(means, names)}" for names in parts.angles]
-    if others := spans(means, parts.ranges):
-        lines.append(", ".join(others))
-    if parts.rates:
-        lines.append(f"dropout {', '.join(f'{psi[name].mean:.1f}' for name in parts.rates)} %")
-    grid = {f"dropout of {Quantity.parse(name).module}": _single(own) for name, own in row.chosen.items()}
-    if len({tuple(values) for values in grid.values()}) == 1:
-        grid = {"dropout": next(iter(grid.values()))}
-    for name, values in grid.items():
-        lines.append(f"{name} {', '.join(values)} % (chosen{', by seed' if len(values) > 1 else ''})")
-    chances = parts.probabilities if parts.rates or grid else []  # what rates are chosen by
-    if rest := several({name: means[name] for name in (*parts.keeps, *parts.rest) if name not in chances}):
-        lines.append(rest)
-    return lines
-
-
-def _single(values: Sequence[float]) -> list[str]:
-    """A text per seed, or one if the seeds agree."""
-    texts = [f"{value:.4g}" for value in values]
-    return texts if len(set(texts)) > 1 else texts[:1]
+def _unequal_cohorts(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A sentence per seed whose methods did not meet the same clients, as where nodes were missing."""
+    cohorts: dict[int, list[list[list[int]]]] = {}
+    for run in (run for own in runs.values() for run in own):
+        cohorts.setdefault(run.config.seed, []).append([line["cohort"] for line in run.metrics])
+    notes = []
+    for seed, several in cohorts.items():
+        drawn = enumerate(zip(*several, strict=False), start=1)
+        if first := next((n for n, each in drawn if any(cohort != each[0] for cohort in each)), None):
+            notes.append(f"Seed {seed}: the methods' cohorts differ, first in round {first}.")
+    return notes

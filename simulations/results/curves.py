@@ -21,10 +21,11 @@ Array = NDArray[np.float64]
 Values = TypeVar("Values", list[float], Array)
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of accuracy, to which the time is told
-TRAFFIC = {  # what a curve may be drawn against, besides rounds
+TRAFFIC = {  # what is summed for an axis
     "bytes": ("upload_bytes", "download_bytes"),
     "upload": ("upload_bytes",),
     "download": ("download_bytes",),
+    "seconds": ("seconds",),
 }
 
 
@@ -91,19 +92,13 @@ class Run:
         counts, values = zip(*points, strict=True) if points else ((), ())
         return np.array(counts, dtype=float), np.array(values, dtype=float)
 
-    def traffic(self, kind: str) -> Array:
-        """Cumulative bytes of the cohorts after each round, ``[rounds]``; kinds are those of TRAFFIC."""
-        return np.cumsum([float(sum(line[key] for key in TRAFFIC[kind])) for line in self.metrics])
-
     def along(self, against: str) -> Array:
-        """Each line on an axis: ``rounds``, ``seconds``, ``time`` (simulated) or a kind of TRAFFIC."""
+        """Each line on an axis: ``rounds``, ``time`` (simulated), or a sum so far of TRAFFIC."""
         if against == "rounds":
             return self.counts()
-        if against == "seconds":
-            return np.cumsum([float(line["seconds"]) for line in self.metrics])
         if against == "time":
             return np.array([line["simulated_seconds"] for line in self.metrics], dtype=float)
-        return self.traffic(against)
+        return np.cumsum([float(sum(line[key] for key in TRAFFIC[against])) for line in self.metrics])
 
     def total(self, key: str) -> float:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
@@ -122,15 +117,13 @@ class Run:
     def last10(self, key: str, upload: float | None = None) -> float | None:
         """Mean of the last evaluations of a metric (:func:`recent`); None if there were none.
 
-        Args:
-            key: the metric.
-            upload: bytes; of the evaluations when no more than these had been sent, those on other validation
-                data left out (:meth:`alike`). None: of all.
+        ``upload``: bytes; of the evaluations when no more than these had been sent, those on other validation
+        data left out (:meth:`alike`). None: of all.
         """
         counts, values = self.curve(key)
         if upload is not None:
             lines = self.alike()
-            values = values[np.isin(counts, self.counts()[:lines][self.traffic("upload")[:lines] <= upload])]
+            values = values[np.isin(counts, self.counts()[:lines][self.along("upload")[:lines] <= upload])]
         return float(moving_average(values)[-1]) if len(values) else None
 
     def physical(self) -> dict[str, Array]:
@@ -197,6 +190,11 @@ class Band:
         """In other units of both axes."""
         return Band(x * self.x, y * self.mean, None if self.error is None else y * self.error)
 
+    @property
+    def edges(self) -> list[Array]:
+        """A standard error below and above the mean; none with one seed."""
+        return [] if self.error is None else [self.mean - self.error, self.mean + self.error]
+
 
 def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
     """Average curves ``[n]``, one per seed; the standard error is std(ddof=1) / sqrt(seeds)."""
@@ -205,22 +203,21 @@ def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
     return Band(np.stack(x).mean(axis=0), values.mean(axis=0), error)
 
 
-def metric(runs: Mapping[str, Sequence[Run]]) -> str:
-    """What measures the runs: ``val_accuracy``, or ``val_nll`` where no run has an accuracy.
+def with_curve(runs: Mapping[str, Sequence[Run]], key: str) -> dict[str, list[Run]]:
+    """The runs by method that have recorded a metric."""
+    return {method: [run for run in own if len(run.curve(key)[0])] for method, own in runs.items()}
+
+
+def metric(runs: Mapping[str, Sequence[Run]], part: str = "val") -> str:
+    """What measures the runs: ``val_accuracy``, or ``val_nll`` without an accuracy; or so of a ``part``.
 
     Clients' scores decide too: they are accuracies or losses as those on validation data are.
     """
-    every = [run for own in runs.values() for run in own]
     accuracy, nll = (
-        any(len(run.curve(f"{part}_{key}")[0]) for run in every for part in ("val", "client"))
+        any(any(with_curve(runs, f"{whose}_{key}").values()) for whose in ("val", "client"))
         for key in ("accuracy", "nll")
     )
-    return "val_nll" if nll and not accuracy else "val_accuracy"
-
-
-def client_metric(runs: Mapping[str, Sequence[Run]]) -> str:
-    """The same of the scores that clients give: ``client_accuracy`` or ``client_nll``."""
-    return metric(runs).replace("val_", "client_")
+    return f"{part}_{'nll' if nll and not accuracy else 'accuracy'}"
 
 
 def metric_band(runs: Sequence[Run], key: str, against: str, most: int = LAST) -> Band:
@@ -229,12 +226,9 @@ def metric_band(runs: Sequence[Run], key: str, against: str, most: int = LAST) -
     Each run is averaged along its own evaluations; x is ``against``, see :meth:`Run.along`.
     """
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
-    xs, ys = [], []
-    for run in runs:
-        rounds, values = run.curve(key)
-        ys.append(moving_average(values, most)[np.isin(rounds, common)])
-        xs.append(run.along(against)[np.isin(run.counts(), common)])
-    return band(xs, ys)
+    curves = [run.curve(key) for run in runs]
+    ys = [moving_average(values, most)[np.isin(rounds, common)] for rounds, values in curves]
+    return band([run.along(against)[np.isin(run.counts(), common)] for run in runs], ys)
 
 
 def psi_bands(runs: Sequence[Run]) -> dict[str, Band]:

@@ -1,4 +1,4 @@
-"""What fine-tuning on each client's own examples has gained, as numbers."""
+"""What fine-tuning on each client's own examples has gained: as numbers, and for the terminal."""
 
 from __future__ import annotations
 
@@ -7,49 +7,44 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from fedpart.loggers.lines import finite
-from simulations.results.tables import write_json
+from simulations.results.scores import FIRST, SCORES
+from simulations.results.tables import terminal_table, write_json
+from simulations.results.words import counted
+
+_WHEN = ("before", "after", "gain")
+_MOST = 40  # rows on the terminal
 
 
 @dataclass(frozen=True)
 class ClientGain:
-    """One client, before and after.
+    """One client, before and after."""
 
-    Attributes:
-        client: 0..N-1; chunk: 1..C, of the client.
-        examples: of its shard that were trained on; held_out: that were scored.
-        before, after: ``nll`` (nats per example) and, of a classification, ``accuracy`` (a fraction).
-    """
-
-    client: int
-    chunk: int
-    examples: int
-    held_out: int
-    before: dict[str, float]
+    client: int  # 0..N-1
+    chunk: int  # 1..C
+    examples: int  # of its shard that were trained on
+    held_out: int  # that were scored
+    before: dict[str, float]  # ``nll`` (nats per example) and, of a classification, ``accuracy`` (a fraction)
     after: dict[str, float]
 
     @property
     def gain(self) -> dict[str, float]:
         """By how much each score is better than before: larger accuracy, smaller loss."""
-        signs = {"nll": -1.0, "accuracy": 1.0}
-        return {name: signs[name] * (self.after[name] - self.before[name]) for name in self.before}
+        signs = {name: 1.0 if SCORES[name].larger else -1.0 for name in self.before}
+        return {name: sign * (self.after[name] - self.before[name]) for name, sign in signs.items()}
 
 
 @dataclass(frozen=True)
 class Gains:
-    """All clients of a run that were personalised.
+    """All clients of a run that were personalised."""
 
-    Attributes:
-        clients: at least one.
-        left_out: clients with too few examples to hold one out.
-        settings: what was done, by name.
-        note: what the scores stand for, in a sentence.
-    """
-
-    clients: Sequence[ClientGain]
-    left_out: Sequence[int]
-    settings: dict[str, Any]
-    note: str
+    clients: Sequence[ClientGain]  # at least one
+    left_out: Sequence[int]  # clients with too few examples to hold one out
+    settings: dict[str, Any]  # what was done, by name
+    note: str  # what the scores stand for, in a sentence
 
     @property
     def metric(self) -> str:
@@ -68,21 +63,39 @@ class Gains:
     def write(self, folder: Path) -> None:
         """Write ``personal.json`` into a folder, which is made if it is not there."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "personal.json", finite(self.content()))
-
-    def content(self) -> dict[str, Any]:
-        """As plain data, for ``personal.json``."""
-        means = {
-            when: {metric: self.mean(when, metric) for metric in self.clients[0].before}
-            for when in ("before", "after", "gain")
-        }
-        return {
+        content = {
             "settings": self.settings,
             "note": self.note,
             "metric": self.metric,
-            "mean": means,
+            "mean": {when: {key: self.mean(when, key) for key in self.clients[0].before} for when in _WHEN},
             "share_better": self.share(1),
             "share_worse": self.share(-1),
             "left_out": list(self.left_out),
             "clients": [asdict(one) | {"gain": one.gain} for one in self.clients],
         }
+        write_json(folder / "personal.json", finite(content))
+
+    def table(self) -> RenderableType:
+        """A row for each client, the first 40 of many, then means over held-out examples, and the note."""
+        scores = {key: SCORES[key] for key in FIRST if key in self.clients[0].before}
+        head, rows = ["client", "chunk", "trained\non", "scored\non"], []
+        for score in scores.values():
+            head += [f"{score.word}\nbefore", f"[{score.unit}]\nafter", "\ngain"]
+        for one in self.clients[:_MOST]:
+            rows.append([str(one.client), str(one.chunk), f"{one.examples:,}", f"{one.held_out:,}"])
+            for key, score in scores.items():
+                rows[-1] += [score.number(one.before[key]), score.number(one.after[key])]
+                rows[-1].append(score.number(one.gain[key], sign="+"))
+        lines, score = [], SCORES[self.metric]
+        if (hidden := len(self.clients) - _MOST) > 0:
+            lines.append(f"and {counted(hidden, 'client')} more, in personal.json")
+        if self.left_out:
+            lines.append(f"{counted(len(self.left_out), 'client')} with fewer than two examples left out")
+        before, after, gain = (self.mean(when, self.metric) for when in _WHEN)
+        unit = "points of accuracy" if score.larger else score.unit
+        change = f"{score.number(gain, sign='+')} {unit} ({score.brief(before)} to {score.brief(after)})"
+        lines.append(f"mean gain {change}, each client weighted by its held-out examples")
+        better, worse = self.share(1), self.share(-1)
+        same = f"{1 - better - worse:.0%} stay as they are"
+        lines += [f"{better:.0%} of the clients gain, {worse:.0%} lose, {same}", self.note]
+        return Group(terminal_table(head, "Personal networks", rows=rows), *map(Text, lines))

@@ -1,4 +1,4 @@
-"""psi's keys, such as ``affine.angle_max [deg]``, taken apart and sorted for people."""
+"""psi's keys, such as ``affine.angle_max [deg]``, taken apart, sorted and put into words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 from simulations.results.words import span, with_unit
 
 Value = TypeVar("Value")
+_TITLES = {
+    "angle": "Rotation range",
+    **{kind: f"{kind.capitalize()} range" for kind in ("scale", "shear", "shift", "stretch")},
+    "rate": "Dropout rate",
+    "norm": "Norm of learned weights",
+    "probability": "Probabilities",
+}
+_AXES = {
+    ("angle", "deg"): "rotation [degrees]",
+    ("shift", "%"): "shift [% of the image]",
+    ("rate", "%"): "drop rate [%]",
+    ("scale", ""): "scale [factor]",
+    ("shear", ""): "shear [factor]",
+    ("stretch", ""): "stretch [log factor]",
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,18 @@ class Quantity:
         return re.sub(r"(_[xy]|\[[^\]]+\])$", "", self.component)
 
 
+def _paired(names: Iterable[str]) -> list[tuple[Quantity, str]]:
+    """Quantities in their order, each with the key of its range's upper end, which has no turn of its own."""
+    quantities = [Quantity.parse(name) for name in names]
+    ends = {(q.module, q.component, q.unit, q.bound): q.name for q in quantities}
+    found = []
+    for q in quantities:
+        low, high = (ends.get((q.module, q.component, q.unit, bound), "") for bound in ("min", "max"))
+        if not (q.bound == "max" and low):
+            found.append((q, high if q.bound == "min" else ""))
+    return found
+
+
 @dataclass(frozen=True)
 class PsiParts:
     """psi's keys by what is said of them.
@@ -60,18 +88,17 @@ class PsiParts:
     @classmethod
     def of(cls, names: Iterable[str]) -> PsiParts:
         """Sort keys such as ``affine.angle_max [deg]``; they keep their order."""
-        quantities = [Quantity.parse(name) for name in names]
-        ends = {(q.module, q.component, q.unit): q.name for q in quantities if q.bound == "max"}
-        angles: list[tuple[str, str]] = []
-        ranges: list[tuple[str, str]] = []
-        for q in quantities:
-            high = ends.get((q.module, q.component, q.unit))
-            if q.bound == "min" and high is not None:
-                (angles if (q.component, q.unit) == ("angle", "deg") else ranges).append((q.name, high))
-        rates = [q.name for q in quantities if (q.component, q.bound, q.unit) == ("rate", "", "%")]
-        keeps = [q.name for q in quantities if (q.kind, q.unit) == ("keep", "%")]
-        used = {name for pair in (*angles, *ranges) for name in pair} | {*rates, *keeps}
-        return cls(angles, ranges, rates, keeps, [q.name for q in quantities if q.name not in used])
+        parts = cls([], [], [], [], [])
+        for q, high in _paired(names):
+            if high:
+                (parts.angles if (q.component, q.unit) == ("angle", "deg") else parts.ranges).append(
+                    (q.name, high)
+                )
+            elif (q.component, q.bound, q.unit) == ("rate", "", "%"):
+                parts.rates.append(q.name)
+            else:
+                (parts.keeps if (q.kind, q.unit) == ("keep", "%") else parts.rest).append(q.name)
+        return parts
 
     @property
     def probabilities(self) -> list[str]:
@@ -113,23 +140,6 @@ class Group:
         return _AXES.get((self.kind, self.unit), plain)
 
 
-_TITLES = {
-    "angle": "Rotation range",
-    **{kind: f"{kind.capitalize()} range" for kind in ("scale", "shear", "shift", "stretch")},
-    "rate": "Dropout rate",
-    "norm": "Norm of learned weights",
-    "probability": "Probabilities",
-}
-_AXES = {
-    ("angle", "deg"): "rotation [degrees]",
-    ("shift", "%"): "shift [% of the image]",
-    ("rate", "%"): "drop rate [%]",
-    ("scale", ""): "scale [factor]",
-    ("shear", ""): "shear [factor]",
-    ("stretch", ""): "stretch [log factor]",
-}
-
-
 def groups(names: Iterable[str]) -> list[Group]:
     """psi's keys, sorted into groups that share an axis, in the order of their first key."""
     found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
@@ -153,30 +163,12 @@ def whole(names: Iterable[str], physical: Mapping[str, Value]) -> dict[str, Valu
 
 def between(physical: Mapping[str, float], ends: Sequence[str]) -> str:
     """A range of psi with its unit, ``-12.4..+14.1 deg``; its ends may have crossed."""
-    low, high = ends
-    return span(physical[low], physical[high], Quantity.parse(low).unit)
+    return span(*(physical[end] for end in ends), Quantity.parse(ends[0]).unit)
 
 
 def kept(physical: Mapping[str, float]) -> list[int]:
     """Numbers (from 0) of the inputs that a learned mask keeps with more than 50%."""
     return [i for i, name in enumerate(PsiParts.of(physical).keeps) if physical[name] > 50]
-
-
-def spans(physical: Mapping[str, float], ranges: Iterable[Sequence[str]]) -> list[str]:
-    """Ranges other than rotations, ``scale x +0.94..+1.07`` each."""
-    found = []
-    for names in ranges:
-        key = names[0].partition(" [")[0]
-        name = key.removeprefix("affine.").removesuffix("_min").replace("_", " ")
-        found.append(f"{name} {between(physical, names)}")
-    return found
-
-
-def several(physical: Mapping[str, float], limit: int = 8) -> str:
-    """As :func:`compact`, and how many entries there are beyond ``limit``."""
-    found = entries(physical)
-    more = [f"and {len(found) - limit} more in summary.json"] if len(found) > limit else []
-    return ", ".join([*found[:limit], *more])
 
 
 def compact(physical: Mapping[str, float], limit: int = 3) -> str:
@@ -191,20 +183,18 @@ def entries(physical: Mapping[str, float]) -> list[str]:
     tensors of weights are one: that of all their numbers.
     """
     names = PsiParts.of(physical)
-    parts = []
-    parts += [f"rotation {between(physical, ends)}" for ends in names.angles]
+    parts = [f"rotation {between(physical, ends)}" for ends in names.angles]
     if names.rates:
         parts.append(f"dropout {statistics.fmean(physical[name] for name in names.rates):.1f}%")
     if names.keeps:
         parts.append(f"mask keeps {len(kept(physical))} of {len(names.keeps)}")
-    chances = names.probabilities if names.rates else []
+    hidden = names.probabilities if names.rates else []
     norms = [name for name in names.rest if Quantity.parse(name).kind == "norm"]
     if len(norms) > 3:
         total = math.hypot(*(physical[name] for name in norms))
         parts.append(f"{len(norms)} tensors of weights, norm {total:.3g}")
-        chances = [*chances, *norms]
-    parts += [f"{name} {physical[name]:.3g}" for name in names.rest if name not in chances]
-    return parts
+        hidden = [*hidden, *norms]
+    return parts + [f"{name} {physical[name]:.3g}" for name in names.rest if name not in hidden]
 
 
 def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
@@ -213,17 +203,55 @@ def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str
     A range is told by its ends, the smaller first; a module without numbers by its name alone.
     """
     found: dict[str, list[str]] = {module: [] for module in modules}
-    quantities = {name: Quantity.parse(name) for name in physical}
-    highs = {(q.module, q.component, q.unit): name for name, q in quantities.items() if q.bound == "max"}
-    paired = set()
-    for name, q in quantities.items():
-        high = highs.get((q.module, q.component, q.unit))
-        if name in paired:
-            continue
-        if q.bound == "min" and high is not None:
-            text = between(physical, (name, high))
-            paired.add(high)
-        else:
-            text = with_unit(f"{physical[name]:.3g}", q.unit)
+    for q, high in _paired(physical):
+        text = between(physical, (q.name, high)) if high else with_unit(f"{physical[q.name]:.3g}", q.unit)
         found.setdefault(q.module, []).append(f"{q.component} {text}")
     return [f"{module}: {', '.join(texts)}" if texts else module for module, texts in found.items()]
+
+
+def in_words(
+    psi: Mapping[str, float],
+    before: Mapping[str, float] | None = None,
+    chosen: Mapping[str, Sequence[float]] | None = None,
+    limit: int = 8,
+) -> list[str]:
+    """All that has moved, a line of each kind: rotation and other ranges, dropout rates, a mask, the rest.
+
+    Of ranges of rotation and of rates also where they began, as far as that is in ``before``. ``chosen`` are
+    drop rates from a grid, a number for each seed. Of the rest up to ``limit`` entries.
+    """
+    parts, before, lines = PsiParts.of(psi), before or {}, []
+    for names in parts.angles:
+        began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
+        lines.append(f"rotation {between(psi, names)}{began}")
+    ranges = {names: names[0].partition(" [")[0].removeprefix("affine.") for names in parts.ranges}
+    words = {names: key.removesuffix("_min").replace("_", " ") for names, key in ranges.items()}
+    lines.append(", ".join(f"{name} {between(psi, names)}" for names, name in words.items()))
+    if parts.rates:
+        first = dict.fromkeys(f"{before[name]:.1f}%" for name in parts.rates if name in before)
+        began = f" ({', '.join(first)} at the start)" if first else ""
+        lines.append(f"dropout {', '.join(f'{psi[name]:.1f}%' for name in parts.rates)}{began}")
+    grid = {f"dropout of {Quantity.parse(name).module}": single(own) for name, own in (chosen or {}).items()}
+    if len({tuple(values) for values in grid.values()}) == 1:
+        grid = {"dropout": next(iter(grid.values()))}
+    for name, values in grid.items():
+        lines.append(f"{name} {'%, '.join(values)}% (chosen{', by seed' if len(values) > 1 else ''})")
+    if parts.keeps:
+        lines.append(f"mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_runs(kept(psi))}")
+    hidden = parts.probabilities if parts.rates or grid else []  # what rates are chosen by
+    rest = entries({name: psi[name] for name in parts.rest if name not in hidden})
+    more = [f"and {len(rest) - limit} more in summary.json"] if len(rest) > limit else []
+    return [line for line in (*lines, ", ".join([*rest[:limit], *more])) if line]
+
+
+def single(values: Sequence[float]) -> list[str]:
+    """A text per seed, or one if the seeds agree."""
+    texts = [f"{value:.4g}" for value in values]
+    return texts if len(set(texts)) > 1 else texts[:1]
+
+
+def _runs(numbers: list[int]) -> str:
+    """``0-14, 17``: runs of numbers in short."""
+    places = groupby(enumerate(numbers), lambda place: place[1] - place[0])
+    parts = [[number for _, number in own] for _, own in places]
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

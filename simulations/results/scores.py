@@ -1,125 +1,142 @@
-"""Scores: a method's numbers over seeds."""
+"""Scores: one table of words, units and digits for terminal, tables, page and pictures; and estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
 
-from simulations.results.curves import Run
-from simulations.results.estimate import Estimate
-from simulations.results.psi_parts import PsiParts
-
-SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
+from simulations.config.load import EVIDENCE_NAMES
+from simulations.results.words import DASH, byte_text, digits, duration, with_unit
 
 
 @dataclass(frozen=True)
-class MethodScores:
-    """One row: a method over its seeds.
+class Estimate:
+    """Mean over seeds, and its standard error std(ddof=1) / sqrt(n); None with one seed."""
 
-    Attributes:
-        method, seeds: what was run.
-        validation: mean of the last ten evaluations of the comparison's metric, a fraction or nats.
-        equal_upload: the same when the run had sent no more than the method that sends least at the same
-            seed (but for a thousandth), all on the same validation data; None while a method's run at one of
-            the seeds is missing.
-        test: after the last round, in the same unit.
-        clients, clients_worst: means of the last ten evaluations by the clients, in the same unit, over their
-            examples and over the worst tenth of them.
-        lml: L_ML per example, nats, mean of the last ten rounds that have it.
-        held_out: share of the clients' examples that they never train on, because the method scores by them.
-        upload_ratio: upload as a fraction of FedAvg's at the same seed, or if that was not run, of the full
-            models that it would have sent.
-        upload_bytes, download_bytes: of all clients in a whole run.
-        seconds: of a run.
-        runs_at_a_time: how many runs shared the machine at most while these seconds were measured.
-        validation_examples, test_examples: that were scored; None in folders of earlier versions.
-        psi: learned hyperparameters after the last round, in physical units, by name.
-        chosen: those that were chosen from a grid, each seed's by itself: their mean need not be in it.
-    """
-
-    method: str
-    seeds: list[int]
-    validation: Estimate | None
-    equal_upload: Estimate | None
-    test: Estimate | None
-    clients: Estimate | None
-    clients_worst: Estimate | None
-    lml: Estimate | None
-    held_out: Estimate | None
-    upload_ratio: Estimate | None
-    upload_bytes: Estimate | None
-    download_bytes: Estimate | None
-    seconds: Estimate | None
-    runs_at_a_time: int
-    validation_examples: int | None
-    test_examples: int | None
-    psi: dict[str, Estimate]
-    chosen: dict[str, list[float]]
-
-    @property
-    def star(self) -> str:
-        """What marks times that were measured while several runs shared the machine."""
-        return "*" if self.runs_at_a_time > 1 else ""
+    mean: float
+    error: float | None
 
     @classmethod
-    def of(
-        cls, method: str, runs: Sequence[Run], metric: str, fedavg: Sequence[Run], least: Mapping[int, float]
-    ) -> MethodScores:
-        """Summarise a method's finished runs, one per seed.
+    def of(cls, values: Iterable[float | None]) -> Estimate | None:
+        """Summarise one value per seed; None if a seed has none."""
+        numbers = list(values)
+        known = [float(value) for value in numbers if value is not None and math.isfinite(value)]
+        if not known or len(known) < len(numbers):
+            return None
+        return cls(fmean(known), stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None)
 
-        Args:
-            metric: ``val_accuracy`` or ``val_nll``.
-            fedavg: FedAvg's runs, to compare the upload with.
-            least: see :func:`least_upload`.
+    def text(self, factor: float = 1.0, digits: int = 2) -> str:
+        """``95.40 ± 0.12``, or with one seed ``95.40``; both multiplied by ``factor``."""
+        error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {factor * self.error:.{digits}f}"
+        return f"{factor * self.mean:.{digits}f}{error}"
+
+    def difference(self, other: Estimate) -> float | None:
+        """``self - other`` in standard errors of the difference, sqrt(e1^2 + e2^2).
+
+        None where an error is not known (one seed), or both are 0.
         """
-        own = metric.replace("val_", "client_")
-        baseline = {run.summary["seed"]: run.total("upload_bytes") for run in fedavg}
-        ratios = [
-            run.total("upload_bytes") / baseline[run.summary["seed"]]
-            if run.summary["seed"] in baseline
-            else run.summary["upload_ratio"]
-            for run in runs
-        ]
-        final = [{name: values[-1] for name, values in run.physical().items()} for run in runs]
-        learned = {name for run in runs for name in run.learned()}
-        names = list(final[0]) if final else []
-        parts = PsiParts.of(names)
-        grid = parts.rates if parts.probabilities else []  # a distribution over it stands beside, as FedEx's
-        names = [name for name in names if name in learned and name not in grid]
-        psi = {name: Estimate.of(values[name] for values in final) for name in names}
-        return cls(
-            method=method,
-            seeds=[run.summary["seed"] for run in runs],
-            validation=Estimate.of(run.last10(metric) for run in runs),
-            equal_upload=Estimate.of(_within(run, metric, least) for run in runs),
-            test=Estimate.of(run.summary.get(metric.replace("val_", "test_")) for run in runs),
-            clients=Estimate.of(run.last10(own) for run in runs),
-            clients_worst=Estimate.of(run.last10(f"{own}_worst_decile") for run in runs),
-            lml=Estimate.of(run.summary.get("lml_last10") for run in runs),
-            held_out=Estimate.of(run.summary.get("held_out_share") for run in runs),
-            upload_ratio=Estimate.of(ratios),
-            upload_bytes=Estimate.of(run.total("upload_bytes") for run in runs),
-            download_bytes=Estimate.of(run.total("download_bytes") for run in runs),
-            seconds=Estimate.of(run.summary["seconds"] for run in runs),
-            runs_at_a_time=max((run.summary.get("runs_at_a_time", 1) for run in runs), default=1),
-            validation_examples=next((run.summary.get("validation_examples") for run in runs), None),
-            test_examples=next((run.summary.get("test_examples") for run in runs), None),
-            psi={name: score for name, score in psi.items() if score is not None},
-            chosen={name: [float(values[name]) for values in final] for name in grid},
-        )
+        error = math.hypot(self.error or 0.0, other.error or 0.0)
+        known = self.error is not None and other.error is not None and error > 0
+        return (self.mean - other.mean) / error if known else None
 
 
-def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
-    """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished.
+@dataclass(frozen=True)
+class Score:
+    """How a number is told, wherever it stands.
 
-    Rounds that are evaluated on other validation data do not count, see :meth:`Run.alike`.
+    Attributes:
+        word: what people call it; unit: in which they read it, and factor: from the files' number to it.
+        digits: behind the point; larger: whether that is better; each: what a mean is over, for an axis.
     """
-    found: dict[int, list[float]] = {}
-    for run in (run for own in runs.values() for run in own):
-        found.setdefault(run.summary["seed"], []).append(run.traffic("upload")[run.alike() - 1])
-    return {seed: min(sent) for seed, sent in found.items() if len(sent) == len(runs)}
+
+    word: str
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 1
+    larger: bool = False
+    each: str = ""
+
+    @property
+    def heading(self) -> str:
+        """``accuracy [%]``."""
+        return f"{self.word} [{self.unit}]"
+
+    @property
+    def axis(self) -> str:
+        """``loss [nats per example]``."""
+        return f"{self.word} [{self.unit}{self.each}]"
+
+    def number(self, value: float, digits: int | None = None, sign: str = "") -> str:
+        """In its unit, ``76.9``; ``sign``: "+", for one before what is not negative too."""
+        return f"{self.factor * value:{sign},.{self.digits if digits is None else digits}f}"
+
+    def text(self, value: float, digits: int | None = None) -> str:
+        """With its unit, ``76.9%``, ``7.39 MB`` or ``12 min 5 s``."""
+        if self.unit in _READ:
+            return _READ[self.unit](value)
+        return with_unit(self.number(value, digits), self.unit)
+
+    def brief(self, value: float) -> str:
+        """``76.9%`` or ``0.512``, where there is no room for a longer unit."""
+        return self.text(value) if self.unit == "%" else self.number(value)
+
+    def places(self, examples: int | None) -> int:
+        """Digits that so many examples hold, see :func:`.digits`; of a loss two more."""
+        return digits(examples) + (0 if self.unit == "%" else 2)
+
+    def cell(self, estimate: Estimate | None, digits: int | None = None) -> str:
+        """In a table whose heading has the unit: mean and standard error, or a dash."""
+        own = self.digits if digits is None else digits
+        return DASH if estimate is None else estimate.text(self.factor, own)
+
+    def shown(self, estimate: Estimate | None) -> str:
+        """The mean with a unit of bytes or time; else the number alone; or a dash."""
+        tell = self.text if self.unit in _READ else self.number
+        return DASH if estimate is None else tell(estimate.mean)
 
 
-def _within(run: Run, metric: str, least: Mapping[int, float]) -> float | None:
-    seed = run.summary["seed"]
-    return run.last10(metric, SLACK * least[seed]) if seed in least else None
+_READ = {"bytes": byte_text, "time": duration}
+SCORES = {  # by their keys in metrics.jsonl and summary.json, without the part of the data before them
+    "accuracy": Score("accuracy", "%", 100.0, 1, larger=True),
+    "nll": Score("loss", "nats", 1.0, 3, each=" per example"),
+    "log_likelihood": Score("log-likelihood", "nats", 1.0, 3, larger=True, each=" per example"),
+    "lml": Score(EVIDENCE_NAMES["lml"], "nats", 1.0, 3, larger=True),  # per example, of federated runs
+}
+EVIDENCES = {key: Score(name, "nats", 1.0, 1, larger=True) for key, name in EVIDENCE_NAMES.items()}
+SHARE, BYTES, TIME, COUNT = (
+    Score("share", "%", 100.0, 1),
+    Score("bytes", "bytes"),
+    Score("time", "time"),
+    Score("", digits=0),
+)
+FIRST = ("accuracy", "nll")  # what a row of numbers is told by
+PARTS = {"val": "validation", "test": "test", "train": "training", "client": "clients'"}  # of keys
+
+
+def score_of(key: str) -> Score:
+    """Of a key such as ``val_accuracy`` or ``client_nll_worst_decile``, or of one without its part."""
+    return SCORES[key if key in SCORES else key.partition("_")[2].removesuffix("_worst_decile")]
+
+
+def words_of(key: str) -> str:
+    """``validation accuracy`` of ``val_accuracy``."""
+    return f"{PARTS[key.partition('_')[0]]} {score_of(key).word}"
+
+
+def first_of(row: Mapping[str, Any], part: str = "") -> str | None:
+    """The key of an accuracy, else of a loss, that a row has; ``part`` of the data, as ``test_``."""
+    return next((f"{part}{key}" for key in FIRST if row.get(f"{part}{key}") is not None), None)
+
+
+def told(row: Mapping[str, Any], part: str = "") -> str:
+    """The first of its scores, ``76.9%`` or ``0.512 nats``; empty where there is none."""
+    key = first_of(row, part)
+    return "" if key is None else score_of(key).text(row[key])
+
+
+def size_name(row: Mapping[str, Any]) -> str:
+    """What a network's size is called in a row of ``by_architecture``: the options that make it."""
+    return ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"

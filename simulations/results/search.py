@@ -1,11 +1,11 @@
-"""Found: what a search has found and what it has cost, for the terminal, CSV and JSON."""
+"""Search: what it has found, what it has cost, trial by trial, and what its user would have deployed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,13 +13,64 @@ from rich.text import Text
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
-from simulations.folders.run_directory import saved_config
+from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
 from simulations.folders.versions import git_commit, versions
-from simulations.results.spending import SEARCH, Cost, Deployed, TrialRow, deployed
+from simulations.results.scores import BYTES, TIME
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
+from simulations.results.words import counted
 
+SEARCH = "search.json"  # what a search's folder has once it has ended
 _SHOWN = 10  # of the best trials
 _TESTED = ("test_accuracy", "test_nll")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run has used, whether or not it was stopped.
+
+    Rounds are iterations of centralised training; bytes are from and to the server, and of its clients'
+    evaluations, both ways; examples and client_seconds 0 where clients do not tell (privacy); seconds include
+    evaluations.
+    """
+
+    rounds: int = 0
+    download_bytes: int = 0
+    upload_bytes: int = 0
+    evaluation_bytes: int = 0
+    examples: int = 0
+    client_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, folder: Path) -> Cost:
+        """Of the run in a folder, as its metrics say."""
+        return cls().after(read_metrics(folder) if holds_run(folder) else [])
+
+    def after(self, lines: Sequence[dict[str, Any]]) -> Cost:
+        """With lines of ``metrics.jsonl`` more, which follow those before."""
+        own = (sum(line.get(key) or 0 for line in lines) for key in vars(self) if key != "rounds")
+        last = lines[-1] if lines else {}
+        return replace(self + Cost(0, *own), rounds=last.get("round", last.get("iteration", self.rounds)))
+
+    @property
+    def bytes(self) -> int:
+        """All that was sent."""
+        return self.download_bytes + self.upload_bytes + self.evaluation_bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial that has ended: its values by key, and the summary of a finished run, or an empty one."""
+
+    number: int
+    values: dict[str, Any]
+    state: Literal["complete", "pruned", "failed"]
+    objective: float | None
+    cost: Cost
+    summary: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,13 +91,11 @@ class Found:
         try:
             content = parsed((folder / SEARCH).read_bytes())
             config, section = saved_config(folder), SearchSection.model_validate(content["search"])
-            objective = section.objective
             rows = []
             for line in content["trials"]:
-                cost = Cost(**{name: line[name] for name in Cost.__dataclass_fields__})
-                values = {key: line[key] for key in section.space}
-                tested = {key: line.get(key) for key in _TESTED}
-                rows.append(TrialRow(line["trial"], values, line["state"], line[objective], cost, tested))
+                tried, tested = {k: line[k] for k in section.space}, {k: line.get(k) for k in _TESTED}
+                ended = (line["state"], line[section.objective], _cost(line))
+                rows.append(TrialRow(line["trial"], tried, *ended, tested))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"{folder / SEARCH} cannot be read; go on with fedpart search --resume {folder}."
@@ -54,65 +103,88 @@ class Found:
         return cls(section, rows, config)
 
     @property
-    def curve(self) -> list[Deployed]:
-        """After each trial, what has been spent and what would be deployed."""
-        return deployed(self.rows, OBJECTIVES[self.section.objective])
+    def federated(self) -> bool:
+        """Whether its runs are, so that bytes are what they cost."""
+        return isinstance(self.config, ExperimentConfig)
 
     @property
-    def best(self) -> TrialRow | None:
-        """None: no trial has been completed."""
-        return self.curve[-1].best if self.rows else None
+    def curve(self) -> list[tuple[Cost, TrialRow | None]]:
+        """After each trial, what all have cost so far, and of the complete ones the best by the objective."""
+        found, spent, best = [], Cost(), None
+        sign = 1 if OBJECTIVES[self.section.objective] else -1
+        for row in self.rows:
+            spent += row.cost
+            scored = row.state == "complete" and row.objective is not None
+            if scored and (best is None or sign * row.objective > sign * best.objective):
+                best = row
+            found.append((spent, best))
+        return found
 
     @property
     def spent(self) -> Cost:
         """By all trials."""
-        return self.curve[-1].spent if self.rows else Cost()
+        return self.curve[-1][0] if self.rows else Cost()
+
+    @property
+    def best(self) -> TrialRow | None:
+        """None: no trial has been completed."""
+        return self.curve[-1][1] if self.rows else None
+
+    def ranked(self) -> list[TrialRow]:
+        """The best by the objective first, those without one last."""
+        sign = -1 if OBJECTIVES[self.section.objective] else 1
+        return sorted(self.rows, key=lambda row: (row.objective is None, sign * (row.objective or 0.0)))
+
+    def texts(self, row: TrialRow) -> tuple[list[str], str]:
+        """Of a trial what it tried, and what it has cost."""
+        values = [row.values[key] for key in self.section.space]
+        tried = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in values]
+        return tried, BYTES.text(row.cost.bytes) if self.federated else f"{row.cost.rounds:,}"
+
+    def cost(self) -> str:
+        """What all trials have cost, in words."""
+        spent = self.spent
+        parts = [f"{spent.rounds:,} {self.config.clock.total}"]
+        parts += [BYTES.text(spent.bytes)] if self.federated else []
+        if spent.examples:
+            parts += [f"{spent.examples:,} examples", f"{TIME.text(spent.client_seconds)} of clients"]
+        return ", ".join([*parts, TIME.text(spent.seconds)])
 
     def table(self) -> RenderableType:
         """The best trials, 80 columns wide, and what all have cost."""
-        larger = OBJECTIVES[self.section.objective]
-        scored = [row for row in self.rows if row.objective is not None]
-        scored.sort(key=lambda row: row.objective, reverse=larger)  # type: ignore[arg-type, return-value]
-        keys = list(self.section.space)
-        federated = isinstance(self.config, ExperimentConfig)
-        head = ["trial", *_heads(keys), self.section.objective, "MB" if federated else "iterations"]
-        table = terminal_table(head, f"search by {self.section.sampler}: the best trials", None, padding=1)
-        for row in scored[:_SHOWN]:
-            values = [_text(row.values[key]) for key in keys]
-            cost = f"{row.cost.bytes / 1e6:.1f}" if federated else str(row.cost.rounds)
-            cells = [str(row.number), *values, f"{row.objective:.4g}", cost]
-            table.add_row(*map(Text, cells), style="bold" if row is self.best else "")
+        shown = [row for row in self.ranked() if row.objective is not None][:_SHOWN]
+        head = ["trial", *_heads([*self.section.space]), self.section.objective]
+        rows = []
+        for row in shown:
+            tried, cost = self.texts(row)
+            rows.append([str(row.number), *tried, f"{row.objective:.4g}", cost])
         states = [row.state for row in self.rows]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        spent = self.spent
-        sent = f"{spent.bytes / 1e6:,.1f} MB, " if federated else ""
-        if spent.examples:
-            sent += f"{spent.examples:,} examples, {spent.client_seconds:,.0f} s of clients, "
-        line = (
-            f"{len(states)} trials ({counts}): {spent.rounds} {self.config.clock.total}, {sent}"
-            f"{spent.seconds:,.0f} s"
+        table = terminal_table(
+            [*head, "bytes" if self.federated else "iterations"],
+            f"search by {self.section.sampler}: the best trials",
+            padding=1,
+            rows=rows,
+            bold=shown.index(self.best) if self.best in shown else None,
         )
-        return Group(table, Text(line))
+        return Group(table, Text(f"{counted(len(states), 'trial')} ({counts}): {self.cost()}"))
 
     def write(self, out: Path) -> None:
         """``search.csv``, a line for each trial with what was spent by then, and ``search.json``."""
-        lines = []
-        for row, now in zip(self.rows, self.curve, strict=True):
-            best = now.best
-            lines.append(
-                {
-                    "trial": row.number,
-                    "state": row.state,
-                    **row.values,
-                    self.section.objective: row.objective,
-                    **asdict(row.cost),
-                    **{f"spent_{key}": value for key, value in asdict(now.spent).items()},
-                    "best_trial": None if best is None else best.number,
-                    **{key: row.summary.get(key) for key in _TESTED},
-                    "best_test_accuracy": None if best is None else best.summary.get("test_accuracy"),
-                    "best_test_nll": None if best is None else best.summary.get("test_nll"),
-                }
-            )
+        lines = [
+            {
+                "trial": row.number,
+                "state": row.state,
+                **row.values,
+                self.section.objective: row.objective,
+                **asdict(row.cost),
+                **{f"spent_{key}": value for key, value in asdict(spent).items()},
+                "best_trial": None if best is None else best.number,
+                **{key: row.summary.get(key) for key in _TESTED},
+                **{f"best_{key}": None if best is None else best.summary.get(key) for key in _TESTED},
+            }
+            for row, (spent, best) in zip(self.rows, self.curve, strict=True)
+        ]
         write_csv(out / "search.csv", lines)
         best = self.best
         content: dict[str, Any] = {
@@ -133,5 +205,48 @@ def _heads(keys: Sequence[str]) -> list[str]:
     return [part if last.count(part) == 1 else key.replace(".", f".{LF}") for key, part in pairs]
 
 
-def _text(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _cost(line: dict[str, Any], prefix: str = "") -> Cost:
+    """In a line of a search's table; of all trials by then with the prefix ``spent_``."""
+    return Cost(**{name: line[prefix + name] for name in Cost.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Point:
+    """What had been spent at a moment, and the test accuracy of what its user would have deployed then."""
+
+    spent: Cost
+    accuracy: float | None
+
+
+def points(folder: Path) -> list[Point]:
+    """What a finished search or federated run would have had deployed, over what it had spent.
+
+    Of a search a point after each trial, see :attr:`Found.curve`. Of a run a point at each evaluation, with
+    its accuracy on validation data, by which nothing was chosen; the last one has that on test data.
+
+    Raises:
+        ConfigError: there is no such search or run, or it has no accuracy on test data.
+    """
+    if (folder / SEARCH).is_file():
+        lines = parsed((folder / SEARCH).read_bytes())["trials"]
+        found = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
+        if found and not found[-1].spent.bytes:
+            raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")
+    else:
+        config = saved_config(folder) if holds_run(folder) else None
+        summary, found, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
+        if "rounds" not in summary:
+            raise ConfigError(
+                f"{folder} holds no finished search and no finished federated run; continue what is there "
+                f"with --resume {folder}, or name other folders."
+            )
+        for line in read_metrics(folder):
+            cost = cost.after([line])
+            if line.get("val_accuracy") is not None:
+                found.append(Point(cost, line["val_accuracy"]))
+        if found and found[-1].spent == cost:
+            found.pop()
+        found.append(Point(cost, summary.get("test_accuracy")))
+    if not found or found[-1].accuracy is None:
+        raise ConfigError(f"{folder} has no accuracy on test data; name searches and runs that do.")
+    return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,49 +13,42 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from simulations.results.estimate import Estimate
+from simulations.results.scores import Estimate
 from simulations.results.words import DASH
 
 LF = "\n"
-DIFFERENCE = "difference\n[std. err.]"
-HELD_OUT = "held out\n[%]"
-EQUAL_UPLOAD = {unit: f"at equal\nupload {unit}" for unit in ("[%]", "[nats]")}
-CLIENTS = {unit: f"clients {unit}\n(worst tenth)" for unit in ("[%]", "[nats]")}
-LML = "L_ML\n[nats]"
-COSTS = {"upload", "download", "seconds"}
-COLUMNS = (
-    "At equal upload: the validation score when a run had sent no more than the method that sends least at "
-    "the same seed. Held out: clients' examples that are never trained on, because they are scored. Clients: "
-    "mean of a run's last ten evaluations by its clients, and of the tenth that fare worst. L_ML: per "
-    "example, mean of the last ten rounds that have it"
-)
+CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
+# by the unit at a heading's end: what a number of the summary is multiplied by, and digits behind the point
+_UNITS = {
+    "[%]": (100.0, 1), "[GB]": (1e-9, 2), "[MB]": (1e-6, 1), "[M]": (1e-6, 2), "[k]": (1e-3, 1),
+    "[deg]": (1.0, 0),
+}  # fmt: skip
 
 
-def terminal_table(head: Sequence[str], title: str, caption: str | None, padding: int = 0) -> Table:
-    """An empty table, 80 columns wide; ``padding``: more spaces than one between two columns."""
+def terminal_table(
+    head: Sequence[str],
+    title: str,
+    caption: str | None = None,
+    padding: int = 0,
+    rows: Iterable[Sequence[str]] = (),
+    bold: int | None = None,
+) -> Table:
+    """A table, 80 columns wide; ``padding``: of columns, beyond one space; ``bold``: a row's place."""
     table = Table(title=title, title_style="bold", caption=caption, box=box.SIMPLE_HEAD)
     table.pad_edge, table.padding = False, (0, padding, 0, 0)
     for name in head:
         table.add_column(Text(name), justify="left" if name == "method" else "right", overflow="fold")
+    for i, row in enumerate(rows):
+        table.add_row(*map(Text, row), style="bold" if i == bold else "")
     return table
 
 
-def terminal_row(head: Sequence[str], row: Sequence[str]) -> list[str]:
-    """Without what was learned, and what explains COLUMNS; without L_ML beside scores on test data.
-
-    The paper's columns replace bytes and time, and so do the clients' scores beside those on test data.
-    """
-    hidden, central = {"learned", HELD_OUT, *EQUAL_UPLOAD.values()}, any(h.startswith("test\n") for h in head)
-    if central:
-        hidden.add(LML)
-    if DIFFERENCE in head or (central and not set(head).isdisjoint(CLIENTS.values())):
-        hidden |= COSTS
-    return without(hidden, head, row)
-
-
-def without(hidden: Set[str], head: Sequence[str], row: Sequence[str]) -> list[str]:
-    """The texts of a row that are not in a hidden column."""
-    return [text for name, text in zip(head, row, strict=True) if name not in hidden]
+def without(
+    hidden: Iterable[str], head: Sequence[str], rows: Iterable[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows that are left if columns are hidden by the first line of their headings."""
+    kept = [i for i, name in enumerate(head) if name.partition(LF)[0] not in hidden]
+    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -64,16 +58,6 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
         escaped = [cell.replace("|", "\\|").replace(LF, " " if row is head else "<br>") for cell in row]
         lines.append(f"| {' | '.join(escaped)} |")
     return lines
-
-
-def shown(estimate: Estimate | None, text: Callable[[float], str]) -> str:
-    """The text of a mean, or a dash."""
-    return DASH if estimate is None else text(estimate.mean)
-
-
-def with_error(estimate: Estimate | None, factor: float, digits: int) -> str:
-    """:meth:`.Estimate.text`, or a dash."""
-    return DASH if estimate is None else estimate.text(factor, digits)
 
 
 def number_columns(estimates: Mapping[str, Estimate | None]) -> dict[str, Any]:
@@ -98,3 +82,41 @@ def write_json(path: Path, content: Any) -> None:
     """Indented, with a line break at its end; neither NaN nor infinity."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Over a row's finished runs ``97.0 ± 0.1``, ``97.0`` of one, or a dash; strokes separate a list's.
+
+    The unit at the heading's end decides factor and digits: ``test [%]``, ``upload [GB]``.
+    """
+    factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
+    texts = []
+    for one in estimates_at(path, summaries):
+        alone = "" if one is None else f"{factor * one.mean:,.{digits}f}"  # one run; or counts, for instance
+        texts.append(one.text(factor, digits) if one is not None and one.error else alone or DASH)
+    return " / ".join(texts) or DASH
+
+
+def estimates_at(path: str, summaries: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
+    """An estimate for each number at a place in summaries, see :func:`values_at`; none if some have more."""
+    found = [values_at(path, summary) for summary in summaries]
+    return (
+        [Estimate.of(values) for values in zip(*found, strict=True)] if len({*map(len, found)}) == 1 else []
+    )
+
+
+def values_at(path: str, summary: Any) -> list[float | None]:
+    """The numbers at a place in a summary: one, as many as a list has, or ``[None]`` where there is none.
+
+    ``path`` are keys, separated by points, which keys may have too; of a list of mappings those of each.
+    """
+    if isinstance(summary, list):
+        return [value for one in summary for value in values_at(path, one)]
+    if not path:
+        known = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
+        return [float(summary) if known else None]
+    if not isinstance(summary, Mapping):
+        return [None]
+    keys = [key for key in summary if path == key or path.startswith(f"{key}.")]
+    found = (values_at(path[len(key) + 1 :], summary[key]) for key in sorted(keys, key=len, reverse=True))
+    return next((values for values in found if values != [None]), [None])

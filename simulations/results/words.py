@@ -47,11 +47,6 @@ def digits(examples: int | None) -> int:
     return 2 if not examples else min(2, max(0, math.ceil(math.log10(examples / 100))))
 
 
-def percent(share: float) -> str:
-    """A fraction in percent: ``76.9``."""
-    return f"{100 * share:.1f}"
-
-
 def counted(number: int, noun: str) -> str:
     """``1 round``, ``2,000 rounds``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,20 +11,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.errors import ConfigError
-from simulations.pictures.search_figures import plot_costs
+from simulations.pictures.sweep_figures import plot_costs
 from simulations.results.curves import Band, band
-from simulations.results.estimate import Estimate
-from simulations.results.spending import Point, points
-from simulations.results.tables import (
-    LF,
-    markdown_table,
-    number_columns,
-    shown,
-    terminal_table,
-    with_error,
-    write_csv,
-)
-from simulations.results.words import DASH, byte_text, percent
+from simulations.results.scores import BYTES, COUNT, SCORES, SHARE, Estimate
+from simulations.results.search import Point, points
+from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
+from simulations.results.words import DASH
 
 _TOTALS = ("bytes", "rounds", "client_seconds", "examples")
 
@@ -104,7 +96,7 @@ class Costs:
         """Of the columns, in the order of :meth:`estimates`."""
         accuracies = [f"{name}{LF}[%]" for name in ("test", "at equal bytes", "at equal rounds")]
         costs = ["bytes", "rounds", f"client{LF}seconds", "examples"]
-        return ["method", accuracies[0], *costs, *accuracies[1:], f"bytes to{LF}{percent(self.accuracy)}%"]
+        return ["method", accuracies[0], *costs, *accuracies[1:], f"bytes to{LF}{SHARE.text(self.accuracy)}"]
 
     def rows(self) -> list[list[str]]:
         """Texts below :meth:`head`."""
@@ -114,18 +106,18 @@ class Costs:
         row = [f"{entry.label} ({len(entry.curves)})"]
         for name, estimate in self.estimates(entry).items():
             if name.startswith("bytes"):
-                row.append(shown(estimate, byte_text))
+                row.append(BYTES.shown(estimate))
             elif name in _TOTALS:
-                row.append(shown(estimate, lambda mean: f"{mean:,.0f}" if mean else DASH))
+                row.append(COUNT.shown(estimate) if estimate and estimate.mean else DASH)
             else:
-                row.append(with_error(estimate, 100.0, 1))
+                row.append(SCORES["accuracy"].cell(estimate))
         return row
 
     def notes(self) -> list[str]:
         """What the columns mean."""
         return [
             "In brackets: how many seeds; with several, means and standard errors.",
-            f"At equal bytes: what was deployed by {byte_text(self.least('bytes'))}; at equal rounds: by "
+            f"At equal bytes: what was deployed by {BYTES.text(self.least('bytes'))}; at equal rounds: by "
             f"{self.least('rounds'):,.0f} rounds; so much does the cheapest spend.",
             "A search's accuracy is that of its best finished trial on test data; a run's before its end is "
             "that on validation data.",
@@ -133,10 +125,8 @@ class Costs:
 
     def table(self) -> RenderableType:
         """For the terminal."""
-        table = terminal_table(self.head(), "what is deployed, and what it has cost", None)
+        table = terminal_table(self.head(), "what is deployed, and what it has cost", rows=self.rows())
         table.columns[0].no_wrap = True
-        for row in self.rows():
-            table.add_row(*map(Text, row))
         return Group(table, *map(Text, self.notes()))
 
     def write(self, out: Path) -> list[Path]:

@@ -20,12 +20,12 @@ from simulations.folders.run_directory import (
     METRICS,
     holds_run,
     make_folder,
+    read_summary,
     saved_config,
     write_config,
 )
-from simulations.pictures.search_figures import plot_search
-from simulations.results.search import Found
-from simulations.results.spending import Cost, TrialRow, summary_of
+from simulations.pictures.sweep_figures import plot_search
+from simulations.results.search import Cost, Found, TrialRow
 from simulations.results.words import counted
 from simulations.running.signals import Interrupted
 from simulations.search.study import JOURNAL, Attempt, Study
@@ -190,7 +190,7 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
         state,
         trial.value if trial.state == TrialState.COMPLETE else None,
         Cost.of(folder),
-        summary_of(folder),
+        (read_summary(folder) if holds_run(folder) else None) or {},
     )
 
 

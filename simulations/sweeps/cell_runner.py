@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from simulations.config.load import EVIDENCE_NAMES, TrainingConfig
+from simulations.config.load import TrainingConfig
 from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
+from simulations.results.scores import EVIDENCES, first_of, score_of, words_of
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
@@ -173,15 +174,12 @@ def _outcome(cell: Cell) -> str:
     A federated run's accuracy is that of its last evaluation, unlike the comparison's table.
     """
     summary = read_summary(cell.folder) or {}
-    lml, seconds = summary.get("lml"), summary.get("seconds")
-    part, name, at = "val", "validation", " at the last evaluation"
-    if isinstance(cell.config, TrainingConfig):
-        part, name, at = "test", "test", ""
-    accuracy, nll = summary.get(f"{part}_accuracy"), summary.get(f"{part}_nll")
+    part, at = ("test", "") if isinstance(cell.config, TrainingConfig) else ("val", " at the last evaluation")
+    key, lml = first_of(summary, f"{part}_"), summary.get("lml")
+    evidence, seconds = EVIDENCES[summary.get("evidence", "lml")], summary.get("seconds")
     found = [
-        "" if lml is None else f"{EVIDENCE_NAMES[summary.get('evidence', 'lml')]} {lml:,.1f}",
-        "" if accuracy is None else f"{name} accuracy {accuracy:.1%}{at}",
-        f"{name} loss {nll:.3f}{at}" if accuracy is None and nll is not None else "",
+        "" if lml is None else f"{evidence.word} {evidence.number(lml)}",
+        "" if key is None else f"{words_of(key)} {score_of(key).text(summary[key])}{at}",
         "" if seconds is None else f"{seconds:,.1f} s",
     ]
     return f"{cell.name}: {', '.join(text for text in found if text) or 'done'}"

@@ -17,8 +17,7 @@ from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG, make_folder, read_summary
 from simulations.pictures.plots import plot_comparison
-from simulations.results.collect import collect
-from simulations.results.comparison import Comparison, Failure
+from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
 from simulations.running.precision import choose_precision

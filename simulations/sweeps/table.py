@@ -16,8 +16,16 @@ from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder
-from simulations.results.columns import estimates_at, text_of
-from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
+from simulations.results.tables import (
+    CAPTION,
+    LF,
+    estimates_at,
+    markdown_table,
+    number_columns,
+    terminal_table,
+    text_of,
+    write_csv,
+)
 from simulations.results.words import DASH, counted
 from simulations.running.precision import choose_together
 from simulations.sweeps.cell_runner import CellRunner, summaries
@@ -52,7 +60,7 @@ class Found:
         every = [summary for own in self.summaries.values() for summary in own]
         commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
         made = f"; commit {', '.join(commits)}" if commits else ""
-        return f"mean \N{PLUS-MINUS SIGN} standard error over seeds{made}"
+        return f"{CAPTION}{made}"
 
     def table(self) -> Table:
         """For the terminal."""

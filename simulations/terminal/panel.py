@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from rich.text import Text
 from simulations.config.shipped import shipped
 from simulations.config.yaml_files import key_of
 from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.terminal.rows import beside_rows, federated_rows, rows, training_rows
+from simulations.terminal.rows import rows
 
 _CENTRALISED = {
     "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
@@ -47,42 +46,31 @@ def show_end(
     overrides: Sequence[str] = (),
     command: str = "run",
 ) -> None:
-    """Print the panel, and below it commands to try next, each on a line of its own, to be copied.
+    """Print the panel of the run in ``out``, and below it commands to try next, a line each, to be copied.
 
-    Args:
-        console: to print on.
-        summary: of the run in the folder ``out``.
-        out: the folder.
-        config_file, overrides: what was run, if it is known.
-        command: by which a federated run goes on.
+    ``config_file`` and ``overrides`` are what was run, if it is known; ``command``: by which a run goes on.
     """
     console.print(panel(summary, out))
-    tips = _training_tips if "iterations" in summary else partial(_federated_tips, command)
-    if found := tips(summary, out, _command_of(config_file), overrides):
-        console.print(Text("Try next", style="bold"))
-    for what, words in found:
+    console.print(Text("Try next", style="bold"))
+    for what, words in _tips(command, summary, out, _command_of(config_file), overrides):
         console.print(Text(f"  {what}:"), soft_wrap=True)
         console.print(Text(f"    {_called()}{shlex.join(['fedpart', *words])}"), soft_wrap=True)
 
 
 def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     """The summary of the run in a folder."""
-    what, clock, own_rows = (
-        (_CENTRALISED, "iterations", training_rows)
-        if "iterations" in summary
-        else (_FEDERATED, "rounds", federated_rows)
-    )
+    method, centralised = summary["method"], "iterations" in summary
+    what, clock = (_CENTRALISED, "iterations") if centralised else (_FEDERATED, "rounds")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in rows(summary, [*own_rows(summary), *beside_rows(summary, out)]):
+    for name, text in rows(summary, out):
         table.add_row(name, Text(text))
-    files = f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
-    table.add_row("files", Text(files))
-    said = Text(what.get(summary["method"], f"Method {summary['method']}."))
-    lines: list[RenderableType] = [said, Text(""), table]
-    title = Text(f"{summary['method']}, {summary[clock]:,} {clock}")
-    return Panel(Group(*lines), title=title, border_style="green")
+    table.add_row(
+        "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
+    )
+    said = Group(Text(what.get(method, f"Method {method}.")), Text(""), table)
+    return Panel(said, title=Text(f"{method}, {summary[clock]:,} {clock}"), border_style="green")
 
 
 def _command_of(config_file: str | None) -> str | None:
@@ -107,41 +95,25 @@ def _with(overrides: Sequence[str], *changes: str) -> list[str]:
     return ["--set", *given] if given else []
 
 
-_Tips = list[tuple[str, list[str]]]  # what a command does, and its words
-
-
-def _federated_tips(
+def _tips(
     command: str, summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
-) -> _Tips:
-    tips: _Tips = []
-    if config is not None and "caps" not in summary:  # other methods have none
-        beside = read_summary(out / BESIDE) or {}
-        if summary["method"] == "partitioned" and beside.get("method") != "fedavg":
-            plain = ["run", config, *_with(overrides, "method=fedavg")]
-            tips.append(("the same without learned hyperparameters", plain))
-        several = ["compare", config, *_with(overrides, "method=")]
-        tips.append(("all methods side by side, with plots", several))
-    # A run on Flower goes on by the command that knows its federation, or here.
-    engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
-    longer = ["--set", f"rounds={2 * summary['rounds']}"]
-    tips.append(("go on for more rounds", [command, "--resume", str(out), *engine, *longer]))
-    return tips + _finished_tips(out)
-
-
-def _training_tips(
-    summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
-) -> _Tips:
-    tips: _Tips = []
-    if config is not None and summary["method"] == "partitioned" and summary["psi"]:
-        plain = ["train", config, *_with(overrides, "method=none", "keep_best=false")]
-        tips.append(("the same without learned hyperparameters", plain))
-    if summary.get("psi_learned"):
-        tips.append(("a plain network with the hyperparameters found", ["retrain", str(out)]))
-    return tips + _finished_tips(out)
-
-
-def _finished_tips(out: Path) -> _Tips:
-    return [
-        ("a page with its curves and pictures", ["report", str(out)]),
-        ("the network in a file", ["export", str(out)]),
-    ]
+) -> Iterator[tuple[str, list[str]]]:
+    """What a command does, and its words."""
+    learns, plain = summary["method"] == "partitioned", "the same without learned hyperparameters"
+    if "iterations" in summary:
+        if config is not None and learns and summary["psi"]:
+            yield plain, ["train", config, *_with(overrides, "method=none", "keep_best=false")]
+        if summary.get("psi_learned"):
+            yield "a plain network with the hyperparameters found", ["retrain", str(out)]
+    else:
+        if config is not None and "caps" not in summary:  # other methods have none
+            if learns and (read_summary(out / BESIDE) or {}).get("method") != "fedavg":
+                yield plain, ["run", config, *_with(overrides, "method=fedavg")]
+            several = ["compare", config, *_with(overrides, "method=")]
+            yield "all methods side by side, with plots", several
+        # A run on Flower goes on by the command that knows its federation, or here.
+        engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
+        longer = ["--set", f"rounds={2 * summary['rounds']}"]
+        yield "go on for more rounds", [command, "--resume", str(out), *engine, *longer]
+    yield "a page with its curves and pictures", ["report", str(out)]
+    yield "the network in a file", ["export", str(out)]

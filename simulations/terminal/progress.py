@@ -13,9 +13,10 @@ from rich.text import Text
 
 from fedpart import RoundReport
 from fedpart.loggers.printed import worth_a_line
-from simulations.config.load import EVIDENCE_NAMES, Config, ExperimentConfig
+from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.run_directory import Report
 from simulations.results.psi_parts import compact
+from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score_of
 
 
 class Progress:
@@ -30,14 +31,13 @@ class Progress:
         self._bar: bars.Progress | None = None
         self._live: Live | None = None
         self._clock, self._total, self._every = "", 0, 1
-        self._accuracy, self._clients, self._evidence = "", "", ""
+        self._scores: dict[str, str] = {}  # the last of each part of the data
 
     @contextmanager
     def run(self, config: Config, out: Path, completed: int, total: int) -> Iterator[None]:
         """Around a run of ``total`` rounds or iterations, ``completed`` of them done before."""
         self._clock, self._total, self._every = config.clock.name, total, config.evaluate_every
-        self._accuracy = self._clients = ""
-        self._evidence = EVIDENCE_NAMES[getattr(config, "judged_by", "lml")]
+        self._scores, self._evidence = {}, EVIDENCES[getattr(config, "judged_by", "lml")]
         label = f"{config.method} on {'rotated ' if config.rotated else ''}{config.data}"
         resumed = f", resumed after {self._clock} {completed}" if completed else ""
         if isinstance(config, ExperimentConfig):
@@ -85,25 +85,20 @@ class Progress:
 
     def report(self, report: Report) -> None:
         """What is known after a round, or at a report of centralised training."""
-        of_round = isinstance(report, RoundReport)
-        if report.val_accuracy is not None:
-            self._accuracy = f"val. accuracy {report.val_accuracy:.1%}"
-        elif report.val_nll is not None:
-            self._accuracy = f"val. loss {report.val_nll:.3f}"
-        if of_round and report.client_nll is not None:
-            worst = report.client_nll_worst_decile or 0.0
-            self._clients = f"clients' loss {report.client_nll:.3f} (worst tenth {worst:.3f})"
-            if report.client_accuracy is not None:
-                worst = report.client_accuracy_worst_decile or 0.0
-                self._clients = f"clients' accuracy {report.client_accuracy:.1%} (worst tenth {worst:.1%})"
-        lml, count = report.lml, getattr(report, self._clock)
-        evidence = f"L_ML {lml or 0:.3f} per example" if of_round else f"{self._evidence} {lml or 0:,.1f}"
+        values, of_round = vars(report), isinstance(report, RoundReport)
+        for part, whose in (("val", "val."), ("client", PARTS["client"])):
+            if key := first_of(values, f"{part}_"):
+                score, worst = score_of(key), values.get(f"{key}_worst_decile")
+                tenth = "" if worst is None else f" (worst tenth {score.brief(worst)})"
+                self._scores[part] = f"{whose} {score.word} {score.brief(values[key])}{tenth}"
+        lml, loss, count = report.lml, report.train_loss, values[self._clock]
+        score, each = (SCORES["lml"], " per example") if of_round else (self._evidence, "")
+        simulated = values.get("simulated_seconds")
         parts = [
-            self._accuracy,
-            self._clients,
-            "" if lml is None else evidence,
-            "" if report.train_loss is None else f"loss {report.train_loss:.2f}",
-            f"{report.simulated_seconds:,.1f} simulated s" if of_round and report.simulated_seconds else "",
+            *self._scores.values(),
+            "" if lml is None else f"{score.word} {score.brief(lml)}{each}",
+            "" if loss is None else f"loss {SCORES['nll'].brief(loss)}",
+            f"{simulated:,.1f} simulated s" if simulated else "",
             compact(report.physical),
         ]
         parts = [part for part in parts if part]

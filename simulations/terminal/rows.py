@@ -2,223 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simulations.config.load import EVIDENCE_NAMES
 from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.results.psi_parts import PsiParts, between, kept, several, spans, whole
-from simulations.results.words import byte_text, duration
+from simulations.results.psi_parts import in_words, whole
+from simulations.results.scores import (
+    BYTES,
+    EVIDENCES,
+    FIRST,
+    PARTS,
+    SCORES,
+    SHARE,
+    TIME,
+    first_of,
+    score_of,
+    size_name,
+    told,
+)
 
-SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
+Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
 
 
-def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Names and texts: psi, then ``own`` of the kind of run, then time and what else there is."""
-    found = []
-    if learned := whole(summary.get("psi_learned", ()), summary["psi"]):
-        found += _several("learned", _learned(learned, summary.get("psi_initial", {})))
-        found += _several("note", summary.get("psi_remarks", []))
-    found += own
-    beside = ("test_accuracy", "test_nll")
-    measures = {key: value for key, value in summary.items() if key.startswith("test_") and key not in beside}
-    texts = [f"{key[5:]} {value:.4g}" for key, value in measures.items() if isinstance(value, float)]
-    if texts:
-        found.append(("error" if "test_rmse" in measures else "measures", f"{', '.join(texts)} on test data"))
-    if missing := summary.get("test_measures_missing"):
-        found.append(("measures", missing))
-    minutes, seconds = divmod(round(summary["seconds"]), 60)
+def rows(summary: Mapping[str, Any], out: Path) -> Rows:
+    """Of the run in a folder: psi, then what its kind has, then time and what else there is."""
+    learned = whole(summary.get("psi_learned", ()), summary["psi"])
+    yield from _several("learned", *in_words(learned, summary.get("psi_initial", {})))
+    yield from _several("note", *(summary.get("psi_remarks", []) if learned else []))
+    yield from _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
+    other = read_summary(out / BESIDE)
+    if other is not None and other["rounds"] == summary["rounds"]:  # else it has not been extended yet
+        score = f" {score} on the same test data;" if (score := told(other, "test_")) else ""
+        ratio = other["upload_bytes"] / summary["upload_bytes"]
+        sent = f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
+        yield "beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}"
+    tested = {key[5:]: value for key, value in summary.items() if key.startswith("test_")}
+    own = {key: value for key, value in tested.items() if key not in FIRST}
+    if texts := [f"{key} {value:.4g}" for key, value in own.items() if isinstance(value, float)]:
+        yield "error" if "rmse" in own else "measures", f"{', '.join(texts)} on test data"
+    yield from _several("measures", summary.get("test_measures_missing"))
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
-    if (workers := summary.get("workers") or 1) > 1:
-        where += f", {workers} workers"
-    if (execution := summary.get("execution", "loop")) != "loop":
-        where += f", clients {execution}"
-    if (precision := summary.get("precision", "fp32")) != "fp32":
-        where += f", {precision}"
-    found.append(("time", f"{minutes} min {seconds} s of training and evaluation{where}"))
+    where += f", {summary['workers']} workers" if (summary.get("workers") or 1) > 1 else ""
+    for key, usual, before in (("execution", "loop", "clients "), ("precision", "fp32", "")):
+        where += f", {before}{summary[key]}" if summary.get(key, usual) != usual else ""
+    yield "time", f"{TIME.text(summary['seconds'])} of training and evaluation{where}"
     if (simulated := summary.get("simulated_seconds")) is not None:
         reached = list(summary["simulated_seconds_to"].items())[-1:]
-        to = "".join(f"; {float(level):.0%} right after {duration(after)}" for level, after in reached)
-        found.append(("devices", f"{duration(simulated)} on the simulated clock{to}"))
-    if summary.get("skipped_clients"):
-        skipped = f"{summary['skipped_clients']} client answers; see `skipped` in metrics.jsonl"
-        found.append(("skipped", skipped))
-    found += limit_rows(summary)
-    if summary.get("rounds_without_step"):
-        found.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
+        to = "".join(f"; {float(level):.0%} right after {TIME.text(after)}" for level, after in reached)
+        yield "devices", f"{TIME.text(simulated)} on the simulated clock{to}"
+    if skipped := summary.get("skipped_clients"):
+        yield "skipped", f"{skipped} client answers; see `skipped` in metrics.jsonl"
+    yield from limit_rows(summary)
+    if rounds := summary.get("rounds_without_step"):
+        yield "not stepped", f"{rounds} rounds, for lack of replies"
     if "epsilon" in summary:
-        found.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
-    return found
+        yield "privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"
 
 
-def limit_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def limit_rows(summary: Mapping[str, Any]) -> Rows:
     """What kept single clients from much, and what to look at."""
-    found = []
     if (clip := summary.get("clip") or {}).get("multiple") is not None:
         counts = sorted(clip["clipped"].items(), key=lambda one: -one[1])[:3]
-        most = "".join(f", client {client} {count} times" for client, count in counts)
-        found.append(
-            ("clip", f"{clip['multiple']:g} times the usual norm{most and ': longer were' + most[1:]}")
-        )
+        most = ", ".join(f"client {client} {count} times" for client, count in counts)
+        yield "clip", f"{clip['multiple']:g} times the usual norm{most and f': longer were {most}'}"
     if clip.get("quantile") is not None:
         psi, cells = clip["bounds"]["psi"], clip["bounds"]["cells"]
-        w = ", ".join("none" if norm is None else f"{norm:.3g}" for norm in cells)
-        ends = w if psi is None else f"{w}, psi {psi:.3g}"
-        found.append(("clip", f"follows the {clip['quantile']:g} quantile of norms, ends at {ends}"))
+        ends = ["none" if norm is None else f"{norm:.3g}" for norm in cells]
+        ends += [] if psi is None else [f"psi {psi:.3g}"]
+        yield "clip", f"follows the {clip['quantile']:g} quantile of norms, ends at {', '.join(ends)}"
     for chunk, rounds in (summary.get("psi_alarms") or {}).items():
-        found.append(("alarm", f"psi gradients of chunk {chunk} of another size in {rounds} rounds"))
+        yield "alarm", f"psi gradients of chunk {chunk} of another size in {rounds} rounds"
     if held := summary.get("psi_held"):
-        found.append(("held", f"at the bound of what it can mean: {', '.join(held)}"))
-    return found
+        yield "held", f"at the bound of what it can mean: {', '.join(held)}"
 
 
-def _several(name: str, texts: list[str]) -> list[tuple[str, str]]:
-    return [("" if i else name, text) for i, text in enumerate(texts)]
+def _several(name: str, *texts: str | None) -> Rows:
+    known = [text for text in texts if text]
+    yield from zip([name, *[""] * len(known)], known, strict=False)
 
 
-def federated_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of a federated run: its scores, sizes, L_ML and bytes."""
-    accuracy = []
-    for key, show in SCORES.items():
-        if summary.get(f"test_{key}") is not None and not accuracy:
-            accuracy.append(f"{show.format(summary[f'test_{key}'])} on test data that no client has seen")
-    if summary["val_accuracy"] is not None:
-        many = summary["val_evaluations_averaged"]
-        average = (
-            f" (mean of the last {many} evaluations {summary['val_accuracy_last10']:.1%})" if many > 1 else ""
-        )
-        accuracy.append(f"{summary['val_accuracy']:.1%} on validation data, only looked at{average}")
-    elif summary.get("val_nll") is not None:
-        accuracy.append(f"{SCORES['nll'].format(summary['val_nll'])} on validation data")
-    accuracy += _by_clients(summary)
-    classes = any(summary.get(f"{part}_accuracy") is not None for part in ("test", "val", "client"))
-    lml = summary.get("lml_last10")
-    unseen = f"{lml or 0:.3f} nats per example of clients, by subnetworks that have never seen them"
-    ratio, expected = summary["upload_ratio"], summary["upload_ratio_expected"]
-    sent, share = f"{ratio:.1%} of what FedAvg's clients send", summary.get("held_out_share")
-    return [
-        *_several("accuracy" if classes else "loss", accuracy),
-        *_several("sizes", _by_architecture(summary)),
-        *([("L_ML", unseen)] if lml is not None else []),
-        *([("held out", f"{share:.1%} of the clients' examples, never trained on")] if share else []),
-        ("upload", f"{sent} (expected {expected:.1%}); {byte_text(summary['upload_bytes'])} in all"),
+def _federated_rows(summary: Mapping[str, Any]) -> Rows:
+    """Scores, sizes, L_ML and bytes."""
+    test, average = told(summary, "test_"), ""
+    if (many := summary.get("val_evaluations_averaged", 0)) > 1:
+        score = SCORES["accuracy"].text(summary["val_accuracy_last10"])
+        average = f" (mean of the last {many} evaluations {score})"
+    looked = f", only looked at{average}" if summary["val_accuracy"] is not None else ""
+    scores = [
+        test and f"{test} on test data that no client has seen",
+        (validation := told(summary, "val_")) and f"{validation} on validation data{looked}",
+        _by_clients(summary),
     ]
+    classes = any(summary.get(f"{part}_accuracy") is not None for part in PARTS)
+    yield from _several("accuracy" if classes else "loss", *scores)
+    yield from _several("sizes", *_by_architecture(summary))
+    if (lml := summary.get("lml_last10")) is not None:
+        told_lml = f"{SCORES['lml'].text(lml)} per example of clients"
+        yield "L_ML", f"{told_lml}, by subnetworks that have never seen them"
+    if share := summary.get("held_out_share"):
+        yield "held out", f"{SHARE.text(share)} of the clients' examples, never trained on"
+    ratio, expected = (SHARE.text(summary[key]) for key in ("upload_ratio", "upload_ratio_expected"))
+    sent = f"{ratio} of what FedAvg's clients send (expected {expected})"
+    yield "upload", f"{sent}; {BYTES.text(summary['upload_bytes'])} in all"
 
 
-def beside_rows(summary: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
-    """The method that was run beside this one: its score, and what its clients sent."""
-    other = read_summary(out / BESIDE)
-    if other is None or other["rounds"] != summary["rounds"]:  # it has not been extended yet
-        return []
-    key = next((f"test_{key}" for key in SCORES if other.get(f"test_{key}") is not None), None)
-    score = f" {SCORES[key.removeprefix('test_')].format(other[key])} on the same test data;" if key else ""
-    ratio = other["upload_bytes"] / summary["upload_bytes"]
-    sent = f"{byte_text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
-    return [("beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}")]
-
-
-def _by_architecture(summary: Mapping[str, Any]) -> list[str]:
+def _by_architecture(summary: Mapping[str, Any]) -> Iterator[str]:
     """Of each size of the network, and of all together: scores on test data, and what its clients sent."""
-    found = []
     for row in summary.get("by_architecture", ()):
-        name = ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
-        key = next((key for key in SCORES if row.get(key) is not None), None)
-        score = f"{SCORES[key].format(row[key])} on test data, " if key else ""
-        sent = byte_text(row["upload_bytes"])
-        found.append(
-            f"{name}: {score}{row['parameters']:,} parameters, {row['clients']} clients, {sent} sent"
-        )
+        score = f"{score} on test data, " if (score := told(row)) else ""
+        sent = f"{row['clients']} clients, {BYTES.text(row['upload_bytes'])} sent"
+        yield f"{size_name(row)}: {score}{row['parameters']:,} parameters, {sent}"
     if (together := summary.get("ensemble")) is not None:
-        found.append(f"their ensemble: {SCORES['accuracy'].format(together['accuracy'])}")
-    return found
+        yield f"their ensemble: {told(together)}"
 
 
-def _by_clients(summary: Mapping[str, Any]) -> list[str]:
+def _by_clients(summary: Mapping[str, Any]) -> str:
     """What the clients found on the examples that they hold out, and how it differs among them."""
-    name = next((f"client_{key}" for key in SCORES if summary.get(f"client_{key}") is not None), None)
-    if name is None:
-        return []
-    show = SCORES[name.removeprefix("client_")].format
-    parts = [f"{show(summary[name])} on examples that clients hold out"]
-    if (worst := summary.get(f"{name}_worst_decile")) is not None:
+    if (key := first_of(summary, "client_")) is None:
+        return ""
+    show, parts = score_of(key).text, [f"{told(summary, 'client_')} on examples that clients hold out"]
+    if (worst := summary.get(f"{key}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
-        for key, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
-            found = enumerate(summary.get(f"{name}_{key}") or [], start=1)
-            if texts := [f"{show(value)} {words} {k}" for k, value in found if value is not None]:
-                parts.append(", ".join(texts))
-    return ["; ".join(parts)]
+        for kind, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
+            found = enumerate(summary.get(f"{key}_{kind}") or [], start=1)
+            parts.append(", ".join(f"{show(value)} {words} {k}" for k, value in found if value is not None))
+    return "; ".join(filter(None, parts))
 
 
-def training_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of centralised training: its scores, L_ML, ensemble and stages."""
+def _training_rows(summary: Mapping[str, Any]) -> Rows:
+    """Scores, the evidence, an ensemble's, those of subnetworks and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
-    show = SCORES[key]
-    names = {"test": "test", "val": "validation", "train": "training"}
-    found = {name: summary[f"{part}_{key}"] for part, name in names.items()}
-    texts = [f"{show.format(value)} on {name} data" for name, value in found.items() if value is not None]
-    rows = [("accuracy" if key == "accuracy" else "loss", ", ".join(texts))]
+    score, found = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
+    texts = [
+        f"{score.text(value)} on {PARTS[part]} data" for part, value in found.items() if value is not None
+    ]
+    yield score.word, ", ".join(texts)
     if summary["lml"] is not None:
-        name = EVIDENCE_NAMES[summary.get("evidence", "lml")]
-        at = f"at iteration {summary['lml_iteration']:,}"
-        rows.append((name, f"{summary['lml']:,.1f} nats {at} (larger is better)"))
-    rows += _ensemble_rows(summary)
+        evidence = EVIDENCES[summary.get("evidence", "lml")]
+        at = f"at iteration {summary['lml_iteration']:,} (larger is better)"
+        yield evidence.word, f"{evidence.text(summary['lml'])} {at}"
+    accuracy, nll = SCORES["accuracy"].text, SCORES["nll"].text
+    if (ensemble := summary.get("ensemble")) is not None:
+        together = f"{accuracy(ensemble['accuracy'])}, {nll(ensemble['nll'])}"
+        calibration = f"calibration error {accuracy(ensemble['calibration_error'])}"
+        yield "ensemble", f"together {together}, {calibration}; {ensemble['parameters']:,} parameters"
+        alone = [row["accuracy"] for row in ensemble["subsets"] if len(row["members"]) == 1]
+        yield "members", ", ".join(map(accuracy, alone))
+        if "diversity" in ensemble:
+            yield "diversity", f"{ensemble['diversity']:.2f}: pairs that disagree, over a member's errors"
+    if (corrupted := summary.get("corrupted")) is not None:
+        mean = ", ".join(SCORES[k].text(corrupted["mean"][k]) for k in FIRST if k in corrupted["mean"])
+        yield "corrupted", f"{mean}, the mean of 25 corrupted test sets"
     parts = summary["subnetworks"]
     if len(parts) > 1 and all(part["test"] for part in parts):
-        each = ", ".join(f"{show.format(part['test'][key])} (of {part['examples']:,})" for part in parts)
-        rows.append(("subnetworks", f"on test data, each trained on the first examples: {each}"))
+        each = ", ".join(f"{score.text(part['test'][key])} (of {part['examples']:,})" for part in parts)
+        yield "subnetworks", f"on test data, each trained on the first examples: {each}"
     for stage in summary["stages"][:-1]:
         if stage[f"test_{key}"] is not None:
-            score = show.format(stage[f"test_{key}"])
-            rows.append((stage["name"], f"{score} on test data before the next stage"))
-    return rows
-
-
-def _ensemble_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of an ensemble its members' and common scores, and what corrupted images do."""
-    rows, accuracy, nll = [], SCORES["accuracy"].format, SCORES["nll"].format
-    if (found := summary.get("ensemble")) is not None:
-        alone = [row["accuracy"] for row in found["subsets"] if len(row["members"]) == 1]
-        together = f"{accuracy(found['accuracy'])}, {nll(found['nll'])}"
-        calibration = f"calibration error {accuracy(found['calibration_error'])}"
-        rows.append(("ensemble", f"together {together}, {calibration}; {found['parameters']:,} parameters"))
-        rows.append(("members", ", ".join(map(accuracy, alone))))
-        if "diversity" in found:
-            rows.append(
-                ("diversity", f"{found['diversity']:.2f}: pairs that disagree, over a member's errors")
-            )
-    if (found := summary.get("corrupted")) is not None:
-        mean = ", ".join(SCORES[key].format(found["mean"][key]) for key in SCORES if key in found["mean"])
-        rows.append(("corrupted", f"{mean}, the mean of 25 corrupted test sets"))
-    return rows
-
-
-def _learned(psi: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    """psi in sentences: the rotation range first, other ranges, dropout, then what is the user's own.
-
-    Of ranges of rotation and of rates also where they began, as far as that is in ``before``.
-    """
-    parts = PsiParts.of(psi)
-    found = []
-    for names in parts.angles:
-        began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
-        found.append(f"images may be turned by {between(psi, names)}{began}")
-    if others := spans(psi, parts.ranges):
-        found.append(", ".join(others))
-    if parts.rates:
-        first = dict.fromkeys(f"{before[name]:.1f}%" for name in parts.rates if name in before)
-        began = f" ({', '.join(first)} at the start)" if first else ""
-        found.append("dropout rates " + ", ".join(f"{psi[name]:.1f}%" for name in parts.rates) + began)
-    if parts.keeps:
-        found.append(f"the mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_list(kept(psi))}")
-    if parts.rest:
-        found.append(several({name: psi[name] for name in parts.rest}))
-    return found
-
-
-def _list(numbers: list[int]) -> str:
-    """``0-14, 17``: runs of numbers in short."""
-    places = groupby(enumerate(numbers), lambda place: place[1] - place[0])
-    parts = [[number for _, number in own] for _, own in places]
-    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"
+            before = score.text(stage[f"test_{key}"])
+            yield stage["name"], f"{before} on test data before the next stage"

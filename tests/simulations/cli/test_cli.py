@@ -43,7 +43,7 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) ->
     assert "rotation -" in lines[2]
     assert "dropout " in lines[2]
     for part in (
-        "images may be turned by",
+        "rotation ",
         " deg",
         "on test data",
         "of what FedAvg's clients send",

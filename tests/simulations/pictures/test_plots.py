@@ -13,15 +13,14 @@ from tiny import tiny_training
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
-from simulations.pictures.colours import COLOURS, places
 from simulations.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
-from simulations.pictures.figures import DPI
+from simulations.pictures.figures import COLOURS, DPI, places
 from simulations.pictures.plots import plot_comparison, plot_run
 from simulations.pictures.run_figures import mask_figure, run_figure, run_psi_figure
 from simulations.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
 from simulations.results.curves import Run, moving_average
-from simulations.results.estimate import Estimate
 from simulations.results.psi_parts import Quantity, groups
+from simulations.results.scores import Estimate
 from simulations.results.words import byte_unit
 from simulations.running.run import run_experiment
 

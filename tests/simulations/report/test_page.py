@@ -11,12 +11,12 @@ from interruptions import Died, DiesAfter
 from tiny import tiny, tiny_training
 
 from simulations.config.load import ConfigError, TrainingConfig
-from simulations.pictures.colours import COLOURS, DARK, GREY, MAPS, THEMES, stops
+from simulations.pictures.figures import COLOURS, DARK, GREY, MAPS, THEMES, stops
 from simulations.report.page import write_report
-from simulations.report.tables import PageTable
-from simulations.results.collect import collect
+from simulations.report.parts import PageTable
+from simulations.results.comparison import collect
 from simulations.results.curves import Run
-from simulations.results.headline import headline
+from simulations.results.overview import headline
 from simulations.results.search import Found
 from simulations.results.selection import Selection
 from simulations.results.words import digits

@@ -20,12 +20,11 @@ from fedpart.task.jobs import Job
 from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
-from simulations.pictures.colours import THEMES
-from simulations.report.clients import Clients, _heat_figure, client_charts
+from simulations.pictures.figures import THEMES
 from simulations.report.costs import client_seconds, count_steps, estimated_seconds
-from simulations.report.folder import find
+from simulations.report.data import Clients, _heat_figure, client_charts
+from simulations.report.folder import find, versions
 from simulations.report.page import write_report
-from simulations.report.runs import versions
 from simulations.results.curves import Run
 from simulations.results.words import duration
 from simulations.running.run import run_experiment

@@ -14,7 +14,7 @@ from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.published import Published
 from simulations.errors import RunError
-from simulations.results.estimate import Estimate
+from simulations.results.scores import Estimate
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import run_comparisons
 

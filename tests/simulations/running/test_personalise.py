@@ -18,11 +18,10 @@ from fedpart import personalise
 from fedpart.engines.batches import divided
 from simulations.building.experiment import build
 from simulations.building.saved import load_saved
-from simulations.pictures.personal_figure import personal_figure
+from simulations.pictures.sweep_figures import personal_figure
 from simulations.results.personal import ClientGain, Gains
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.run import run_experiment
-from simulations.terminal.gains import gains_table
 
 CONFIG = tiny(rounds=2)
 
@@ -190,7 +189,7 @@ def test_means_are_over_examples_and_shares_over_clients() -> None:
     assert [bar.get_height() for bar in figure.axes[0].patches] == [50, 25, 0, -50]
     regression = [replace(one, before={"nll": 1.0}, after={"nll": 2.0}) for one in clients]
     assert Gains(regression, [], {}, "").share(-1) == 1
-    assert gains_table(Gains(regression, [], {}, ""))
+    assert Gains(regression, [], {}, "").table()
 
 
 def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path: Path) -> None:

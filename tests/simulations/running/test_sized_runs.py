@@ -9,10 +9,11 @@ from sizes import TWO
 from tiny import tiny
 
 from simulations.folders.run_directory import read_metrics
-from simulations.pictures.sizes_figure import by_size, sizes_figure
+from simulations.pictures.comparison_figures import by_size, sizes_figure
 from simulations.report.page import write_report
 from simulations.report.sections import caps_section, sizes_section
 from simulations.results.curves import Run
+from simulations.results.words import byte_text
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
 
@@ -72,6 +73,6 @@ def test_what_clients_of_each_cap_sent_and_received_is_told(tmp_path):
     assert small["download_bytes"] + large["download_bytes"] == summary["download_bytes"]
     assert min(small["upload_bytes"], large["upload_bytes"]) > 0
     page = write_report(tmp_path / "run").read_text()
-    each = small["upload_bytes"] / 3 / 1e6
-    assert f"cap 1: 3 clients, each sent {each:.1f} MB and received" in page
+    each = byte_text(small["upload_bytes"] / 3)
+    assert f"cap 1: 3 clients, each sent {each} and received" in page
     assert caps_section({"partitioned": [Run.load(tmp_path / "run")]}) is not None and "by cap " in page

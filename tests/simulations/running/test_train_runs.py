@@ -192,7 +192,7 @@ def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
     )
     assert lines[1].startswith("iteration 10/30: val. accuracy ")
     assert "L_ML -" in lines[1] and "mask keeps " in lines[1]
-    for part in ("the mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
+    for part in ("mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
         assert part in result.stdout
     folder = Path("runs/training-partitioned-seed3")
     assert {path.name for path in folder.glob("*.png")} == {"learning_curve.png", "mask.png"}

@@ -8,7 +8,7 @@ import yaml
 from command_line import fedpart, refused
 from fake_runs import small_config, write_run
 
-from simulations.results.spending import Cost
+from simulations.results.search import Cost
 from simulations.search.costs import read_costs
 
 VALIDATION = [(i + 1) / 20 for i in range(12)]  # of a round each, 1,800 bytes

@@ -13,7 +13,7 @@ from rich.console import Console
 from fedpart import ClientError
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
-from simulations.results.estimate import Estimate
+from simulations.results.scores import Estimate
 from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import plan, run_comparisons
@@ -69,14 +69,16 @@ def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, **changes):
 def test_the_numbers_are_those_of_the_run_folders(tmp_path):
     fedavg, partitioned = compare(tmp_path, FakeRunner()).rows
     # means of the last six evaluations: 0.80 and 0.84; 0.90 and 0.90
-    assert fedavg.validation.mean == pytest.approx(0.82)
-    assert fedavg.validation.error == pytest.approx(0.02)  # std(ddof=1) 0.0283 / sqrt(2)
-    assert partitioned.validation.mean == pytest.approx(0.90)
-    assert partitioned.validation.error == pytest.approx(0.0)
-    assert fedavg.test.mean == pytest.approx(0.75) and fedavg.test.error == pytest.approx(0.05)
-    assert partitioned.upload_bytes.mean == 12 * 616_000 and partitioned.download_bytes.mean == 12_000_000
-    assert partitioned.upload_ratio.mean == pytest.approx(0.77) and fedavg.upload_ratio.mean == 1
-    assert fedavg.seconds.mean == 35
+    assert fedavg["validation"].mean == pytest.approx(0.82)
+    assert fedavg["validation"].error == pytest.approx(0.02)  # std(ddof=1) 0.0283 / sqrt(2)
+    assert partitioned["validation"].mean == pytest.approx(0.90)
+    assert partitioned["validation"].error == pytest.approx(0.0)
+    assert fedavg["test"].mean == pytest.approx(0.75) and fedavg["test"].error == pytest.approx(0.05)
+    assert (
+        partitioned["upload_bytes"].mean == 12 * 616_000 and partitioned["download_bytes"].mean == 12_000_000
+    )
+    assert partitioned["upload_ratio"].mean == pytest.approx(0.77) and fedavg["upload_ratio"].mean == 1
+    assert fedavg["seconds"].mean == 35
     assert fedavg.psi == {}  # a drop rate that nothing changed is not learned
     assert partitioned.psi["affine.angle_min [deg]"] == Estimate(-50.0, pytest.approx(10.0))
     assert partitioned.psi["affine.angle_max [deg]"].mean == pytest.approx(60.0)
@@ -91,7 +93,7 @@ def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
     assert f"| fedavg | 82.00 ± 2.00 | 49.20 ± 1.20 | 75.00 ± 5.00 | — | {costs}" in page
     costs = "77.0 | 7.39 MB | 12 MB | 35.0 | rotation"
     assert f"| partitioned | 90.00 ± 0.00 | 90.00 ± 0.00 | 75.00 ± 5.00 | — | {costs}" in page
-    assert "rotation -50.0..+60.0 deg<br>dropout 10.0 %" in page
+    assert "rotation -50.0..+60.0 deg<br>dropout 10.0%" in page
     for picture in ("accuracy_rounds", "accuracy_bytes", "psi"):
         assert f"({picture}.png)" in page and (tmp_path / f"{picture}.png").stat().st_size > 5000
     printed = compare.printed
@@ -126,13 +128,13 @@ def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_
 
     found = compare(tmp_path, run, ["fedavg", "fedex"])
     page = (tmp_path / "comparison.md").read_text()
-    assert "| 22.3 | 100.0 |" in page and "| dropout 2.5, 40 % (chosen, by seed) |" in page
+    assert "| 22.3 | 100.0 |" in page and "| dropout 2.5%, 40% (chosen, by seed) |" in page
     assert "fedex held out 22.3% of the clients' examples." in compare.printed
     assert "fedavg held out" not in compare.printed
     assert found.flat()[1]["dropout1.rate [%]"] == "2.5; 40" and found.flat()[1]["held_out_share"] == 0.2232
     rates[3] = rates[4]
     compare(tmp_path / "agreed", run, ["fedavg", "fedex"])
-    assert "| dropout 40 % (chosen) |" in (tmp_path / "agreed" / "comparison.md").read_text()
+    assert "| dropout 40% (chosen) |" in (tmp_path / "agreed" / "comparison.md").read_text()
 
 
 def scored(evaluation):
@@ -161,21 +163,21 @@ def scored(evaluation):
 
 def test_what_nobody_evaluates_is_compared_by_lml(tmp_path):
     fedavg, partitioned = compare(tmp_path, scored("none"), evaluation="none").rows
-    assert fedavg.lml is None and partitioned.lml.mean == pytest.approx(-0.85)
+    assert fedavg["lml"] is None and partitioned["lml"].mean == pytest.approx(-0.85)
     assert "| method | L_ML [nats] | held out [%] | upload" in (tmp_path / "comparison.md").read_text()
     assert "| partitioned | -0.850 ± 0.050 |" in (tmp_path / "comparison.md").read_text()
     assert "L_ML" in compare.printed and "validation\n" not in compare.printed
     found = json.loads((tmp_path / "comparison.json").read_text())["rows"]
     assert [row["lml"] for row in found] == [
         None,
-        {"mean": partitioned.lml.mean, "error": partitioned.lml.error},
+        {"mean": partitioned["lml"].mean, "error": partitioned["lml"].error},
     ]
 
 
 def test_clients_scores_stand_beside_central_ones(tmp_path):
     fedavg, _ = compare(tmp_path, scored("clients"), evaluation="clients").rows
     mean = np.mean([0.4, 0.5, 0.6])
-    assert (fedavg.clients.mean, fedavg.clients_worst.mean) == pytest.approx((mean, mean / 2))
+    assert (fedavg["clients"].mean, fedavg["clients_worst"].mean) == pytest.approx((mean, mean / 2))
     page = (tmp_path / "comparison.md").read_text()
     assert "| clients [%] (worst tenth) | L_ML [nats] |" in page and "| 50.00 ± 0.00<br>(25.00) |" in page
     assert "50.00 ± 0.00" in compare.printed and "(25.00)" in compare.printed
@@ -189,7 +191,7 @@ def test_equal_upload_waits_for_all_methods(tmp_path):
     with pytest.raises(SweepIncomplete) as caught:
         compare(tmp_path, FakeRunner({("partitioned", 4): ClientError("No.")}))
     fedavg, partitioned = caught.value.found.rows
-    assert fedavg.equal_upload is None and partitioned.equal_upload.mean == pytest.approx(0.9)
+    assert fedavg["equal_upload"] is None and partitioned["equal_upload"].mean == pytest.approx(0.9)
 
 
 def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
@@ -201,7 +203,7 @@ def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
 
     def equal(methods, **changes):
         out = tmp_path / "-".join((*methods, *changes))
-        return [row.equal_upload.mean for row in compare(out, run, methods, seeds=1, **changes).rows]
+        return [row["equal_upload"].mean for row in compare(out, run, methods, seeds=1, **changes).rows]
 
     whole = sum(curve[6:]) / 6
     assert equal(["fedavg", "augerino"]) == pytest.approx([whole] * 2)
@@ -214,8 +216,8 @@ def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
 
 def test_one_seed_has_no_standard_error(tmp_path):
     (row,) = compare(tmp_path, FakeRunner(), ["partitioned"], seeds=1).rows
-    assert row.validation.error is None and "90.00" in compare.printed
-    assert row.upload_ratio.mean == pytest.approx(0.77)  # FedAvg was not run: the run's own figure
+    assert row["validation"].error is None and "90.00" in compare.printed
+    assert row["upload_ratio"].mean == pytest.approx(0.77)  # FedAvg was not run: the run's own figure
     assert "standard_error" in (tmp_path / "comparison.csv").read_text()
 
 
@@ -224,7 +226,7 @@ def test_a_regression_is_measured_by_its_loss(tmp_path):
         return write_run(out, config, None, test_nll=0.25)
 
     (row,) = compare(tmp_path, run, ["fedavg"], seeds=1).rows
-    assert row.validation.mean == 1.0 and row.test.mean == 0.25
+    assert row["validation"].mean == 1.0 and row["test"].mean == 0.25
     assert "validation loss [nats]" in (tmp_path / "comparison.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"nll_rounds.png", "nll_bytes.png"}
 
@@ -239,7 +241,7 @@ def test_finished_cells_are_not_run_again(tmp_path):
         ("partitioned", 4, False),
     ]
     before = compare(tmp_path, again)
-    assert again.calls == [] and before.rows[0].validation.mean == pytest.approx(0.82)
+    assert again.calls == [] and before.rows[0]["validation"].mean == pytest.approx(0.82)
     compare(tmp_path, more, ["fedavg", "augerino", "partitioned"], seeds=3)
     assert more.calls == [
         ("augerino", 3, False),

@@ -19,7 +19,7 @@ from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.pictures.run_figures import run_figure
-from simulations.pictures.selection_figures import selection_figure
+from simulations.pictures.sweep_figures import selection_figure
 from simulations.results.curves import Run
 from simulations.results.selection import Column, Selection
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
@@ -108,7 +108,7 @@ def test_no_more_digits_than_the_examples_that_were_scored_hold(
     ]
     column = Column.of("partitioned", "lml", config, {"5": runs})
     head, (row,) = Selection(SELECT["key"], [column], [], config).cells(column)
-    assert row[head.index("test\nacc. [%]")] == text
+    assert row[head.index("test\naccuracy\n[%]")] == text
 
 
 def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:

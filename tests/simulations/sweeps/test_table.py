@@ -15,7 +15,7 @@ from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig, TrainingConfig
 from simulations.config.tables import SHIPPED, read_table, table_file
 from simulations.errors import ConfigError
-from simulations.results.columns import text_of, values_at
+from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.table import run_table
 

@@ -1,0 +1,101 @@
+"""MethodScores: a method's numbers over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulations.results.curves import Run
+from simulations.results.psi_parts import PsiParts
+from simulations.results.scores import Estimate
+
+EXAMPLES = ("validation_examples", "test_examples")
+SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """One row: a method over its seeds.
+
+    Attributes:
+        method, seeds: what was run.
+        scores: by name, fractions or nats, bytes of all clients in a whole run, seconds. ``equal_upload`` is
+            ``validation`` when the run had sent no more than the method that sends least at the same seed
+            (but for a thousandth), all on the same validation data, None while a method's run at one of the
+            seeds is missing; ``upload_ratio`` is of FedAvg's at the same seed, or if that was not run, of the
+            full models that it would have sent.
+        runs_at_a_time: how many runs shared the machine at most while these seconds were measured.
+        validation_examples, test_examples: that were scored; None in folders of earlier versions.
+        psi: learned hyperparameters after the last round, in physical units, by name.
+        chosen: those that were chosen from a grid, each seed's by itself: their mean need not be in it.
+    """
+
+    method: str
+    seeds: list[int]
+    scores: dict[str, Estimate | None]
+    runs_at_a_time: int
+    validation_examples: int | None
+    test_examples: int | None
+    psi: dict[str, Estimate]
+    chosen: dict[str, list[float]]
+
+    def __getitem__(self, name: str) -> Estimate | None:
+        return self.scores[name]
+
+    @property
+    def star(self) -> str:
+        """What marks times that were measured while several runs shared the machine."""
+        return "*" if self.runs_at_a_time > 1 else ""
+
+    @classmethod
+    def of(
+        cls, method: str, runs: Sequence[Run], key: str, fedavg: Sequence[Run], least: Mapping[int, float]
+    ) -> MethodScores:
+        """Summarise finished runs, one per seed: by the metric ``key``, and :func:`least_upload`'s bytes."""
+        clients = key.replace("val_", "client_")
+        sent = {run.config.seed: run.total("upload_bytes") for run in fedavg}
+        scores = {
+            "validation": lambda run: run.last10(key),
+            "equal_upload": lambda run: (
+                run.last10(key, SLACK * least[run.config.seed]) if run.config.seed in least else None
+            ),
+            "test": lambda run: run.summary.get(key.replace("val_", "test_")),
+            "clients": lambda run: run.last10(clients),
+            "clients_worst": lambda run: run.last10(f"{clients}_worst_decile"),
+            "lml": lambda run: run.summary.get("lml_last10"),
+            "held_out": lambda run: run.summary.get("held_out_share"),
+            "upload_ratio": lambda run: (
+                run.total("upload_bytes") / sent[run.config.seed]
+                if run.config.seed in sent
+                else run.summary["upload_ratio"]
+            ),
+            "upload_bytes": lambda run: run.total("upload_bytes"),
+            "download_bytes": lambda run: run.total("download_bytes"),
+            "seconds": lambda run: run.summary["seconds"],
+        }
+        final = [{name: values[-1] for name, values in run.physical().items()} for run in runs]
+        learned, names = {name for run in runs for name in run.learned()}, list(final[0]) if final else []
+        parts = PsiParts.of(names)
+        grid = parts.rates if parts.probabilities else []  # a distribution over it stands beside, as FedEx's
+        shown = [name for name in names if name in learned and name not in grid]
+        found = {name: Estimate.of(values[name] for values in final) for name in shown}
+        return cls(
+            method=method,
+            seeds=[run.config.seed for run in runs],
+            scores={name: Estimate.of(map(score, runs)) for name, score in scores.items()},
+            runs_at_a_time=max((run.summary.get("runs_at_a_time", 1) for run in runs), default=1),
+            **{key: next((run.summary.get(key) for run in runs), None) for key in EXAMPLES},
+            psi={name: score for name, score in found.items() if score is not None},
+            chosen={name: [float(values[name]) for values in final] for name in grid},
+        )
+
+
+def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
+    """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished.
+
+    Rounds that are evaluated on other validation data do not count, see :meth:`Run.alike`.
+    """
+    found: dict[int, list[float]] = {}
+    for run in (run for own in runs.values() for run in own):
+        found.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
+    return {seed: min(sent) for seed, sent in found.items() if len(sent) == len(runs)}
