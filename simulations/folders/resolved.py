@@ -49,9 +49,10 @@ def saved_config(path: str | Path) -> Config:
             admit(data)
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
-        if run_name(path) is None and (lost := kind.model_fields.keys() - data.keys()):
+        named_run, config = run_name(path), kind.from_dict(data, str(file))
+        if named_run is None and (lost := kind.model_fields.keys() - data.keys()):
             raise ConfigError(f"{file} is damaged: it has no {min(lost)}; put it back as it was.")
-        return kind.from_dict(data, str(file))
+        return config
 
 
 def is_own(path: str | Path) -> bool:
