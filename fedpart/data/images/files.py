@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import zipfile
 import zlib
@@ -11,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedpart.data.names import plain
+from fedpart.data.reading import FORMATS, Limits, is_hidden, refuse_twice, regular, walk
 
-EXTENSIONS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+EXTENSIONS = tuple(FORMATS)
 LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
 CLIENT_LAYOUT = LAYOUT.replace("CLASS", "CLIENT/CLASS")
 PARTS = {
@@ -38,9 +40,9 @@ class ImageSource(ABC):
         self.root, self._above = root, ""
         files, folders = self._found()
         self.images = sorted(
-            name for name in files if not _is_hidden(name) and name.lower().endswith(EXTENSIONS)
+            name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
         )
-        self.folders = {folder for folder in folders if not _is_hidden(folder)}
+        self.folders = {folder for folder in folders if not is_hidden(folder)}
         while (above := self._single()) is not None:
             self._above += above
             self.images = [name.removeprefix(above) for name in self.images]
@@ -58,11 +60,11 @@ class ImageSource(ABC):
         return f"{self.root}/{self._above}{path}"
 
     @abstractmethod
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limits: Limits) -> bytes:
         """The content of an image.
 
         Raises:
-            OSError, ValueError: it cannot be read.
+            OSError, ValueError: it cannot be read, or is larger than a file may be.
         """
 
     @abstractmethod
@@ -134,14 +136,10 @@ class Folder(ImageSource):
     """Images below a folder."""
 
     def _found(self) -> tuple[Iterable[str], Iterable[str]]:
-        files, folders = [], []
-        seen = {str(folder): str(folder) for folder in self.root.resolve().parents}
-        for above, below, names in os.walk(self.root, followlinks=True):
-            below[:] = [name for name in below if not _is_hidden(name)]
-            real = os.path.realpath(above)
-            refuse_twice(above, real, seen)
+        files, folders, seen = list[str](), list[str](), dict[str, str]()
+        for above, real, below, names in walk(self.root):
             for name in names:
-                if name.lower().endswith(EXTENSIONS) and not _is_hidden(name):
+                if name.lower().endswith(EXTENSIONS):
                     path = os.path.join(above, name)
                     its_own = os.path.join(real, name)
                     refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else its_own, seen)
@@ -150,11 +148,11 @@ class Folder(ImageSource):
             folders += [(here / name).as_posix() for name in below]
         return files, folders
 
-    def read(self, path: str) -> bytes:
-        return Path(self.place(path)).read_bytes()
+    def read(self, path: str, limits: Limits) -> bytes:
+        return limits.read(self.place(path))
 
     def size(self, path: str) -> int:
-        return Path(self.place(path)).stat().st_size
+        return regular(self.place(path))
 
 
 class Zip(ImageSource):
@@ -171,9 +169,11 @@ class Zip(ImageSource):
         given = {name.rstrip("/") for name in names if name.endswith("/")}
         return files, given.union(*map(_above, files | given))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limits: Limits) -> bytes:
         try:
-            return self._file().read(self._above + path)
+            limits.check("file", self.size(path), "it")
+            with self._file().open(self._above + path) as file:
+                return limits.take(file, "it")
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ValueError(f"damaged in the zip file: {error}") from error
         except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
@@ -195,7 +195,7 @@ def open_source(data_dir: str | Path) -> ImageSource:
 
     Raises:
         FileNotFoundError: nothing is there.
-        ValueError: neither a folder nor a zip file.
+        ValueError: neither a folder nor a zip file; or a folder or image that two paths lead to.
     """
     root = Path(data_dir).expanduser()
     if root.is_dir():
@@ -204,6 +204,7 @@ def open_source(data_dir: str | Path) -> ImageSource:
         raise FileNotFoundError(
             f"There are no images: {root} does not exist; set data_dir to a folder or zip file with {LAYOUT}."
         )
+    Limits(file=sys.maxsize).file_size(root)
     try:
         return Zip(root)
     except zipfile.BadZipFile:
@@ -212,27 +213,6 @@ def open_source(data_dir: str | Path) -> ImageSource:
         ) from None
 
 
-def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
-    """Note where a path really leads, and refuse another that leads there: examples would count twice.
-
-    Args:
-        path: of a file or a folder.
-        real: the same without links.
-        seen: the paths so far, by where they lead; this one is added.
-
-    Raises:
-        ValueError: names both.
-    """
-    if (other := seen.setdefault(real, str(path))) != str(path):
-        raise ValueError(
-            f"{path} and {other} are one by a link, and examples would count twice; remove the link."
-        )
-
-
 def _above(path: str) -> set[str]:
     """All folders that a path leads through."""
     return {path[:end] for end, letter in enumerate(path) if letter == "/"}
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))

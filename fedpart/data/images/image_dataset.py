@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Indices
+from fedpart.data.reading import USUAL, Limits
 
 Colour = Literal["rgb", "grey"]
 _MODES = {"rgb": "RGB", "grey": "L"}
@@ -35,14 +36,15 @@ class ImageDataset(Dataset):
         colour: see :func:`pixels`.
         name: of an image by its number, for messages.
         clients: None, or [n] int64, see :class:`.Dataset`.
+        limits: of the pixels of an image and of the bytes of ``inputs``.
 
     Raises:
         ValueError: a size or colour that ``pixels`` does not know; later, when ``inputs`` are asked for: an
-            image cannot be decoded, or sizes differ.
+            image cannot be decoded, sizes differ, or a limit is exceeded.
     """
 
     _places: Tensor
-    _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str]]
+    _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str], Limits]
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class ImageDataset(Dataset):
         colour: Colour = "rgb",
         name: Callable[[int], str] = "image {}".format,
         clients: Tensor | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
@@ -62,7 +65,9 @@ class ImageDataset(Dataset):
         vars(self)["targets"] = targets
         self._check_labels()
         places = torch.arange(len(targets)) if places is None else places
-        vars(self).update(groups=None, clients=clients, _places=places, _source=(read, size, colour, name))
+        vars(self).update(
+            groups=None, clients=clients, _places=places, _source=(read, size, colour, name, limits)
+        )
 
     def __reduce__(self) -> Any:
         return Dataset, (self.inputs, self.targets, None, None, self.clients)
@@ -82,8 +87,10 @@ class ImageDataset(Dataset):
         return self._at(self._places, targets, self.clients)
 
     def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> ImageDataset:
-        read, size, colour, name = self._source
-        return ImageDataset(read, targets, places, size=size, colour=colour, name=name, clients=clients)
+        read, size, colour, name, limits = self._source
+        return ImageDataset(
+            read, targets, places, size=size, colour=colour, name=name, clients=clients, limits=limits
+        )
 
     @cached_property
     def inputs(self) -> Tensor:
@@ -92,6 +99,8 @@ class ImageDataset(Dataset):
         if not places:
             return torch.empty(0)
         first = self._array(places[0])
+        what = f"The data set of {self._source[3](places[0])} in memory"
+        self._source[4].check("total", 4 * first.size * len(places), what)
         images = torch.empty(len(places), *first.shape)
 
         def fill(rows: range) -> None:
@@ -112,15 +121,16 @@ class ImageDataset(Dataset):
         return images.div_(255)
 
     def _array(self, place: int) -> NDArray[np.uint8]:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
-        read, size, colour, name = self._source
+        read, size, colour, name, limits = self._source
         damaged = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # PIL raises all of them
         try:
-            return pixels(read(place), size, colour)
+            image = read(place)
+            limits.check("pixels", image.width * image.height, "it")
+            return pixels(image, size, colour)
         except damaged as error:
-            unknown = isinstance(error, UnidentifiedImageError)  # whose own text names an object in memory
-            reason = "not an image" if unknown else " ".join(str(error).split()).rstrip(".")
+            reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
                 f"{name(place)} cannot be read as an image ({reason}); repair or remove it."
             ) from error

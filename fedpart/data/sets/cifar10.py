@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedpart.data.dataset import Splits
 from fedpart.data.loading import DATASETS
@@ -21,6 +23,7 @@ def load_cifar10(
     validation: float = VALIDATION,
     hold_out: HoldOut = "last_of_class",
     download: bool = True,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """CIFAR-10: 45,000 images for training, 5,000 for validation, 10,000 for test.
@@ -33,7 +36,7 @@ def load_cifar10(
             downloaded into it if nothing is there); or a folder or zip file with ``train/CLASS/`` and
             ``test/CLASS/``; or a folder that contains one of these, called ``cifar10...``.
         size: pixels of a side: smaller images make faster networks; see :func:`.pixels`.
-        validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
+        validation, hold_out, download, limits, data_seed: see :func:`.load_torchvision`.
 
     Returns:
         Splits of inputs [n, 3, size, size] float32 in [0, 1] and labels [n] in 0..9, in the order of the
@@ -43,7 +46,8 @@ def load_cifar10(
         FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
         ValueError: files are damaged, or are not CIFAR-10's.
     """
-    choice = {"size": size, "validation": validation, "hold_out": hold_out, "data_seed": data_seed}
+    choice: Any = {"size": size, "validation": validation, "hold_out": hold_out}
+    choice |= {"limits": limits, "data_seed": data_seed}
     images = None if data_dir is None else _image_folder(Path(data_dir).expanduser())
     if images is None:
         return load_torchvision(data_dir, name="CIFAR10", download=download, **choice)

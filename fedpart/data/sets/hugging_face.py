@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from fedpart.data.download import refuse_outside
 from fedpart.data.images.files import PARTS
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
+from fedpart.data.reading import Limits, check_folder
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
 from fedpart.extras import need
@@ -41,6 +40,7 @@ def load_hugging_face(
     hold_out: HoldOut | ClientHoldOut = "random",
     real_targets: bool = False,
     download: bool = True,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """``data: hf:OWNER/NAME`` of the hub, or ``data: hf:FORMAT`` of files in ``data_dir``.
@@ -64,6 +64,7 @@ def load_hugging_face(
         validation, test, hold_out: see :func:`.load_table`.
         real_targets: whether the target is a number to predict, and no class.
         download: whether the hub may be asked; only files in a format are loaded without.
+        limits: of what files may take, see :class:`.Limits`.
         data_seed: of ``hold_out``.
 
     Returns:
@@ -72,13 +73,14 @@ def load_hugging_face(
     Raises:
         ImportError: the package is not installed.
         FileNotFoundError: the data are not there, or cannot be fetched.
-        ValueError: no name, no training split, another number of examples, or see :func:`.load_table` and
-            ``pixels``.
+        ValueError: no name, no training split, another number of examples, more than ``limits``, or
+            see :func:`.load_table` and ``pixels``.
     """
     if not name:
         raise ValueError("The data set 'hf' needs a name: data: hf:OWNER/NAME, or hf:parquet and the like.")
     source = f"hf:{name}"
-    loaded = _loaded(name, data_dir, subset, revision, download)
+    most = Limits.of(limits)
+    loaded = _loaded(name, data_dir, subset, revision, download, most)
     tables = {part: loaded[key] for part, names in PARTS.items() for key in loaded if key.casefold() in names}
     if "train" not in tables:
         raise ValueError(
@@ -104,17 +106,19 @@ def load_hugging_face(
 
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             if images is None:
+                most.check("total", 8 * len(table) * len(inputs), where)
                 columns = {name: table[name][:] for name in inputs if name in table.features}
                 return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
             pictures = _encoded(table, images)
             named = f"row {{}} of {where}".format
             return ImageDataset(
-                lambda place: _opened(pictures[place][images]),
+                lambda place: _opened(pictures[place][images], most),
                 targets,
                 size=size,
                 colour=colour,
                 name=lambda place: named(place + 1),
                 clients=clients,
+                limits=most,
             )
 
         return Part(where, table[target][:], None if client is None else table[client][:], dataset)
@@ -135,7 +139,14 @@ def load_hugging_face(
     return standardised(splits) if standardise else splits
 
 
-def _loaded(name: str, data_dir: str | None, subset: str | None, revision: str | None, download: bool) -> Any:
+def _loaded(
+    name: str,
+    data_dir: str | None,
+    subset: str | None,
+    revision: str | None,
+    download: bool,
+    limits: Limits,
+) -> Any:
     """The splits by name, as ``load_dataset`` returns them."""
     datasets = need("datasets", f"The data set hf:{name}", "hf")
     absence = f"hf:{name} is not here"
@@ -151,6 +162,7 @@ def _loaded(name: str, data_dir: str | None, subset: str | None, revision: str |
             f"hf:OWNER/NAME for a data set of the hub."
         )
     else:
+        check_folder(Path(data_dir).expanduser(), limits)
         place = {"data_dir": data_dir}
     try:
         return datasets.load_dataset(name, subset, revision=revision, **place)
@@ -179,14 +191,14 @@ def _encoded(table: Any, column: str) -> Any:
     return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
 
-def _opened(cell: Any) -> Any:
-    import datasets
-    from PIL import Image
+def _opened(cell: Any, limits: Limits) -> Any:
+    from datasets.utils.file_utils import xopen  # which knows paths in archives
 
     if cell is None:
         raise ValueError("the cell is empty")
     if cell["bytes"] is not None:
-        return Image.open(io.BytesIO(cell["bytes"]))
-    if os.path.exists(cell["path"]):
-        return Image.open(io.BytesIO(Path(cell["path"]).read_bytes()))
-    return datasets.Image().decode_example(cell)  # in an archive
+        return limits.image(cell["bytes"])
+    if "://" not in cell["path"]:
+        return limits.image(limits.read(cell["path"]))
+    with xopen(cell["path"], "rb") as file:
+        return limits.image(limits.take(file, "it"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from fedpart.data.dataset import Splits
 from fedpart.data.images.files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
+from fedpart.data.reading import IMAGE_BYTES, Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 
 
@@ -25,6 +25,7 @@ def load_image_folder(
     test: float = 0.2,
     hold_out: HoldOut | ClientHoldOut = "random",
     clients: bool = False,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """A user's own images: ``train/CLASS/...`` and ``test/CLASS/...``, or ``CLASS/...`` alone.
@@ -42,6 +43,7 @@ def load_image_folder(
         validation, test: how many to hold out where there is no folder: a number, or a share below 1.
         hold_out: which ones, see :func:`.divide`; with ``clients``, :func:`.divide_clients`.
         clients: whether the folders of classes lie in one of a client.
+        limits: of what images may take, see :class:`.Limits`.
         data_seed: of ``hold_out: random``.
 
     Returns:
@@ -51,15 +53,19 @@ def load_image_folder(
     Raises:
         FileNotFoundError: no ``data_dir``, or nothing is there.
         ValueError: another layout, a class without training images, a folder of a part, a class or a client
-            without readable ones, or see ``divide``, ``divide_clients`` and ``pixels``.
+            without readable ones, more than ``limits``, or see ``divide``, ``divide_clients`` and ``pixels``.
     """
     if data_dir is None:
         raise FileNotFoundError(
             f"The data set 'image_folder' needs data_dir: a folder or zip file with "
             f"{CLIENT_LAYOUT if clients else LAYOUT}."
         )
+    most = Limits.of(limits, IMAGE_BYTES)
     source = open_source(data_dir)
     parts = source.parts(clients)
+    most.check(
+        "total", sum(source.size(path) for files in parts.values() for _, path in files), str(source.root)
+    )
     names = sorted({source.client(name) for files in parts.values() for _, name in files}) if clients else []
     numbers = {name: number for number, name in enumerate(names)}
     classes = sorted({label for label, _ in parts["train"]})
@@ -73,7 +79,7 @@ def load_image_folder(
             )
         targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
         owners = torch.tensor([numbers[source.client(name)] for _, name in files]) if clients else None
-        loaded[part] = _images(source, [name for _, name in files], targets, size, colour, owners)
+        loaded[part] = _images(source, [name for _, name in files], targets, size, colour, owners, most)
     loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
     return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
 
@@ -85,13 +91,14 @@ def _images(
     size: int | None,
     colour: Colour,
     clients: torch.Tensor | None,
+    limits: Limits,
 ) -> Any:
-    from PIL import Image
-
     def read(place: int) -> Any:
-        return Image.open(io.BytesIO(source.read(names[place])))
+        return limits.image(source.read(names[place], limits))
 
     def place_of(number: int) -> str:
         return source.place(names[number])
 
-    return ImageDataset(read, targets, size=size, colour=colour, name=place_of, clients=clients)
+    return ImageDataset(
+        read, targets, size=size, colour=colour, name=place_of, clients=clients, limits=limits
+    )

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.images.files import PARTS, refuse_twice
+from fedpart.data.images.files import PARTS
 from fedpart.data.loading import DATASETS
+from fedpart.data.reading import Limits, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut
 from fedpart.data.tables.columns import Part, splits_of
 
@@ -33,6 +34,7 @@ def load_leaf(
     test: float = 0.2,
     hold_out: ClientHoldOut = "random",
     real_targets: bool = False,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """LEAF's files: ``{"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}``, of numbers.
@@ -47,6 +49,7 @@ def load_leaf(
         validation, test: shares to hold out where there is no folder.
         hold_out: of whom, see :func:`.divide_clients`.
         real_targets: whether ``y`` are numbers to predict, and no classes.
+        limits: of what files may take, see :class:`.Limits`.
         data_seed: of ``hold_out``.
 
     Returns:
@@ -56,9 +59,12 @@ def load_leaf(
     Raises:
         FileNotFoundError: no training files.
         ValueError: a file that is none of LEAF's, a user without examples or with as many targets as it has
-            no examples, examples that are no numbers or do not fit ``shape``, or see ``divide_clients``.
+            no examples, examples that are no numbers or do not fit ``shape``, more than ``limits``, or see
+            ``divide_clients``.
     """
-    parts = {name: _part(found, name, shape) for name, found in leaf_files(data_dir).items()}
+    files, most = leaf_files(data_dir), Limits.of(limits)
+    most.file_sizes(itertools.chain.from_iterable(files.values()))
+    parts = {part: _part(found, shape, most) for part, found in files.items()}
     shares = {"test": test, "validation": validation}
     return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
 
@@ -68,7 +74,7 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
 
     Raises:
         FileNotFoundError: there are none to train on.
-        ValueError: two are one by a link.
+        ValueError: two are one by a link, or one is no regular file.
     """
     root = None if data_dir is None else Path(data_dir).expanduser()
     files = {
@@ -82,16 +88,17 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
         )
     seen: dict[str, str] = {}
     for file in itertools.chain.from_iterable(files.values()):
+        regular(file)
         refuse_twice(file, os.path.realpath(file), seen)
     return {part: found for part, found in files.items() if found}
 
 
-def _part(files: Sequence[Path], name: str, shape: Sequence[int] | None) -> Part:
+def _part(files: Sequence[Path], shape: Sequence[int] | None, limits: Limits) -> Part:
     inputs: list[NDArray[np.float32]] = []
     targets: list[Any] = []
     users: list[str] = []
     for file in files:
-        for user, x, y in _users(file):
+        for user, x, y in _users(file, limits):
             inputs.append(_array(x, shape, f"{file}, user {user!r}"))
             targets += y
             users += [user] * len(y)
@@ -104,9 +111,10 @@ def _part(files: Sequence[Path], name: str, shape: Sequence[int] | None) -> Part
     return Part(f"{files[0].parent}/", targets, users, dataset)
 
 
-def _users(file: Path) -> list[tuple[str, list[Any], list[Any]]]:
+def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]:
+    text = limits.read(file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(text)
         own = [(str(user), content["user_data"][user]) for user in content["users"]]
         found = [(user, list(data["x"]), list(data["y"])) for user, data in own]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
+from fedpart.data.reading import USUAL
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 
@@ -87,6 +88,7 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
     """The array in an IDX file, whose size is what its header promises."""
     dimensions = magic & 0xFF
     length = 4 * (1 + dimensions)
+    USUAL.file_size(path)
     content = np.fromfile(path, dtype=np.uint8)
     remedy = "delete it and let it be downloaded again, or set data_dir to a complete copy"
     if len(content) < length:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.loading import DATASETS
 from fedpart.data.names import plain
+from fedpart.data.reading import Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
 from fedpart.data.tables.files import Columns, read_table, table_files
@@ -28,6 +29,7 @@ def load_table(
     test: float = 0.2,
     hold_out: HoldOut | ClientHoldOut = "random",
     real_targets: bool = False,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """A CSV or Parquet file, or ``train.csv`` and ``test.csv`` in a folder.
@@ -47,6 +49,7 @@ def load_table(
             ``client`` a share.
         hold_out: which rows, see :func:`.divide`; with ``client``, see :func:`.divide_clients`.
         real_targets: whether the target is a number to predict, and no class.
+        limits: of what files may take, see :class:`.Limits`.
         data_seed: of ``hold_out``.
 
     Returns:
@@ -55,11 +58,14 @@ def load_table(
     Raises:
         FileNotFoundError: no file.
         ImportError: a Parquet file without pyarrow.
-        ValueError: a column is missing, holds something else than numbers (the row is named), or see
-            :func:`.read_csv`, ``read_parquet``, ``targets_of``, ``divide`` and ``divide_clients``.
+        ValueError: a column is missing, holds something else than numbers (the row is named), more than
+            ``limits``, or see :func:`.read_csv`, ``read_parquet``, ``targets_of``, ``divide`` and
+            ``divide_clients``.
     """
     files = table_files(data_dir)
-    tables = {part: read_table(file, delimiter) for part, file in files.items()}
+    most = Limits.of(limits)
+    most.file_sizes(files.values())
+    tables = {part: read_table(file, delimiter, most) for part, file in files.items()}
     if not isinstance(ignore, str):
         ignore = [plain(str(name)) for name in ignore]
     target, client = plain(str(target)), None if client is None else plain(str(client))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedpart.data.dataset import Splits
 from fedpart.data.download import download_files
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS, Loader
+from fedpart.data.reading import FORMATS, IMAGE_BYTES, Limits, regular_files
 from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
@@ -33,6 +35,7 @@ def load_torchvision(
     validation: float = 0.1,
     hold_out: HoldOut = "last_of_class",
     download: bool = True,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """Any image classification data set of ``torchvision.datasets`` that has training and test images.
@@ -45,6 +48,7 @@ def load_torchvision(
         validation, hold_out: how many of the training images form the validation set, and which; see
             :func:`.divide`.
         download: let torchvision fetch what is missing.
+        limits: of what images may take, see :class:`.Limits`.
         data_seed: of ``hold_out: random``.
 
     Returns:
@@ -52,9 +56,11 @@ def load_torchvision(
 
     Raises:
         FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
-        ValueError: an unknown name, or one of other data than labelled images in two parts.
+        ValueError: an unknown name, one of other data than labelled images in two parts, more than
+            ``limits``, or something in ``data_dir`` that is no regular file.
         ImportError: torchvision is not installed.
     """
+    most = Limits.of(limits, IMAGE_BYTES)
     kind = torchvision_class(name)
     if data_dir is None:
         raise FileNotFoundError(
@@ -62,9 +68,10 @@ def load_torchvision(
             f"download into."
         )
     root = Path(data_dir).expanduser()
-    source = _open(kind, name, root, "train", options or {}, download)
-    train = _images(source, name, "train", size, colour)
-    test = _images(_open(kind, name, root, "test", options or {}, download), name, "test", size, colour)
+    source = _open(kind, name, root, "train", options or {}, download, most)
+    train = _images(source, name, "train", size, colour, most)
+    other = _open(kind, name, root, "test", options or {}, download, most)
+    test = _images(other, name, "test", size, colour, most)
     kept, out = divide(train.targets, validation, hold_out, data_seed)
     classes = 1 + max(int(part.targets.max()) for part in (train, test))
     names = tuple(getattr(source, "classes", ()))
@@ -99,9 +106,25 @@ def torchvision_class(name: str) -> Any:
     return getattr(datasets, name)
 
 
-def _open(kind: Any, name: str, root: Path, part: str, options: Mapping[str, Any], download: bool) -> Any:
-    """torchvision's data set of a part, ``train`` or ``test``."""
+def _open(
+    kind: Any,
+    name: str,
+    root: Path,
+    part: str,
+    options: Mapping[str, Any],
+    download: bool,
+    limits: Limits,
+) -> Any:
+    """torchvision's data set of a part, ``train`` or ``test``, which opens no file but within limits."""
     parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}
+    takes = inspect.signature(kind.__init__).parameters
+    by_loader = "loader" in takes or ("loader" in parameters and "kwargs" in takes)  # of images in files
+    regular_files(root, once=by_loader)
+    if by_loader:
+        options = {
+            "loader": lambda path: limits.image(limits.read(path), str(path)).convert("RGB"),
+            **options,
+        }
     if "train" in parameters:  # EMNIST hands it on, and splits by something else
         options = {**options, "train": part == "train"}
     elif "split" in parameters:
@@ -124,13 +147,22 @@ def _open(kind: Any, name: str, root: Path, part: str, options: Mapping[str, Any
         return download_files(fetch, name, folders, absence, remedy + ".")
 
 
-def _images(source: Any, name: str, part: str, size: int | None, colour: Colour | None) -> ImageDataset:
+def _images(
+    source: Any, name: str, part: str, size: int | None, colour: Colour | None, limits: Limits
+) -> ImageDataset:
+    for listed in vars(source).values():  # GTSRB and others open by themselves what they list
+        for entry in listed if isinstance(listed, list) and "loader" not in vars(source) else ():
+            path = str(entry[0] if isinstance(entry, tuple) else entry)
+            if path.lower().endswith(tuple(FORMATS)) and os.path.exists(path):
+                limits.image(path, path).close()
     if not len(source) or not hasattr(source[0][0], "convert"):
         raise ValueError(f"torchvision's {name} does not hold labelled images.")
     if colour is None:
         colour = "grey" if source[0][0].mode == "L" else "rgb"
     label = f"{part} image {{}} of {name}".format
-    return ImageDataset(lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label)
+    return ImageDataset(
+        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label, limits=limits
+    )
 
 
 def _labels(source: Any) -> Tensor:

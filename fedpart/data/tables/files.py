@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.data.images.files import PARTS, refuse_twice
+from fedpart.data.images.files import PARTS
 from fedpart.data.names import plain
+from fedpart.data.reading import USUAL, Limits, refuse_twice, regular
 from fedpart.extras import need
 
 Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
 KINDS = ("csv", "parquet")
+_ROWS = 2**14  # of a Parquet file at a time
 _LAYOUT = "set data_dir to a .csv or .parquet file, or a folder with train.csv and test.csv"
 
 
@@ -28,7 +30,8 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
 
     Raises:
         FileNotFoundError: none is there.
-        ValueError: a file of another kind, two for one part, one for two, or files with other names.
+        ValueError: a file of another kind, two for one part, one for two, files with other names, or what
+            is no regular file.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -49,20 +52,27 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
                 f"{root} has {own[0].name} and {own[1].name} for one part, {part}; move one of them away."
             )
         if own:
+            regular(own[0])
             refuse_twice(own[0], os.path.realpath(own[0]), seen)
             named[part] = own[0]
     if "train" in named:
         return named
     if len(found) == 1:
+        regular(found[0])
         return {"train": found[0]}
     raise ValueError(
         f"None of the {len(found)} tables in {root} is called train; rename it, or set data_dir to it."
     )
 
 
-def read_table(file: Path, delimiter: str = ",") -> Columns:
-    """The columns of a table, see :func:`read_csv` (``delimiter`` is its) and :func:`read_parquet`."""
-    return read_csv(file, delimiter) if _kind(file) == "csv" else read_parquet(file)
+def read_table(file: Path, delimiter: str = ",", limits: Limits = USUAL) -> Columns:
+    """The columns of a table, see :func:`read_csv` (``delimiter`` is its) and :func:`read_parquet`.
+
+    Raises:
+        ValueError: as they; or more than ``limits``.
+    """
+    limits.file_size(file)
+    return read_csv(file, delimiter) if _kind(file) == "csv" else read_parquet(file, limits)
 
 
 def read_csv(file: Path, delimiter: str = ",") -> Columns:
@@ -94,17 +104,23 @@ def read_csv(file: Path, delimiter: str = ",") -> Columns:
     return dict(zip(_names(names, file), zip(*rows, strict=True), strict=True))
 
 
-def read_parquet(file: Path) -> Columns:
-    """The columns of a Parquet file.
+def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
+    """The columns of a Parquet file, unpacked in parts until they are too many.
 
     Raises:
         ImportError: pyarrow is not installed.
-        ValueError: no rows, two columns of one name, or no Parquet file.
+        ValueError: no rows, two columns of one name, no Parquet file, or more than ``limits.total``.
     """
     pyarrow = need("pyarrow", "A Parquet file", "parquet")
     parquet = need("pyarrow.parquet", "A Parquet file", "parquet")
     try:
-        table = parquet.read_table(file)
+        batches, size = [], 0
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_ROWS):
+                size += max(batch.nbytes, 8 * batch.num_rows * batch.num_columns)
+                limits.check("total", size, str(file))
+                batches.append(batch)
+            table = pyarrow.Table.from_batches(batches, opened.schema_arrow)
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error

@@ -1,0 +1,210 @@
+"""Files from elsewhere, read so that none takes the machine down: regular ones, each once, within limits."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedpart.registry import nearest
+
+FORMATS = {
+    ".bmp": "BMP",
+    ".jpeg": "JPEG",
+    ".jpg": "JPEG",
+    ".pgm": "PPM",
+    ".png": "PNG",
+    ".ppm": "PPM",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+"""What Pillow may read, by the extension of files that hold it; none of them starts another program."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What data may take, raised by ``data_options: {limits: {pixels: 200000000}}``.
+
+    Attributes:
+        file: bytes of a file, as it is when it is not compressed.
+        total: bytes of all files, and of a part's examples in memory.
+        pixels: of an image before it is scaled.
+    """
+
+    file: int = 2**30
+    total: int = 2**35
+    pixels: int = 50_000_000
+
+    @classmethod
+    def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> Limits:
+        """The usual ones but for those that are named, and for ``file``, which is of images less.
+
+        Raises:
+            ValueError: an unknown name, or a limit that is no number of 1 or more.
+        """
+        known = [each.name for each in fields(cls)]
+        for name, most in (raised or {}).items():
+            if name not in known:
+                raise ValueError(f"data_options.limits has no {name!r}: {nearest(str(name), known)}")
+            if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+                raise ValueError(
+                    f"data_options.limits.{name} is a whole number, 1 or more, got {most!r}; correct it."
+                )
+        return cls(**{"file": file, **(raised or {})})
+
+    def check(self, name: str, amount: int, what: str) -> None:
+        """Refuse more than a limit: a ValueError that says which may be raised.
+
+        Args:
+            name: of the limit.
+            amount: of ``what``, in the limit's unit.
+            what: is measured, the beginning of a sentence.
+        """
+        if amount > getattr(self, name):
+            unit = "pixels" if name == "pixels" else "bytes"
+            raise ValueError(
+                f"{what} has more than {getattr(self, name):,} {unit}; if you trust it, raise "
+                f"data_options.limits.{name}, else remove it."
+            )
+
+    def file_size(self, path: str | Path) -> int:
+        """Bytes of a regular file.
+
+        Raises:
+            OSError: it is not there.
+            ValueError: a pipe, a device, a socket or a folder; or it is too large.
+        """
+        size = regular(path)
+        self.check("file", size, str(path))
+        return size
+
+    def file_sizes(self, paths: Iterable[str | Path]) -> None:
+        """As :meth:`file_size` of each, and of all together."""
+        paths = list(paths)
+        self.check("total", sum(map(self.file_size, paths)), f"What is read, {paths[0]} and so on,")
+
+    def read(self, path: str | Path) -> bytes:
+        """The content of a regular file; raises what :meth:`file_size` does, also if it grows meanwhile."""
+        self.file_size(path)
+        with open(path, "rb") as file:
+            return self.take(file, str(path))
+
+    def take(self, file: Any, name: str) -> bytes:
+        """What an open file holds, of which no more than a byte beyond the limit is read or unpacked."""
+        content: bytes = file.read(self.file + 1)
+        self.check("file", len(content), name)
+        return content
+
+    def image(self, source: bytes | str, name: str = "it") -> Any:
+        """The PIL image in a file, or its bytes, in one of :data:`FORMATS`, not yet decoded.
+
+        Raises:
+            OSError: it is damaged.
+            ValueError: it is none of these, or has too many pixels; ``name`` is what it is called.
+        """
+        from PIL import Image, UnidentifiedImageError
+
+        formats = sorted({*FORMATS.values()})
+        if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own, which cannot be said for one image
+            Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, self.pixels)
+        try:
+            file = source if isinstance(source, str) else io.BytesIO(source)
+            image = Image.open(file, formats=formats)
+        except UnidentifiedImageError as error:
+            raise ValueError(f"{name} is not an image in {', '.join(formats)}; remove it.") from error
+        except Image.DecompressionBombError:
+            self.check("pixels", self.pixels + 1, name)
+            raise
+        self.check("pixels", image.width * image.height, name)
+        return image
+
+
+USUAL, IMAGE_BYTES = Limits(), 2**28
+
+
+def walk(root: str | Path, once: bool = True) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Every folder below one, through links, without what is hidden.
+
+    Args:
+        root: the folder to begin with.
+        once: whether a folder that two paths lead to is refused; else the second is left out.
+
+    Yields:
+        Its path, where that really is, the names of its folders, and of its files.
+
+    Raises:
+        ValueError: a folder that two paths lead to.
+    """
+    seen = {str(folder): str(folder) for folder in Path(root).resolve().parents}
+    for above, below, names in os.walk(root, followlinks=True):
+        below[:] = [name for name in below if not is_hidden(name)]
+        real = os.path.realpath(above)
+        if once or seen.get(real, above) == above:
+            refuse_twice(above, real, seen)
+            yield above, real, below, [name for name in names if not is_hidden(name)]
+        else:
+            below.clear()
+
+
+def regular(path: str | Path) -> int:
+    """Bytes of a regular file; raises what :meth:`Limits.file_size` does, but for what is too large."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is no regular file but a folder, pipe, device or socket; remove it.")
+    return status.st_size
+
+
+def regular_files(root: Path, once: bool = True) -> list[str]:
+    """All files that a package finds which reads a whole folder, see :func:`walk`.
+
+    Raises:
+        ValueError: one is no regular file, or a folder leads back.
+    """
+    paths = [os.path.join(above, name) for above, _, _, names in walk(root, once) for name in names]
+    paths = [path for path in paths if os.path.exists(path)]  # links to nothing are nobody's
+    for path in paths:
+        regular(path)
+    return paths
+
+
+def check_folder(root: Path, limits: Limits) -> None:
+    """Refuse a folder that would hang or overwhelm a package that reads it, and unpacks its zip files.
+
+    Raises:
+        ValueError: see :func:`regular_files`; or something is too large.
+    """
+    total = 0
+    for path in regular_files(root):
+        total += limits.file_size(path)
+        for entry in zipfile.ZipFile(path).infolist() if zipfile.is_zipfile(path) else ():
+            limits.check("file", entry.file_size, f"{path}/{entry.filename}")
+            total += entry.file_size
+    limits.check("total", total, str(root))
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a path leads through what is hidden, or what macOS adds to zip files."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+
+
+def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
+    """Note where a path really leads, and refuse another that leads there: examples would count twice.
+
+    Args:
+        path: of a file or a folder.
+        real: the same without links.
+        seen: the paths so far, by where they lead; this one is added.
+
+    Raises:
+        ValueError: names both.
+    """
+    if (other := seen.setdefault(real, str(path))) != str(path):
+        raise ValueError(
+            f"{path} and {other} are one by a link, and examples would count twice; remove the link."
+        )

@@ -1,0 +1,221 @@
+"""Data that would take the machine down: bombs, pipes, links that lead back, formats that run programs."""
+
+import json
+import os
+import struct
+import zipfile
+import zlib
+from functools import partial
+
+import numpy as np
+import pytest
+import refusals
+from image_files import write_class_folders, zipped
+
+from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
+from fedpart.data.tables.files import table_files
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def huge_png(side):
+    """A PNG of black pixels of a bit, a few kilobytes whatever its side."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((side // 8 + 1) * side), 9) if side < 10_000 else zlib.compress(b"")
+    signature = b"\x89PNG\r\n\x1a\n"
+    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    write_class_folders(tmp_path / "pictures", 4, odd=False)
+    return tmp_path / "pictures"
+
+
+def inputs(source, **options):
+    return load_splits("image_folder", str(source), validation=0, test=1, **options).train.inputs
+
+
+def test_images_beyond_a_limit(pictures, tmp_path):
+    bomb, lying = tmp_path / "bomb.zip", tmp_path / "lying.zip"
+    zipped(pictures, bomb)
+    with zipfile.ZipFile(bomb, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("red/bomb.png", bytes(2**20))
+        start = file.getinfo("red/bomb.png").header_offset
+    content = bytearray(bomb.read_bytes())
+    true = struct.pack("<I", 2**20)
+    for at in (content.index(true, start), content.rindex(true)):
+        content[at : at + 4] = struct.pack("<I", 1000)
+    lying.write_bytes(content)
+    (pictures / "red" / "00.png").write_bytes(huge_png(13_000))
+    size = {"size": 16}
+    refusals.check(
+        [
+            ("an entry", partial(inputs, bomb, limits={"file": 10**5}), ValueError, "bomb.png .*limits.file"),
+            (
+                "entries",
+                partial(inputs, bomb, limits={"total": 10**6}),
+                ValueError,
+                "bomb.zip .*limits.total",
+            ),
+            ("a header that lies", partial(inputs, lying), ValueError, "bomb.png .*damaged in the zip file"),
+            (
+                "pixels",
+                partial(inputs, pictures, **size),
+                ValueError,
+                "00.png .*50,000,000 pixels; .*limits.p",
+            ),
+            ("a name", partial(inputs, bomb, limits={"pixel": 1}), ValueError, "no 'pixel': did you mean"),
+            ("no number", partial(inputs, bomb, limits={"file": "1"}), ValueError, "limits.file is a whole"),
+        ]
+    )
+    (pictures / "red" / "00.png").write_bytes(huge_png(1000))
+    few, memory = {"pixels": 10**6 - 1}, {"total": 4 * 16 * 16 * 3 * 10}
+    refusals.check(
+        [
+            ("a pixel", partial(inputs, pictures, limits=few, **size), ValueError, "999,999 pixels; .*raise"),
+            ("in memory", partial(inputs, pictures, limits=memory, **size), ValueError, "memory .*s.total"),
+        ]
+    )
+    assert inputs(pictures, limits={"pixels": 10**6}, **size).shape == (11, 3, 16, 16)
+
+
+def test_what_is_no_regular_file(pictures, tmp_path):
+    os.mkfifo(pictures / "red" / "pipe.png")
+    os.mkfifo(tmp_path / "data.zip")
+    os.symlink("/dev/zero", pictures / "blue" / "zero.png")
+    tables, leaf, folder = tmp_path / "tables", tmp_path / "leaf", tmp_path / "folder"
+    for place in (tables, leaf / "train", folder):
+        place.mkdir(parents=True)
+    os.mkfifo(tables / "train.csv")
+    os.mkfifo(leaf / "train" / "a.json")
+    (folder / "train.parquet").mkdir()
+    refusals.check(
+        (what, call, ValueError, f"{name} .*is no regular file but a folder, pipe, device or socket")
+        for what, call, name in [
+            ("images", partial(inputs, pictures), "(pipe|zero).png"),
+            ("their listing", partial(image_listing, pictures), "(pipe|zero).png"),
+            ("a zip file", partial(inputs, tmp_path / "data.zip"), "data.zip"),
+            ("a table", partial(table_files, tables), "train.csv"),
+            ("a folder for a table", partial(table_files, folder), "train.parquet"),
+            ("LEAF", partial(leaf_files, leaf), "a.json"),
+        ]
+    )
+
+
+@pytest.mark.slow  # imports what reads them
+def test_links_that_lead_back_are_noticed_before_a_package_follows_them(pictures, tmp_path):
+    for name in "ab":
+        os.symlink("..", pictures / "red" / name)
+    refusals.check(
+        [
+            ("hf", partial(load_splits, "hf:imagefolder", str(pictures)), ValueError, "one by a link"),
+            (
+                "torchvision",
+                partial(load_torchvision, str(pictures), name="Food101", download=False),
+                ValueError,
+                "one by a link",
+            ),
+        ]
+    )
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "train.csv")
+    other, pipe = str(tmp_path / "other"), "train.csv is no regular file"
+    refusals.check(
+        [
+            ("torchvision", partial(load_torchvision, other, name="KMNIST"), ValueError, pipe),
+            ("hf", partial(load_splits, "hf:csv", other), ValueError, pipe),
+        ]
+    )
+
+
+@pytest.mark.slow  # imports what reads them
+def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_path):
+    def ran(*given, **more):
+        raise AssertionError("Ghostscript was called")
+
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", ran)
+    (pictures / "red" / "00.png").write_bytes(EPS)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    cells = [{"bytes": EPS, "path": "a.png"}] * 4
+    table = pyarrow.table({"image": cells, "label": [0, 1, 0, 1]})
+    features = {"image": {"_type": "Image"}, "label": {"dtype": "int64", "_type": "Value"}}
+    described = json.dumps({"info": {"features": features}})
+    (tmp_path / "hub").mkdir()
+    parquet.write_table(
+        table.replace_schema_metadata({"huggingface": described}), tmp_path / "hub" / "train.parquet"
+    )
+    hub = partial(load_splits, "hf:parquet", str(tmp_path / "hub"), test=1, validation=1)
+    one = "it is not an image in BMP, JPEG, PNG, PPM, TIFF, WEBP"
+    refusals.check(
+        [
+            ("a folder", partial(inputs, pictures), ValueError, one),
+            ("hf", lambda: hub().train.inputs, ValueError, one),
+        ]
+    )
+    for name in "ab":
+        sign = tmp_path / "signs" / "gtsrb" / "GTSRB" / "Training" / name / "1.ppm"
+        sign.parent.mkdir(parents=True)
+        sign.write_bytes(EPS)
+    with pytest.raises(ValueError, match=r"1\.ppm is not an image in BMP"):
+        load_torchvision(str(tmp_path / "signs"), name="GTSRB", validation=1, download=False)
+    food = tmp_path / "food" / "food-101"
+    (food / "meta").mkdir(parents=True)
+    for name in ("train", "test"):
+        (food / "meta" / f"{name}.json").write_text('{"a": ["a/1"], "b": ["b/1"]}')
+    for name in "ab":
+        (food / "images" / name).mkdir(parents=True)
+        (food / "images" / name / "1.jpg").write_bytes(EPS)
+    with pytest.raises(ValueError, match=r"1\.jpg is not an image in BMP"):
+        load_torchvision(str(tmp_path / "food"), name="Food101", validation=1, download=False)
+
+
+def test_tables_beyond_a_limit(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    packed, text, leaf = tmp_path / "packed.parquet", tmp_path / "text.csv", tmp_path / "train"
+    parquet.write_table(
+        pyarrow.table({"a": np.zeros(10**6), "y": np.arange(10**6) % 2}), packed, compression="zstd"
+    )
+    assert packed.stat().st_size < 10**6
+    with text.open("wb") as file:
+        file.write(b"a,y\n1,0\n2,1\n")
+        file.truncate(2**40)  # of which the disk holds nothing
+    leaf.mkdir()
+    for name in "ab":
+        users = {"users": [name], "user_data": {name: {"x": [[0.0]] * 100, "y": [0, 1] * 50}}}
+        (leaf / f"{name}.json").write_text(json.dumps(users))
+    (tmp_path / "deep" / "train").mkdir(parents=True)
+    (tmp_path / "deep" / "train" / "a.json").write_text("[" * 10**5)
+    parted = partial(load_splits, "leaf", str(tmp_path))
+    loaded = partial(load_splits, "table", target="y")
+    refusals.check(
+        [
+            (
+                "packed",
+                partial(loaded, str(packed), limits={"total": 10**7}),
+                ValueError,
+                "packed.* raise .*total",
+            ),
+            ("sparse", partial(loaded, str(text)), ValueError, "text.csv has more than .* bytes; .*s.file"),
+            ("a file of LEAF", partial(parted, limits={"file": 500}), ValueError, "a.json .*limits.file"),
+            (
+                "files of LEAF",
+                partial(parted, limits={"total": 1500}),
+                ValueError,
+                "a.json and so on.*s.total",
+            ),
+            (
+                "deep",
+                partial(load_splits, "leaf", str(tmp_path / "deep")),
+                ValueError,
+                "none of LEAF's files",
+            ),
+        ]
+    )
+    assert len(parted(limits={"file": 2000, "total": 4000}).train) > 100
