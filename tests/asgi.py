@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import b64encode
+from datetime import timedelta
 
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.node_pb2 import Node
@@ -77,9 +78,9 @@ class Served:
         assert self.state.activate_node(self.id, 30)
         self.node = Node(node_id=self.id)
 
-    def signed(self):
-        """Heads of a request of the node."""
-        moment = now().isoformat()
+    def signed(self, ahead=0):
+        """Heads of a request of the node, whose clock is so many seconds ahead."""
+        moment = (now() + timedelta(seconds=ahead)).isoformat()
         return {
             FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(self._public).decode(),
             TIMESTAMP_HEADER: moment,

@@ -6,7 +6,8 @@ it. It works at as many requests of one node as it has threads, and lets a node 
 Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
 much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
 wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
-beyond is answered with status 400 (too large, too slow) or 429 (too many). Who asks as a node and is none is
+beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off, whose
+signatures Flower refuses without a reason, is told so. Who asks as a node and is none is
 counted by the address. The operator's calls need his token, which Flower asks for before it reads; but for
 those that would give him one, where everybody is a stranger.
 
@@ -27,6 +28,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from logging import WARNING, getLogger
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +41,7 @@ from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -58,7 +60,7 @@ PATIENCE, PACE = (
 )  # seconds for a request to come, and one more for so many bytes of what it may have
 CALLERS = 10_000  # that are remembered while they ask nothing
 TELL_SECONDS = 10.0  # between two lines about the same caller
-TOLD = (400, 429, 500)  # statuses
+TOLD = (400, 401, 429, 500)  # statuses
 SERVER: dict[str, Any] = {"http": "h11"}  # of uvicorn; this one bounds heads, too
 log = getLogger("flwr").log
 
@@ -139,6 +141,8 @@ class Door:
             limit = SERVERAPP_BYTES
         try:
             async with nullcontext() if caller is None else caller.place():
+                if fault := getattr(request.state, "clock_fault", ""):
+                    raise HTTPException(401, fault)
                 body = await _read(request, receive, limit)
                 await self._app(scope, _again(body, receive), answer)
         except HTTPException as error:
@@ -171,8 +175,23 @@ class Door:
                 proof: Any = SimpleNamespace(headers=request.headers, app=self._app, state=claim)
                 node_auth.authenticate_node(proof)
             return node
-        except (KeyError, ValueError, HTTPException):
+        except HTTPException:
+            request.state.clock_fault = self._clock_fault(request, key)
             return None
+        except (KeyError, ValueError):
+            return None
+
+    def _clock_fault(self, request: Request, key: bytes) -> str:
+        """What is wrong with the clock of the node that has this key, if it is the node that has signed."""
+        flower: Any = node_auth
+        try:
+            said = request.headers[flower.TIMESTAMP_HEADER]
+            fault = clock_fault((datetime.fromisoformat(said) - datetime.now(UTC)).total_seconds())
+            proof = b64decode(request.headers[flower.FLEET_HTTP_SIGNATURE_HEADER], validate=True)
+            proven = fault and flower.verify_signature(flower.bytes_to_public_key(key), said.encode(), proof)
+        except (KeyError, ValueError, TypeError):
+            return ""
+        return fault if proven else ""
 
     def _name(self, node: int) -> str:
         known = self._state().get_node_info(node_ids=[node])

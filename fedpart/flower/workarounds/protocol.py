@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 import httpx
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
 
 for _api in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
@@ -39,6 +40,22 @@ def message(name: str) -> Any:
     """
     found = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
     return message_factory.GetMessageClass(found)
+
+
+def clock_fault(ahead: float) -> str:
+    """What is wrong with a SuperNode's clock, whose signatures have the time; nothing if it will do.
+
+    Args:
+        ahead: seconds by which it is ahead of the SuperLink's; below 0: behind.
+    """
+    early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+    if -late < ahead < early:
+        return ""
+    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+    return (
+        f"The SuperNode's clock is {off} the SuperLink's, and may be {early} s ahead or {late} s behind; set both "
+        f"by NTP and start the SuperNode again."
+    )
 
 
 class ApiCalls:

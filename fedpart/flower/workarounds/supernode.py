@@ -5,7 +5,8 @@ lets its executor ask for work again and again. It waits forever for the reply o
 without one, or within one, and takes the end of an earlier ClientApp for that of the message at hand. A
 message whose run ends while its parts come is left behind with its task; it is answered as if its ClientApp
 had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
-for one more message. Its arguments are those of ``flower-supernode``.
+for one more message. Where the SuperLink refuses its signature, it says that it has ended gracefully. Its
+arguments are those of ``flower-supernode``.
 
 The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
 ``test_an_executor_is_told_at_once_that_there_is_no_work`` and
@@ -20,11 +21,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from importlib.metadata import entry_points
+from logging import ERROR, getLogger
+from os import _exit as leave
 from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
@@ -34,13 +40,14 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP
+from fedpart.flower.workarounds.protocol import CLIENT_APP, clock_fault, refusal
 from fedpart.flower.workarounds.protocol import message as of_protocol
 from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
 HOLD_SECONDS = 1.0  # that one question of the executor for work may take
+log = getLogger("flwr").log
 
 
 class State(InMemoryNodeState):
@@ -182,12 +189,38 @@ def _or_fail(call: Call) -> Call:
     return called
 
 
+def tell_refusal() -> None:
+    """Let this process's SuperNode end with status 1 where its SuperLink refuses its key, and say why."""
+    send = httpx.Client.send
+
+    def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+        response = send(client, request, **more)
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            response.read()
+            log(ERROR, "%s", why_refused(response))
+            leave(1)
+        return response
+
+    httpx.Client.send = sent  # type: ignore[method-assign]
+
+
+def why_refused(response: httpx.Response) -> str:
+    """A sentence about an answer with status 401."""
+    fault = ""
+    if "date" in response.headers:
+        said = parsedate_to_datetime(response.headers["date"])
+        fault = clock_fault((datetime.now(UTC) - said).total_seconds())
+    why = f"The SuperLink refuses this SuperNode: {refusal(response)[:300].rstrip('.')}"
+    return fault or f"{why}; see that its key is registered there."
+
+
 def main() -> None:
     """Run Flower's SuperNode with the arguments of this command."""
     factory: Any = nodestate_factory
     handlers: Any = runtime_handlers
     factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
     look_more_often()
+    tell_refusal()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
-from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
+from flwr.supercore.constant import FLEET_HTTP_SIGNATURE_HEADER, TASK_TOKEN_HEADER, TaskType
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.dependencies.account import AccountAccessDependency
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
@@ -247,3 +248,21 @@ def test_a_run_that_does_not_exist_is_no_fault_of_the_servers(served, run):
     for name, request in requests.items():
         asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())
         assert asked.status == 400, name
+
+
+@pytest.mark.parametrize("ahead", [600, -600, 0, -200])
+def test_a_node_whose_clock_is_off_is_told_so_and_the_log_too(served, said, ahead):
+    asked = ask(served.app, GET, get_run(served), served.signed(ahead))
+    if abs(ahead) < 300:
+        assert asked.status != 401 and said == []
+        return
+    where = "ahead of" if ahead > 0 else "behind"
+    sentence = f"The SuperNode's clock is 600 s {where} the SuperLink's, .*; set both by NTP"
+    assert asked.status == 401 and re.match(sentence, json.loads(asked.body)["detail"])
+    assert len(said) == 1 and re.search(sentence, said[0])
+
+
+def test_nobody_learns_of_a_clock_without_the_nodes_signature(served, said):
+    heads = {**dict(served.signed(600)), FLEET_HTTP_SIGNATURE_HEADER: "AAAA"}
+    asked = ask(served.app, GET, get_run(served), heads.items())
+    assert asked.status == 401 and "clock" not in asked.body.decode()

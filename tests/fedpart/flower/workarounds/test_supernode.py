@@ -1,7 +1,11 @@
 """Our SuperNode: who dies is answered for, and a task is handed out with the whole of its message."""
 
+import re
 import threading
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
+import httpx
 import pytest
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.supernode import start_client_internal
@@ -9,7 +13,7 @@ from one_message import REQUEST, OneMessage, receive_until_the_run_ends
 
 from fedpart.flower.workarounds import supernode
 from fedpart.flower.workarounds.outside import RUN_ID
-from fedpart.flower.workarounds.supernode import State, acquire_task, look_more_often
+from fedpart.flower.workarounds.supernode import State, acquire_task, look_more_often, tell_refusal
 from fedpart.flower.workarounds.waiting import SHARE, SHORTEST, pause
 
 
@@ -142,3 +146,27 @@ def test_a_pause_is_a_share_of_what_has_passed_within_bounds():
     assert pause(0.0, 3.0) == SHORTEST
     assert pause(10.0, 3.0) == SHARE * 10.0
     assert pause(1e6, 3.0) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("ahead", "detail", "says"),
+    [
+        (600, "Invalid", "The SuperNode's clock is (599|60[01]) s ahead of the SuperLink's, .* by NTP"),
+        (-600, "Invalid", "The SuperNode's clock is (599|60[01]) s behind the SuperLink's, .* by NTP"),
+        (0, "Unknown.", "The SuperLink refuses this SuperNode: Unknown; see that its key is registered"),
+        (None, None, "The SuperLink refuses this SuperNode: status 401; see that its key"),
+    ],
+)
+def test_a_supernode_that_is_refused_says_why_and_fails(monkeypatch, ahead, detail, says):
+    said, left = [], []
+    monkeypatch.setattr(httpx.Client, "send", httpx.Client.send)
+    monkeypatch.setattr(supernode, "log", lambda level, text, *values: said.append(text % values))
+    monkeypatch.setattr(supernode, "leave", left.append)
+    tell_refusal()
+    heads = {} if ahead is None else {"date": format_datetime(datetime.now(UTC) - timedelta(seconds=ahead))}
+    refuse = httpx.MockTransport(lambda _: httpx.Response(401, headers=heads, json={"detail": detail}))
+    httpx.Client(transport=refuse).post("https://superlink")
+    assert left == [1] and len(said) == 1 and re.match(says, said[0])
+    accept = httpx.MockTransport(lambda _: httpx.Response(500))
+    httpx.Client(transport=accept).post("https://superlink")
+    assert left == [1]
