@@ -31,7 +31,16 @@ def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> di
 
 
 def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration of a run whose clients are strangers: what it does not say is safe."""
+    """The configuration of a run whose clients are strangers: what it does not say is safe.
+
+    Raises:
+        ConfigError: its privacy would be none.
+    """
+    if config.privacy is not None and config.privacy.randomness == "seed":
+        raise ConfigError(
+            "privacy.randomness: seed is for simulations, because whoever has the configuration can take its "
+            "noise off again; leave it at system where clients are real."
+        )
     if "clip" in config.model_fields_set:
         return config
     return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})

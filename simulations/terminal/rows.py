@@ -57,7 +57,8 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     if rounds := summary.get("rounds_without_step"):
         yield "not stepped", f"{rounds} rounds, for lack of replies"
     if "epsilon" in summary:
-        yield "privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"
+        simulated = " (simulated: noise follows from the seed)" if summary.get("epsilon_simulated") else ""
+        yield "privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}{simulated}"
 
 
 def limit_rows(summary: Mapping[str, Any]) -> Rows:
