@@ -201,7 +201,7 @@ def tell_refusal() -> None:
             leave(1)
         return response
 
-    httpx.Client.send = sent  # type: ignore[method-assign]
+    httpx.Client.send = sent  # type: ignore[method-assign, assignment]
 
 
 def why_refused(response: httpx.Response) -> str:

@@ -73,8 +73,8 @@ PRIVATE = {"weighting": "uniform", "clip": {"weights": 1.0, "psi": 1.0}}
 
 
 def test_noise_that_follows_from_the_seed_is_for_simulations(tmp_path):
-    seeded = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0, "randomness": "seed"}, rounds=1)
-    system = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0}, rounds=1)
+    seeded = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0, "randomness": "seed"}, rounds=3)
+    system = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0}, rounds=3)
     for refuse in (among_strangers, lambda config: deployed_run_config(config, tmp_path, False)):
         with pytest.raises(ConfigError, match=r"randomness: seed is for simulations, .* leave it at system"):
             refuse(seeded)
