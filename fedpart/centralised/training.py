@@ -13,6 +13,7 @@ from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingRepo
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
+from fedpart.data.rounding import check_examples
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import build_method
 from fedpart.methods.views import Schedule
@@ -64,6 +65,7 @@ class Training(ModelState):
             )
         task = self.method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
+        check_examples(chunks.data, task.dtype)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
         self.shares = chunks.shares
         partition = self.method.partition(task, self.shares, settings)

@@ -142,11 +142,7 @@ def _places(loader: DataLoader[Any]) -> Sequence[int]:
 
 
 def _tensor(leaf: Any) -> Any:
-    """An array as a tensor: numbers of 64 bits as torch's default type."""
-    if not isinstance(leaf, np.ndarray):
-        return leaf
-    found: Tensor = torch.as_tensor(leaf)
-    return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
+    return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _kind(given: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedpart.data.dataset import Dataset
+from fedpart.data.rounding import check_examples
 from fedpart.task.task import Task
 
 
@@ -21,9 +22,10 @@ class Checked:
         """``data`` as they are.
 
         Raises:
-            ValueError: see :meth:`.Likelihood.check`.
+            ValueError: see :meth:`.Likelihood.check` and :func:`.check_examples`.
         """
         if (client, use) not in self._seen:
+            check_examples(data, self._task.dtype)
             with self._task.likelihood_at(None) as likelihood:
                 likelihood.check(data.targets)
             self._seen.add((client, use))

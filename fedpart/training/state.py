@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
+from fedpart.data.rounding import check_examples
 from fedpart.hyperparameters.base import told
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -194,15 +195,16 @@ class ModelState:
         return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
 
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
-        """Look at the targets of a data set before anything is computed with it.
+        """Look at a data set before anything is computed with it.
 
         Args:
             dataset: any; name: of it, for the message: ``"validation"``.
             classes: see :meth:`.Likelihood.check`.
 
         Raises:
-            ValueError: some do not fit the likelihood.
+            ValueError: some do not fit the likelihood, or values are one in the task's precision.
         """
+        check_examples(dataset, self.task.dtype)
         if classes is not None:
             check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:

@@ -14,9 +14,11 @@ from fedpart.data.download import refuse_outside
 from fedpart.data.images.files import PARTS
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
+from fedpart.data.names import plain
 from fedpart.data.reading import Limits, check_folder
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
+from fedpart.data.tables.files import column_names
 from fedpart.extras import need
 
 
@@ -93,10 +95,12 @@ def load_hugging_face(
             f"{source} has {found} examples, but {examples} are expected; set data_options.examples, or "
             f"fetch it anew."
         )
+    tables = {part: _named(table, f"{source}, {part}") for part, table in tables.items()}
     roles = Roles(target, client, ignore)
+    target, client = roles.target, roles.client
     first = tables["train"].features
     inputs = roles.inputs(first, source)
-    images = image or _only_image(first, inputs, source)
+    images = _only_image(first, inputs, source) if image is None else plain(str(image))
 
     def part(table: Any, split: str) -> Part:
         where = f"{source}, {split}"
@@ -171,6 +175,16 @@ def _loaded(
         raise FileNotFoundError(
             f"hf:{name} cannot be loaded ({reason}); check the name, data_dir, and that there is a network."
         ) from error
+
+
+def _named(table: Any, where: str) -> Any:
+    """Its columns by the names that :class:`Roles` compares with."""
+    names = column_names(table.column_names, where)
+    return (
+        table
+        if names == table.column_names
+        else table.rename_columns(dict(zip(table.column_names, names, strict=True)))
+    )
 
 
 def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.images.files import PARTS
 from fedpart.data.loading import DATASETS
 from fedpart.data.reading import Limits, refuse_twice, regular
+from fedpart.data.rounding import OTHER_UNIT, Floats, check_positions
 from fedpart.data.splitting.hold_out import ClientHoldOut
 from fedpart.data.tables.columns import Part, splits_of
 
@@ -59,8 +59,8 @@ def load_leaf(
     Raises:
         FileNotFoundError: no training files.
         ValueError: a file that is none of LEAF's, a user without examples or with as many targets as it has
-            no examples, examples that are no numbers or do not fit ``shape``, more than ``limits``, or see
-            ``divide_clients``.
+            no examples, examples that are no numbers, are one in float32 or do not fit ``shape``, more than
+            ``limits``, or see ``divide_clients``.
     """
     files, most = leaf_files(data_dir), Limits.of(limits)
     most.file_sizes(itertools.chain.from_iterable(files.values()))
@@ -94,7 +94,7 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
 
 
 def _part(files: Sequence[Path], shape: Sequence[int] | None, limits: Limits) -> Part:
-    inputs: list[NDArray[np.float32]] = []
+    inputs: list[Floats] = []
     targets: list[Any] = []
     users: list[str] = []
     for file in files:
@@ -105,10 +105,14 @@ def _part(files: Sequence[Path], shape: Sequence[int] | None, limits: Limits) ->
     if len({one.shape[1:] for one in inputs}) > 1:
         raise ValueError(f"The examples in {files[0].parent} differ in shape; make them one shape.")
 
-    def dataset(wanted: Tensor, clients: Tensor | None) -> Dataset:
-        return Dataset(torch.from_numpy(np.concatenate(inputs)), wanted, clients=clients)
+    where = f"{files[0].parent}/"
 
-    return Part(f"{files[0].parent}/", targets, users, dataset)
+    def dataset(wanted: Tensor, clients: Tensor | None) -> Dataset:
+        numbers = np.concatenate(inputs)
+        check_positions(numbers, f"x of {where}", OTHER_UNIT)
+        return Dataset(torch.from_numpy(numbers).float(), wanted, clients=clients)
+
+    return Part(where, targets, users, dataset)
 
 
 def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]:
@@ -133,9 +137,9 @@ def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]
     return found
 
 
-def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> NDArray[np.float32]:
+def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
     try:
-        found = np.asarray(x, dtype=np.float32)
+        found = np.asarray(x, dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
             f"{where}: x are no numbers in one shape; load text and names of images with a loader of your "

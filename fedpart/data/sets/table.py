@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.loading import DATASETS
-from fedpart.data.names import plain
 from fedpart.data.reading import Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
@@ -66,10 +65,8 @@ def load_table(
     most = Limits.of(limits)
     most.file_sizes(files.values())
     tables = {part: read_table(file, delimiter, most) for part, file in files.items()}
-    if not isinstance(ignore, str):
-        ignore = [plain(str(name)) for name in ignore]
-    target, client = plain(str(target)), None if client is None else plain(str(client))
     roles = Roles(target, client, ignore)
+    target, client = roles.target, roles.client
     inputs = roles.inputs(tables["train"], str(files["train"]))
 
     def part(columns: Columns, file: str) -> Part:

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.names import in_yaml, is_empty, numbered, texts_of
+from fedpart.data.names import in_yaml, is_empty, numbered, plain, texts_of
+from fedpart.data.rounding import OTHER_UNIT, Floats, check_float32
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
 
-Floats = NDArray[np.float64]
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 
 
@@ -27,35 +26,47 @@ _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 class Roles:
     """Which column is what; all others are inputs, in the file's order.
 
+    Names are compared as text, as they look, see :func:`.plain`: YAML may have made numbers of them.
+
     Attributes:
         target: the column to predict.
         client: the column that says whose an example is; None: nobody knows.
         ignore: columns that are left out.
+
+    Raises:
+        ValueError: ``ignore`` is no list.
     """
 
     target: str
     client: str | None = None
     ignore: Sequence[Any] = ()
 
-    def inputs(self, columns: Columns, file: str) -> list[str]:
-        """The names of the inputs.
-
-        Raises:
-            ValueError: a column is missing, or there is none for the inputs; or ``ignore`` is no list.
-        """
+    def __post_init__(self) -> None:
         if isinstance(self.ignore, str):
             raise ValueError(
                 f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
                 f"ignore: [{in_yaml(self.ignore)}]."
             )
+        for name, value in (
+            ("target", plain(str(self.target))),
+            ("client", None if self.client is None else plain(str(self.client))),
+            ("ignore", [plain(str(left_out)) for left_out in self.ignore]),
+        ):
+            object.__setattr__(self, name, value)
+
+    def inputs(self, columns: Columns, file: str) -> list[str]:
+        """The names of the inputs.
+
+        Raises:
+            ValueError: a column is missing, or there is none for the inputs.
+        """
         own = [self.target, *([] if self.client is None else [self.client])]
-        left_out = list(map(str, self.ignore))
-        for name in (*own, *left_out):
+        for name in (*own, *self.ignore):
             if name not in columns:
                 truth = name in ("True", "False")  # which YAML makes of yes, on, no and off
                 hint = "quote a name such as no or on in YAML" if truth else nearest(name, columns)
                 raise ValueError(f"{file} has no column {name!r}: {hint}")
-        found = [name for name in columns if name not in own and name not in left_out]
+        found = [name for name in columns if name not in own and name not in self.ignore]
         if not found:
             raise ValueError(
                 f"{file} has no column for the inputs beside {', '.join(map(repr, own))}; add one, or ignore "
@@ -138,36 +149,6 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
     return inputs if standardise else inputs.float()
 
 
-def check_float32(numbers: Floats, what: str, way_out: str) -> None:
-    """Refuse numbers that float32 cannot hold, or of which it makes equal ones.
-
-    Whole numbers must all stay apart. Of others, those may meet that lie closer together than 1e-4 of what
-    the middle half of the values spans, as numbers with 16 digits do by chance.
-
-    Args:
-        numbers: [n] finite.
-        what, way_out: of the message.
-
-    Raises:
-        ValueError: names two such values.
-    """
-    if np.array_equal(rounded := _float32(numbers), numbers):
-        return
-    if not np.isfinite(rounded).all():
-        raise ValueError(
-            f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
-        )
-    values = np.unique(numbers)
-    gaps = np.diff(values)
-    apart = 8 * np.spacing(np.abs(values[1:]))
-    if (values % 1).any():
-        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
-    met = np.flatnonzero((np.diff(_float32(values)) == 0) & (gaps > apart))
-    if len(met):
-        pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
-        raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
-
-
 def targets_of(
     values: Mapping[str, Sequence[Any]], name: str, real: bool
 ) -> tuple[dict[str, Tensor], int, tuple[str, ...]]:
@@ -188,8 +169,7 @@ def targets_of(
     if real:
         numbers = {file: _numbers(column, name, file) for file, column in values.items()}
         for file, reals in numbers.items():
-            way_out = "write it in another unit, or subtract a constant"
-            check_float32(reals, f"The target {name!r} of {file}", way_out)
+            check_float32(reals, f"The target {name!r} of {file}", OTHER_UNIT)
         _check_varied(*next(iter(numbers.items())), name)
         return {file: torch.from_numpy(column).float() for file, column in numbers.items()}, 1, ()
     for file, column in values.items():
@@ -210,8 +190,8 @@ def targets_of(
                 f"example has; add some, or remove the row."
             )
     _check_varied(next(iter(values)), names, name)
-    plain = names == tuple(map(str, range(len(names))))
-    return labels, len(names), () if plain else names
+    places = names == tuple(map(str, range(len(names))))
+    return labels, len(names), () if places else names
 
 
 def standardised(splits: Splits) -> Splits:
@@ -254,11 +234,6 @@ def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
             f"Every row of {file} has {str(values[0])!r} as its {name!r}, so there is nothing to learn; name "
             f"another target, or add rows of another class or number."
         )
-
-
-def _float32(numbers: Floats) -> Floats:
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32).astype(np.float64)
 
 
 def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:

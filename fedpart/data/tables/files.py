@@ -101,7 +101,7 @@ def read_csv(file: Path, delimiter: str = ",") -> Columns:
         ) from error
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
-    return dict(zip(_names(names, file), zip(*rows, strict=True), strict=True))
+    return dict(zip(column_names(names, str(file)), zip(*rows, strict=True), strict=True))
 
 
 def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
@@ -127,10 +127,15 @@ def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
     if not table.num_rows:
         raise ValueError(f"{file} has no rows; add some.")
     values = (column.to_numpy() for column in table.itercolumns())
-    return dict(zip(_names(table.column_names, file), values, strict=True))
+    return dict(zip(column_names(table.column_names, str(file)), values, strict=True))
 
 
-def _names(given: Sequence[str], file: Path) -> list[str]:
+def column_names(given: Sequence[str], file: str) -> list[str]:
+    """Names as they look, see :func:`.plain`.
+
+    Raises:
+        ValueError: two look the same.
+    """
     names = [plain(name) for name in given]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

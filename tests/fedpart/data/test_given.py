@@ -70,7 +70,7 @@ def pairs():
     [
         (X, Y),
         [X, Y],
-        (X.double().numpy(), Y.numpy()),
+        (X.numpy(), Y.numpy()),
         (X.numpy(), Y.numpy().astype(np.int32)),
         Dataset(X, Y),
         TensorDataset(X, Y),

@@ -130,3 +130,36 @@ def test_other_things_of_the_package():
     refusals.check(
         [("one client", one, ValueError, "a list with the examples of each client, got a Dataset")]
     )
+
+
+COMPOSED, DECOMPOSED = "Z\u00fcrich", "Zu\u0308rich"
+
+
+def test_columns_are_named_as_in_a_table(tmp_path):
+    """As text, which YAML may have made numbers and truths of, and as it looks."""
+    (tmp_path / "data").mkdir()
+    heads = ["1", "True", DECOMPOSED, " ward ", "b"]
+    rows = [[i % 2, i % 3, i // 6, i, i * i] for i in range(12)]
+    lines = [",".join(map(str, row)) for row in [heads, *rows]]
+    (tmp_path / "data" / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    kept = {"test": 0, "validation": 0}
+    for options, left in (
+        ({"target": 1, "client": True, "ignore": [COMPOSED]}, ["ward", "b"]),
+        ({"target": COMPOSED, "ignore": [1, True, "ward"]}, ["b"]),
+        ({"target": DECOMPOSED, "client": 1, "ignore": ["b"]}, ["True", "ward"]),
+    ):
+        found = load_splits("hf:csv", str(tmp_path / "data"), **options, **kept).train
+        wanted = load_splits("table", str(tmp_path / "data"), **options, **kept).train
+        assert found.inputs.equal(wanted.inputs) and found.inputs.shape == (12, len(left))
+        assert found.targets.equal(wanted.targets)
+        assert "client" not in options or found.clients.equal(wanted.clients)
+    (tmp_path / "twice").mkdir()
+    (tmp_path / "twice" / "train.csv").write_text(f"{COMPOSED},{DECOMPOSED},label\n1,2,0\n2,3,1\n")
+    refusals.check(
+        (what, partial(load_splits, "hf:csv", str(tmp_path / folder), **options), ValueError, says)
+        for what, folder, options, says in [
+            ("a truth", "data", {"target": False}, "has no column 'False': quote a name such as no or on"),
+            ("twice", "twice", {}, "hf:csv, train has two columns 'Zürich'; give each"),
+            ("text", "data", {"target": 1, "ignore": "b"}, r"ignore is a list of columns, got the text 'b'"),
+        ]
+    )

@@ -1,13 +1,17 @@
-"""Columns that float32 cannot hold: standardised in float64 as numpy does it, or refused."""
+"""Numbers that float32 cannot hold, in files and in memory: standardised as numpy does it, or refused."""
 
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 import refusals
 import torch
+from torch import nn
 
-from fedpart.data import load_splits
+from fedpart import Task, federate, fit
+from fedpart.data import Dataset, load_splits
+from fedpart.likelihoods import Gaussian
 
 ROWS = np.arange(72)
 LATE = {
@@ -80,3 +84,99 @@ def test_what_float32_merges(tmp_path):
     late = written(tmp_path / "target.csv", LATE["milliseconds"])
     rows.append(("a target", partial(table, late, **stamps), "The target 'x' .* another unit, or subtract"))
     refusals.check((what, call, ValueError, says) for what, call, says in rows)
+
+
+def leaf(folder, columns):
+    """Two users, who have every other row."""
+    (folder / "train").mkdir(parents=True)
+    x = np.stack(columns, 1).tolist()
+    users = {f"f{u}": {"x": x[u::2], "y": [i % 3 for i in range(len(x[u::2]))]} for u in (0, 1)}
+    (folder / "train" / "all.json").write_text(json.dumps({"users": [*users], "user_data": users}))
+    return partial(load_splits, "leaf", str(folder), test=0, validation=0)
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_leafs_examples_that_float32_holds(what, tmp_path):
+    column = HELD[what][:720]
+    found = leaf(tmp_path, [column, column])().train
+    sorted_rows = np.concatenate([column[0::2], column[1::2]])
+    assert found.inputs.dtype == torch.float32 and found.inputs[:, 1].equal(
+        torch.from_numpy(sorted_rows).float()
+    )
+
+
+def test_leafs_examples_that_float32_merges(tmp_path):
+    rows = [
+        (
+            what,
+            leaf(tmp_path / what, [ROWS, column]),
+            ValueError,
+            r"^x of .*train/\[:, 1\] (has|holds) .* unit, or",
+        )
+        for what, column in LATE.items()
+    ]
+    refusals.check(rows)
+
+
+def in_memory(column, kind):
+    """Examples of two numbers and a class."""
+    numbers = np.stack([ROWS / 7, np.asarray(column, dtype=np.float64)[:72]], 1)
+    return (numbers if kind == "array" else torch.from_numpy(numbers), torch.from_numpy(ROWS % 3))
+
+
+class Lazy:
+    """Three clients with the same data, which are read when they are drawn."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, client):
+        return self.data
+
+
+def test_examples_in_memory_that_float32_merges():
+    net, held = nn.Linear(2, 3), in_memory(ROWS, "array")
+    merges = r"Dataset inputs\[:, 1\] .*; write it in another unit, .* or compute with Task\(module, precis"
+    rows = [
+        (f"{what}, {kind}", partial(federate, net, [in_memory(column, kind)] * 3, rounds=1), merges)
+        for what, column in LATE.items()
+        for kind in ("array", "tensor")
+    ]
+    late = in_memory(LATE["seconds"], "tensor")
+    real = (held[0], LATE["seconds"][:, None] * 1.0)
+    task = Task(nn.Linear(2, 1), likelihood=Gaussian(), samples=1)
+    rows += [
+        ("one place", partial(fit, net, late, iterations=1), merges),
+        ("chunks", partial(fit, net, [held, held, late], iterations=1), merges),
+        ("validation", partial(federate, net, [held] * 3, rounds=1, validation=late), merges),
+        ("test", partial(federate, net, [held] * 3, rounds=1, test=late), merges),
+        ("read late", partial(federate, net, Lazy(late), rounds=1), merges),
+        (
+            "targets",
+            partial(federate, task, [real] * 3, rounds=1, method="fedavg"),
+            r"Dataset targets\[:, 0\] has values that",
+        ),
+    ]
+    refusals.check((what, call, Exception, says) for what, call, says in rows)
+
+
+def test_the_way_out_of_examples_in_memory():
+    """In float64 they are computed with as they are; without their mean they fit into float32."""
+    data = in_memory(1_700_000_000 + ROWS, "array")
+    centred = (data[0] - data[0].mean(0), data[1])
+    assert federate(nn.Linear(2, 3), [centred] * 3, rounds=1).metrics
+    task = Task(nn.Linear(2, 3), samples=1, precision="fp64")
+    result = federate(task, [data] * 3, rounds=1, local={"learning_rate": 1e-19})
+    for part in (data, (torch.from_numpy(data[0]), data[1])):
+        assert torch.equal(
+            federate(task, [part] * 3, rounds=1, local={"learning_rate": 1e-19}).state.w, result.state.w
+        )
+    with torch.no_grad():
+        wanted = result.module()(torch.from_numpy(data[0]))
+    torch.testing.assert_close(result.predict(torch.from_numpy(data[0])), wanted, rtol=1e-12, atol=0)
+    assert len({float(row[0]) for row in wanted}) == 72
+    shard = Dataset(torch.rand(5, 2).double(), torch.arange(5) % 3)
+    assert federate(nn.Linear(2, 3), [shard] * 3, rounds=1, validation=shard).metrics
