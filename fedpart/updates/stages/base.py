@@ -38,7 +38,7 @@ class Run(Protocol):
 
 class Stage:
     """What a run does with updates, beside summing them. A subclass is one file, and a run has those that its
-    settings make (:func:`.stages_of`); the server's are its own, and keep what they remember.
+    settings make (``stages_of``); the server's are its own, and keep what they remember.
 
     Attributes:
         equal: whether every client weighs 1 in psi's mean.

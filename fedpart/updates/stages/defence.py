@@ -120,7 +120,7 @@ class Defended:
             updates: of clients of equal weight, in the cohort's order.
             round: 1..
             bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
-                where it bears nobody, in place. :data:`.UNIT`: the lower median of their norms and of those
+                where it bears nobody, in place. ``UNIT``: the lower median of their norms and of those
                 before, and nothing of a single one. None: there are none.
             before: norms that a part had in earlier rounds, while its bound is UNIT.
 

@@ -25,7 +25,7 @@ class UsualNorms(Stage):
     honest ones lie as long as fewer than half of the norms are not theirs. Of a single norm nobody can say
     whether it is usual, and those that are 0 are no norms here.
 
-    A bound is ``multiple`` times that. A part whose usual norm is not known gets :data:`.UNIT`: all of its
+    A bound is ``multiple`` times that. A part whose usual norm is not known gets ``UNIT``: all of its
     updates are brought to the length 1, and their sum is then multiplied by the usual norm of all that have
     come so far, or by 0 if that is one. So no round waits, and updates are summed as they come. A defence has
     them all at once, and bounds what it makes of them itself.
