@@ -8,7 +8,7 @@ from simulations.config.load import ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.report.folder import Found
 from simulations.results.curves import Run
-from simulations.results.words import counted
+from simulations.results.words import counted, privacy_text
 
 Table = tuple[list[str], list[list[str]]]  # headings and rows of texts
 
@@ -38,9 +38,11 @@ def settings_text(found: Found) -> str:
 
 def runs_table(comparisons: Sequence[Found]) -> Table:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
-    head = ["run", "state", "engine", "precision", "configuration"]
+    named = _named(comparisons)
+    private = any("epsilon" in run.summary for _, run in named)
+    head = ["run", "state", "engine", "precision", *["privacy"] * private, "configuration"]
     rows = []
-    for name, run in _named(comparisons):
+    for name, run in named:
         config = run.config
         state = counted(config.rounds, "round")
         if not run.finished:
@@ -50,7 +52,8 @@ def runs_table(comparisons: Sequence[Found]) -> Table:
         engine += [f"{workers} workers"] if workers and workers > 1 else []
         engine += [config.execution] if config.execution != "loop" else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
-        rows.append([name, state, ", ".join(engine), precision, config.hash()])
+        spent = [privacy_text(run.summary)] * private
+        rows.append([name, state, ", ".join(engine), precision, *spent, config.hash()])
     return head, rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from simulations.config.load import EVIDENCE_NAMES
 from simulations.folders.run_directory import BESIDE, read_summary
 from simulations.results.psi_parts import PsiParts, between, kept, several, spans, whole
-from simulations.results.words import byte_text, duration
+from simulations.results.words import byte_text, duration, privacy_text
 
 SCORES = {"accuracy": "{:.1%}", "nll": "{:.3f} nats"}  # how each is written; the first that there is
 
@@ -49,7 +49,7 @@ def rows(summary: Mapping[str, Any], own: list[tuple[str, str]]) -> list[tuple[s
     if summary.get("rounds_without_step"):
         found.append(("not stepped", f"{summary['rounds_without_step']} rounds, for lack of replies"))
     if "epsilon" in summary:
-        found.append(("privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}"))
+        found.append(("privacy", privacy_text(summary)))
     return found
 
 
