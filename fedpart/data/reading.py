@@ -55,6 +55,10 @@ class Limits:
             ValueError: an unknown name, or a limit that is no number of 1 or more.
         """
         known = [each.name for each in fields(cls)]
+        if raised is not None and not isinstance(raised, Mapping):
+            raise ValueError(
+                f"data_options.limits is a mapping such as {{pixels: 200000000}}, got {raised!r}; correct it."
+            )
         for name, most in (raised or {}).items():
             if name not in known:
                 raise ValueError(f"data_options.limits has no {name!r}: {nearest(str(name), known)}")

@@ -73,6 +73,7 @@ def test_images_beyond_a_limit(pictures, tmp_path):
                 "00.png .*50,000,000 pixels; .*limits.p",
             ),
             ("a name", partial(inputs, bomb, limits={"pixel": 1}), ValueError, "no 'pixel': did you mean"),
+            ("no mapping", partial(inputs, bomb, limits=5), ValueError, "limits is a mapping .*, got 5"),
             ("no number", partial(inputs, bomb, limits={"file": "1"}), ValueError, "limits.file is a whole"),
         ]
     )
