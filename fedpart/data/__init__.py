@@ -15,6 +15,7 @@ from fedpart.data.loading import Loader as Loader
 from fedpart.data.loading import knows_clients as knows_clients
 from fedpart.data.loading import load_splits as load_splits
 from fedpart.data.normalisation import normalised as normalised
+from fedpart.data.reading import Limits as Limits
 from fedpart.data.rotation import rotate as rotate
 from fedpart.data.rotation import rotated as rotated
 from fedpart.data.rotation import rotated_splits as rotated_splits

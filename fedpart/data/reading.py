@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fedpart.registry import nearest
 
+_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 FORMATS = {
     ".bmp": "BMP",
     ".jpeg": "JPEG",
@@ -49,6 +55,10 @@ class Limits:
             ValueError: an unknown name, or a limit that is no number of 1 or more.
         """
         known = [each.name for each in fields(cls)]
+        if raised is not None and not isinstance(raised, Mapping):
+            raise ValueError(
+                f"data_options.limits is a mapping such as {{pixels: 200000000}}, got {raised!r}; correct it."
+            )
         for name, most in (raised or {}).items():
             if name not in known:
                 raise ValueError(f"data_options.limits has no {name!r}: {nearest(str(name), known)}")
@@ -174,7 +184,7 @@ def regular_files(root: Path, once: bool = True) -> list[str]:
 
 
 def check_folder(root: Path, limits: Limits) -> None:
-    """Refuse a folder that would hang or overwhelm a package that reads it, and unpacks its zip files.
+    """Refuse a folder that would hang or overwhelm a package that reads it, and unpacks what is packed there.
 
     Raises:
         ValueError: see :func:`regular_files`; or something is too large.
@@ -182,10 +192,26 @@ def check_folder(root: Path, limits: Limits) -> None:
     total = 0
     for path in regular_files(root):
         total += limits.file_size(path)
-        for entry in zipfile.ZipFile(path).infolist() if zipfile.is_zipfile(path) else ():
-            limits.check("file", entry.file_size, f"{path}/{entry.filename}")
-            total += entry.file_size
-    limits.check("total", total, str(root))
+        for name, size in _unpacked(path, limits.file):
+            limits.check("file", size, name)
+            total += size
+        limits.check("total", total, str(root))
+
+
+def _unpacked(path: str, most: int) -> Iterator[tuple[str, int]]:
+    """What is packed in a file and how many bytes it has; where only reading tells, up to ``most``."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    if zipfile.is_zipfile(path):
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+            yield from ((f"{path}/{entry.filename}", entry.file_size) for entry in packed.infolist())
+    for magic, unpack in _PACKED.items():
+        if head.startswith(magic):
+            size = 0
+            with suppress(OSError, EOFError, lzma.LZMAError, zlib.error), unpack(path) as stream:
+                while size <= most and (part := stream.read(2**20)):
+                    size += len(part)
+            yield path, size
 
 
 def is_hidden(path: str) -> bool:

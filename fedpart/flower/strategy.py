@@ -21,7 +21,7 @@ from fedpart.federated.traffic import expected_upload_ratio
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
 from fedpart.flower.nodes import Nodes
-from fedpart.flower.workarounds import guarded
+from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.parameters.partition import Partition
@@ -29,6 +29,7 @@ from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.cohort import CohortSum
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import Round
+from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Update
 
 log = getLogger("flwr").log
@@ -57,7 +58,8 @@ class FedPart(Strategy):
         ClientError: while it runs, a client failed, did not answer in time or sent an update that was
             refused, and the settings say ``on_client_error: fail``; with ``skip`` the report lists it.
         NodesError: too few nodes, or nodes that do not belong to the run.
-        ValueError: the settings simulate the time that clients take, see :class:`.PacedFedPart`.
+        ValueError: the settings simulate the time that clients take, see :class:`.PacedFedPart`; over a grid
+            to a SuperLink, privacy is simulated, see :func:`.refuse_seeded`.
     """
 
     def __init__(
@@ -117,6 +119,8 @@ class FedPart(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
+        if is_deployed(grid):
+            refuse_seeded(self.federation.protocol.settings.privacy)
         w, psi = self.federation.w, self.federation.psi
         rounds = options["num_rounds"] if "num_rounds" in options else args[1] if len(args) > 1 else 3
         self._last = self.federation.round + rounds

@@ -91,9 +91,10 @@ def submit(
     config = _config(file, overrides, resume)
     if resume is None and _readable(folder):
         refuse_existing(folder)
+    run_config = deployed_run_config(config, folder, resume is not None)
     control = Control(link, keys)
     _check_registered(control.nodes().keys(), config.clients)
-    id = control.start(deployed_run_config(config, folder, resume is not None))
+    id = control.start(run_config)
     rounds = f"{config.rounds} round{'s' * (config.rounds != 1)}"
     typer.echo(f"Run {id}: {config.clients} clients, {rounds}; results in {folder}.")
 

@@ -155,10 +155,12 @@ def run_deployed(
         show: receives the run's log.
 
     Raises:
+        ConfigError: its noise comes from the seed.
         RunError: the run failed, or the federation does not start; one sentence, or the end of a log.
         Interrupted: SIGINT or SIGTERM came; a checkpoint is saved if a round was complete.
     """
     out = out.absolute()
+    run_config = deployed_run_config(config, out, resume)
     stopped: list[int] = []
 
     def unless_stopped() -> None:
@@ -174,7 +176,7 @@ def run_deployed(
         Deployment(config.clients, private, out / "logs", check=unless_stopped) as deployment,
     ):
         unless_stopped()
-        run = complete(deployment, deployed_run_config(config, out, resume), show, stopped)
+        run = complete(deployment, run_config, show, stopped)
     if not run.completed:
         unless_stopped()
         raise RunError(f"The run has {run.outcome}")

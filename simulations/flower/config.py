@@ -12,6 +12,7 @@ import torch
 
 from fedpart import ClipSettings
 from fedpart.training.files import parsed
+from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.errors import ConfigError
@@ -26,7 +27,11 @@ def run_config_of(config: ExperimentConfig) -> dict[str, str]:
 
 
 def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> dict[str, str | bool]:
-    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine."""
+    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine.
+
+    Raises:
+        ConfigError: see :func:`among_strangers`.
+    """
     return {**run_config_of(among_strangers(config)), "out": str(out), "resume": resume}
 
 
@@ -34,13 +39,12 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
     """The configuration of a run whose clients are strangers: what it does not say is safe.
 
     Raises:
-        ConfigError: its privacy would be none.
+        ConfigError: its noise comes from the seed.
     """
-    if config.privacy is not None and config.privacy.randomness == "seed":
-        raise ConfigError(
-            "privacy.randomness: seed is for simulations, because whoever has the configuration can take its "
-            "noise off again; leave it at system where clients are real."
-        )
+    try:
+        refuse_seeded(config.privacy)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if "clip" in config.model_fields_set:
         return config
     return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})

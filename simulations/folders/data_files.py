@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedpart.data import image_listing, leaf_files, listing_digest, table_files
+from fedpart.data import Limits, image_listing, leaf_files, listing_digest, table_files
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError
 
@@ -30,15 +30,18 @@ def listed_data(config: Config) -> Listed | None:
             label: {"images": len(files), "digest": listing_digest(files)}
             for label, files in image_listing(config.data_dir).items()
         }
+    parts: dict[str, list[Path]] = {}
     if config.data == "table":
-        return {part: _contents([file]) for part, file in table_files(config.data_dir).items()}
+        parts = {part: [file] for part, file in table_files(config.data_dir).items()}
     if config.data == "leaf":
-        return {part: _contents(files) for part, files in leaf_files(config.data_dir).items()}
-    return None
+        parts = leaf_files(config.data_dir)
+    limits = Limits.of(config.data_options.get("limits")) if parts else Limits()
+    return {part: _contents(files, limits) for part, files in parts.items()} or None
 
 
-def _contents(files: Sequence[Path]) -> dict[str, Any]:
+def _contents(files: Sequence[Path], limits: Limits) -> dict[str, Any]:
     whole = hashlib.sha256()
+    limits.file_sizes(files)  # before what may be terabytes of nothing is read
     for file in files:
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())

@@ -16,7 +16,7 @@ from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
 from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
-from simulations.results.words import counted
+from simulations.results.words import counted, privacy_text
 
 Settings = dict[str, Any]
 
@@ -173,8 +173,9 @@ def about(config: ExperimentConfig) -> str:
 
 def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
-    rows = []
-    for name, run in _named(comparisons):
+    rows, named = [], _named(comparisons)
+    private = any("epsilon" in run.summary for _, run in named)
+    for name, run in named:
         config = run.config
         state = f"round {len(run.metrics):,} of {config.rounds:,}"
         state = counted(config.rounds, "round") if run.finished else state
@@ -183,8 +184,9 @@ def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]
         engine += [f"{workers} workers"] if workers and workers > 1 else []
         engine += [config.execution] if config.execution != "loop" else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
-        rows.append([name, state, ", ".join(engine), precision, config.hash()])
-    return ["run", "state", "engine", "precision", "configuration"], rows
+        spent = [privacy_text(run.summary)] * private
+        rows.append([name, state, ", ".join(engine), precision, *spent, config.hash()])
+    return ["run", "state", "engine", "precision", *["privacy"] * private, "configuration"], rows
 
 
 def versions(comparisons: Sequence[Found]) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 DASH = "\N{EM DASH}"  # for what is not known
 
@@ -61,3 +63,11 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours:,} h {minutes} min"
+
+
+def privacy_text(summary: Mapping[str, Any]) -> str:
+    """What a private run has spent, and whether that is only simulated; of others nothing."""
+    if "epsilon" not in summary:
+        return ""
+    simulated = ", simulated" if summary.get("epsilon_simulated") else ""
+    return f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}{simulated}"

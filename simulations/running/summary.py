@@ -75,10 +75,9 @@ def summarise(
         ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
         ``rounds_without_step``; what :func:`.limits` finds; with ``devices`` ``simulated_seconds`` of the
         run, and ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
-        ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy ``epsilon``
-        and ``delta``, and ``epsilon_simulated`` where noise follows from the seed;
-        without it ``examples`` and ``client_seconds`` of all rounds (see
-        :class:`.RoundReport`).
+        ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy
+        ``epsilon``, ``delta`` and ``epsilon_simulated`` (noise from the seed protects nobody), without it
+        ``examples`` and ``client_seconds`` of all rounds (see :class:`.RoundReport`).
 
         Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
         examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is:
@@ -183,9 +182,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         found["answers_chunks"] = _answers_by_chunk(protocol, lines)
     if (privacy := federation.stage(Privacy)) is not None:
         found["epsilon"] = privacy.epsilon()
-        if privacy.repeats:
-            found["epsilon_simulated"] = True
         found["delta"] = protocol.settings.privacy.delta
+        found["epsilon_simulated"] = privacy.repeats
     return found
 
 

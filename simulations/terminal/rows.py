@@ -21,6 +21,7 @@ from simulations.results.scores import (
     size_name,
     told,
 )
+from simulations.results.words import privacy_text
 
 Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
 
@@ -57,8 +58,7 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     if rounds := summary.get("rounds_without_step"):
         yield "not stepped", f"{rounds} rounds, for lack of replies"
     if "epsilon" in summary:
-        simulated = " (simulated: noise follows from the seed)" if summary.get("epsilon_simulated") else ""
-        yield "privacy", f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}{simulated}"
+        yield "privacy", privacy_text(summary)
 
 
 def limit_rows(summary: Mapping[str, Any]) -> Rows:

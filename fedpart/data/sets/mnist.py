@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,8 @@ def load_mnist(
         )
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
+    for name in filter(os.path.exists, (raw / name for name in _FILES)):
+        USUAL.file_size(name)
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"
@@ -88,7 +91,6 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
     """The array in an IDX file, whose size is what its header promises."""
     dimensions = magic & 0xFF
     length = 4 * (1 + dimensions)
-    USUAL.file_size(path)
     content = np.fromfile(path, dtype=np.uint8)
     remedy = "delete it and let it be downloaded again, or set data_dir to a complete copy"
     if len(content) < length:

@@ -53,8 +53,8 @@ def clock_fault(ahead: float) -> str:
         return ""
     off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
     return (
-        f"The SuperNode's clock is {off} the SuperLink's, and may be {early} s ahead or {late} s behind; set "
-        f"both by NTP and start the SuperNode again."
+        f"The SuperNode's clock is {off} the SuperLink's, and may be {early} s ahead or {late} s behind; "
+        f"set both by NTP and start the SuperNode again."
     )
 
 

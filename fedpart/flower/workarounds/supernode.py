@@ -191,17 +191,18 @@ def _or_fail(call: Call) -> Call:
 
 def tell_refusal() -> None:
     """Let this process's SuperNode end with status 1 where its SuperLink refuses its key, and say why."""
-    send = httpx.Client.send
+    http: Any = httpx.Client
+    send = http.send
 
     def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
-        response = send(client, request, **more)
+        response: httpx.Response = send(client, request, **more)
         if response.status_code == httpx.codes.UNAUTHORIZED:
             response.read()
             log(ERROR, "%s", why_refused(response))
             leave(1)
         return response
 
-    httpx.Client.send = sent  # type: ignore[method-assign, assignment]
+    http.send = sent
 
 
 def why_refused(response: httpx.Response) -> str:

@@ -45,6 +45,19 @@ class PrivacySettings(Settings):
     )
 
 
+def refuse_seeded(privacy: PrivacySettings | None) -> None:
+    """Refuse a run with real clients whose noise they could take off again.
+
+    Raises:
+        ValueError: ``privacy.randomness`` is ``seed``.
+    """
+    require(
+        privacy is None or privacy.randomness == "system",
+        "privacy.randomness is seed, which clients know, and real ones could take the noise off again; "
+        "set randomness: system, or simulate with fedpart run.",
+    )
+
+
 class Privacy(Stage):
     """The Gaussian mechanism of a round, on everything that the round's clients have uploaded.
 

@@ -1,5 +1,6 @@
 """Data that would take the machine down: bombs, pipes, links that lead back, formats that run programs."""
 
+import gzip
 import json
 import os
 import struct
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import refusals
 from image_files import write_class_folders, zipped
+from tiny import tiny
 
 from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
 from fedpart.data.tables.files import table_files
+from simulations.folders.data_files import listed_data
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
 
@@ -70,6 +73,7 @@ def test_images_beyond_a_limit(pictures, tmp_path):
                 "00.png .*50,000,000 pixels; .*limits.p",
             ),
             ("a name", partial(inputs, bomb, limits={"pixel": 1}), ValueError, "no 'pixel': did you mean"),
+            ("no mapping", partial(inputs, bomb, limits=5), ValueError, "limits is a mapping .*, got 5"),
             ("no number", partial(inputs, bomb, limits={"file": "1"}), ValueError, "limits.file is a whole"),
         ]
     )
@@ -122,13 +126,22 @@ def test_links_that_lead_back_are_noticed_before_a_package_follows_them(pictures
             ),
         ]
     )
-    (tmp_path / "other").mkdir()
+    for name in ("other", "packed", "zipped"):
+        (tmp_path / name).mkdir()
     os.mkfifo(tmp_path / "other" / "train.csv")
+    with gzip.open(tmp_path / "packed" / "train.csv", "wb") as file:
+        file.write(bytes(2**21))
+    with zipfile.ZipFile(tmp_path / "zipped" / "train.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("train.csv", bytes(2**21))
+    few = {"limits": {"file": 2**20}}
+    packed, bombs = (str(tmp_path / name) for name in ("packed", "zipped"))
     other, pipe = str(tmp_path / "other"), "train.csv is no regular file"
     refusals.check(
         [
             ("torchvision", partial(load_torchvision, other, name="KMNIST"), ValueError, pipe),
             ("hf", partial(load_splits, "hf:csv", other), ValueError, pipe),
+            ("gzip", partial(load_splits, "hf:csv", packed, **few), ValueError, "train.csv .*limits.file"),
+            ("zip", partial(load_splits, "hf:csv", bombs, **few), ValueError, "zip/train.csv .*limits.file"),
         ]
     )
 
@@ -192,6 +205,7 @@ def test_tables_beyond_a_limit(tmp_path):
         (leaf / f"{name}.json").write_text(json.dumps(users))
     (tmp_path / "deep" / "train").mkdir(parents=True)
     (tmp_path / "deep" / "train" / "a.json").write_text("[" * 10**5)
+    config = tiny(data="table", data_dir=str(text), data_options={"target": "y"})
     parted = partial(load_splits, "leaf", str(tmp_path))
     loaded = partial(load_splits, "table", target="y")
     refusals.check(
@@ -203,6 +217,7 @@ def test_tables_beyond_a_limit(tmp_path):
                 "packed.* raise .*total",
             ),
             ("sparse", partial(loaded, str(text)), ValueError, "text.csv has more than .* bytes; .*s.file"),
+            ("sparse, in a run's list", partial(listed_data, config), ValueError, "text.csv has more than"),
             ("a file of LEAF", partial(parted, limits={"file": 500}), ValueError, "a.json .*limits.file"),
             (
                 "files of LEAF",
