@@ -44,7 +44,7 @@ class Protocol:
         tasks, partitions: of each of ``settings.architectures``, whose networks are parts of the task's;
             without them ``task`` and ``partition``.
         kinds: of clients there are, see :data:`.Kinds`.
-        stages: what changes a client's update, see :class:`.Stage`; the server has its own.
+        stages: what changes a client's update, see :class:`.base.Stage`; the server has its own.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.

@@ -27,7 +27,8 @@ class PacedFedPart(FedPart):
     """A :class:`FedPart` of a federation with a pace.
 
     Args:
-        federation, **options: of ``FedPart``; nobody may join later.
+        federation: with a pace.
+        options: of ``FedPart``; nobody may join later.
         shards: ``shards[client]`` has as many examples as the client's data.
     """
 

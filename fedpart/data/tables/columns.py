@@ -26,7 +26,7 @@ _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 class Roles:
     """Which column is what; all others are inputs, in the file's order.
 
-    Names are compared as text, as they look, see :func:`.plain`: YAML may have made numbers of them.
+    Names are compared as text, as they look, see ``plain``: YAML may have made numbers of them.
 
     Attributes:
         target: the column to predict.

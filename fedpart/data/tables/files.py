@@ -131,7 +131,7 @@ def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
 
 
 def column_names(given: Sequence[str], file: str) -> list[str]:
-    """Names as they look, see :func:`.plain`.
+    """Names as they look, see ``plain``.
 
     Raises:
         ValueError: two look the same.
