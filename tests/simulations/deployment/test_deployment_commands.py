@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_runs import small_config, write_run
+from tiny import unnamed
 from typer.testing import CliRunner
 
 from benchmarks.checks.crash_case import EXPERIMENT
@@ -115,6 +116,7 @@ def test_a_run_is_not_started_into_the_folder_of_another(told, config_file, tmp_
     assert status == 2 and "already holds a run" in text and not link.started
 
 
+@pytest.mark.slow
 def test_results_are_copied_with_their_pictures(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)
@@ -130,8 +132,9 @@ def test_results_are_copied_with_their_pictures(told, tmp_path):
 def test_results_say_which_picture_is_missing_where_the_data_are(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)
-    file = out / "config.yaml"
-    file.write_text(file.read_text().replace("data: digits", f"data: mnist\ndata_dir: {tmp_path / 'no'}"))
+    file = unnamed(out) / "config.yaml"
+    text = file.read_text().replace("data: digits", "data: mnist")
+    file.write_text(text.replace("data_dir: null", f"data_dir: {tmp_path / 'no'}"))
     status, text = told(Link(run=SubmittedRun(7, "finished:completed", "", str(out))), "results", to)
     assert status == 0 and "A picture is missing" in text
     assert (to / "out" / "learning_curve.png").exists() and not (to / "out" / "transforms.png").exists()

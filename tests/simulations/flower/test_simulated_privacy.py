@@ -8,7 +8,6 @@ import pytest
 import refusals
 from flwr.app import Context, RecordDict
 from rich.console import Console
-from simulations.report.runs import runs_table
 from tiny import tiny, tiny_file
 from typer.testing import CliRunner
 
@@ -19,7 +18,7 @@ from simulations.config.load import ConfigError
 from simulations.deployment.up import run_deployed
 from simulations.flower.config import deployed_run_config, read_run_config
 from simulations.folders.run_directory import read_summary
-from simulations.report.folder import find
+from simulations.report.folder import find, runs_table
 from simulations.running.run import run_experiment
 from simulations.terminal.panel import panel
 
@@ -58,6 +57,7 @@ def test_real_clients_are_promised_no_privacy_that_they_could_undo(tmp_path, mon
     assert kept.privacy == tiny(**SYSTEM).privacy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "simulated"), [(SEEDED, True), (SYSTEM, False)])
 def test_simulated_stands_beside_an_epsilon_that_protects_nobody(tmp_path, changes, simulated):
     folder = tmp_path / "run"

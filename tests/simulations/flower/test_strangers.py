@@ -32,6 +32,7 @@ def test_clipping_is_on_where_the_configuration_says_nothing_of_it(tmp_path):
     assert read_run_config(deployed_run_config(off, tmp_path, False)).clip is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployed", [True, False])
 def test_a_serverapp_clips_over_a_superlink_and_not_in_a_simulation(tmp_path, monkeypatch, deployed):
     """Its clients, who were started with the same run config, need not know."""
