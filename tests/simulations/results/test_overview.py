@@ -138,6 +138,7 @@ def test_what_failed_is_named_with_its_configuration(tmp_path):
     assert "  - fedavg seed 0, fedavg seed 1: No." in (tmp_path / "comparison.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_command_takes_several_configurations_and_processes(tmp_path):
     for name, points in (("small", 40), ("large", 60)):
         (tmp_path / f"{name}.yaml").write_text(
