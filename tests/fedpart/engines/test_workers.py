@@ -14,7 +14,7 @@ from flower_experiment import assert_equal_runs, build, local
 from places import importing
 from problems import augmentation, chain_net, settings, shards
 from rich.console import Console
-from tiny import same_run, tiny
+from tiny import same_run, tiny, unnamed
 from torch.nn import functional as F
 
 from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
@@ -288,7 +288,7 @@ def test_a_run_names_its_workers_and_has_the_same_results(tmp_path):
     assert "on the local engine, 2 workers" in shown(summaries[1], tmp_path)
     for summary, folder in zip(summaries, ("None", "2"), strict=True):
         del summary["workers"]
-        (tmp_path / folder / "summary.json").write_text(json.dumps(summary))
+        (unnamed(tmp_path / folder) / "summary.json").write_text(json.dumps(summary))
     same_run(tmp_path / "None", tmp_path / "2")
 
 

@@ -59,7 +59,7 @@ def test_engines_agree_to_the_bit(more):
     expected = local(ROUNDS, **config)
     experiment, reports = build(config), []
     federation = Federation(experiment.protocol)
-    with LocalEngine(federation, experiment.shards, 2) as engine:
+    with local_engine(federation, experiment.shards, 2) as engine:
         engine.run(ROUNDS, reports.append)
     assert_equal_runs((federation, reports), expected)
     assert federation.stage(UsualNorms).state_dict() == expected[0].stage(UsualNorms).state_dict()

@@ -14,7 +14,7 @@ from flwr.common.serde import message_to_proto
 from sizes import TWO
 
 from fedpart import ClientError, Federation
-from fedpart.engines import LocalEngine
+from fedpart.engines import LocalEngine, local_engine
 from fedpart.flower.messages import instruction, state_record
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.outside import claim_identity
@@ -345,7 +345,7 @@ def test_engine_runs_a_configuration(tmp_path, more):
     assert more != SLOW or reports[1].staleness > 0
 
     other, expected = Federation(experiment.protocol), []
-    LocalEngine(other, experiment.shards).run(3, expected.append)
+    local_engine(other, experiment.shards).run(3, expected.append)
     assert_equal_runs((federation, reports), (other, expected))
 
 
