@@ -108,9 +108,10 @@ class Federation(ModelState):
 
         Privacy's cohorts have no size, and nobody is left out of them but who is not available.
         """
-        drawn = (stage.cohort(round, available) for stage in self.stages)
-        own = next((cohort for cohort in drawn if cohort is not None), None)
-        return self.protocol.cohort(round, available, **more) if own is None else own
+        for stage in self.stages:
+            if (drawn := stage.cohort(round, available)) is not None:
+                return drawn
+        return self.protocol.cohort(round, available, **more)
 
     def step(self, found: CohortSum) -> None:
         """Finish a round with the cohort's sum; stages change it in place.
@@ -121,7 +122,7 @@ class Federation(ModelState):
         for stage in self.stages:
             total = stage.total(total, number, found.norms)
         enough = total is not None and total.clients >= self.protocol.settings.min_replies
-        self._stepped = enough or any(stage.private for stage in self.stages)
+        self._stepped = enough or self.protocol.private
         if total is not None and self._stepped:
             for stage in self.stages:
                 stage.accept(total, number, found.taken)
@@ -203,7 +204,7 @@ class Federation(ModelState):
             replies=0 if total is None else total.clients,
             stepped=self._stepped,
         )
-        if not any(stage.private for stage in self.stages):
+        if not self.protocol.private:
             report.examples = 0 if total is None else total.visited
             report.client_seconds = 0.0 if total is None else total.seconds or seconds
         if any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):

@@ -45,6 +45,7 @@ class Protocol:
             without them ``task`` and ``partition``.
         kinds: of clients there are, see :data:`.Kinds`.
         stages: what changes a client's update, see :class:`.base.Stage`; the server has its own.
+        private: see there.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
         psi_mask: ``[P]``, 1 where psi is learned.
@@ -80,6 +81,8 @@ class Protocol:
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.stages = stages_of(self)
+        self.private = any(stage.private for stage in self.stages)
+        self._equal = any(stage.equal for stage in self.stages)
         coding = stage_of(self.stages, UploadCodec)
         self.codec: Codec | None = None if coding is None else coding.codec
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -148,7 +151,7 @@ class Protocol:
         """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
         seen the client's chunk. None: there is none, or privacy keeps the loss with the client.
         """
-        if any(stage.private for stage in self.stages):
+        if self.private:
             return None
         chunk = self.chunk(client)
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
@@ -191,7 +194,6 @@ class Protocol:
         norms: Norms = {}
         for stage in self.stages:
             norms = {**norms, **stage.receive(update, round)}
-        equal = any(stage.equal for stage in self.stages)
         counted = self.method.counted(update, self.partition)
         weight = float(update.examples) if self.settings.weighting == "examples" else 1.0
-        return counted.weigh(weight, 1.0 if equal else None), norms
+        return counted.weigh(weight, 1.0 if self._equal else None), norms

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.traffic import upload_bytes
+from fedpart.federated.traffic import update_bytes
 from fedpart.updates.cohort import CohortSum, aggregate
 from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.round import Round
@@ -34,7 +34,9 @@ def sum_cohort(protocol: Protocol, round: Round, cohort: Sequence[int], answer: 
 def term(protocol: Protocol, round: Round, answer: Answer, found: CohortSum, client: int) -> Update | None:
     """The client's term of the sum, whose bytes and norms ``found`` notes; None: it is skipped."""
     try:
-        update, found.norms[client] = protocol.term(client, answer(client), round)
+        sent = answer(client)
+        size = update_bytes(protocol, sent)
+        update, found.norms[client] = protocol.term(client, sent, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
             error = ClientError.refused(client, round.number, error)
@@ -42,5 +44,5 @@ def term(protocol: Protocol, round: Round, answer: Answer, found: CohortSum, cli
             raise error from error.__cause__
         found.skipped.append(skipped(client, error))
         return None
-    found.upload_bytes += upload_bytes(protocol, client, protocol.plan(client, round.number))
+    found.upload_bytes += size
     return update

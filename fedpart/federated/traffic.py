@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.jobs import Job
+from fedpart.updates.update import Update
 
 UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
 
@@ -19,8 +20,18 @@ def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
     weights, psi = protocol.upload_sizes(client, jobs)
-    of_psi = (psi or 0) * protocol.task.dtype.itemsize
-    return sum(weight_bytes(protocol, size) for size in weights.values()) + of_psi + UPLOAD_HEADER
+    return _answer_bytes(protocol, weights.values(), psi or 0)
+
+
+def update_bytes(protocol: Protocol, update: Update) -> int:
+    """Size of a client's update, not yet weighted, as a message; see :func:`upload_bytes`."""
+    psi = 0 if update.psi is None else len(update.psi)
+    return _answer_bytes(protocol, map(len, update.deltas.values()), psi)
+
+
+def _answer_bytes(protocol: Protocol, cells: Iterable[int], psi: int) -> int:
+    of_psi = psi * protocol.task.dtype.itemsize
+    return sum(weight_bytes(protocol, size) for size in cells) + of_psi + UPLOAD_HEADER
 
 
 def download_bytes(protocol: Protocol, client: int) -> int:

@@ -184,7 +184,7 @@ def decode_update(
     unseen_loss = scalars.get("unseen_loss") if unseen else 0.0
     if type(unseen_loss) is not float:
         raise Refusal("malformed", f"its unseen_loss is {unseen_loss!r}, no real number")
-    told = not any(stage.private for stage in protocol.stages)
+    told = not protocol.private
     visited, seconds = (scalars.get(name, 0) if told else 0 for name in ("visited", "seconds"))
     if type(visited) is not int or type(seconds) not in (int, float):
         reason = f"its visited and seconds are {visited!r} and {seconds!r}, no integer and number"

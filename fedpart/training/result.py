@@ -56,15 +56,16 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
     for client, shard in enumerate(shards):
         if not len(shard):
             raise ValueError(f"Client {client} has no examples; give it some, or leave it out of the list.")
-    largest = [int(shard.targets.max()) if has_labels(shard) else 0 for shard in shards]
-    kinds = set[Any]()
+    labels = [int(shard.targets.max()) if has_labels(shard) else 0 for shard in shards]
+    largest, kinds = labels.index(max(labels)), set[Any]()
     for client, shard in enumerate(shards):
         parts = [*leaves(shard.inputs, "inputs"), *leaves(shard.targets, "targets")]
         kind = tuple((name, part.shape[1:], part.dtype) for name, part in parts)
         try:
-            for part in (shard, shard.evaluation or shard):
-                state.check(part)
-            if kind not in kinds or client == largest.index(max(largest)):
+            state.check(shard)
+            if shard.evaluation is not None:
+                state.check(shard.evaluation)
+            if kind not in kinds or client == largest:
                 state.evaluate(_largest(shard), name="training")
         except Exception as error:
             if isinstance(error, ValueError) or kinds:  # of the first kind, the round says what does not fit

@@ -65,8 +65,4 @@ def is_own(path: str | Path) -> bool:
 
 def _record(text: bytes) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "fedpart" / "runs" / _sum(text)
-
-
-def _sum(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+    return Path(state).expanduser() / "fedpart" / "runs" / hashlib.sha256(text).hexdigest()

@@ -53,8 +53,8 @@ class Stage:
 
     @classmethod
     def wanted(cls, settings: Any) -> bool:
-        """Whether a run with these settings has the stage."""
-        raise NotImplementedError
+        """Whether a run with these settings has the stage; all have it unless a subclass says otherwise."""
+        return True
 
     @classmethod
     def check(cls, settings: Any) -> None:

@@ -125,10 +125,6 @@ class Clip(Stage):
         if settings is not None and fixed:
             self.bounds = settings.bounds(run.partition)
 
-    @classmethod
-    def wanted(cls, settings: Any) -> bool:
-        return True
-
     def send(self, update: Update, client: int, round: Round) -> None:
         clip(update, self.bounds)
 

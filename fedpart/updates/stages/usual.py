@@ -45,10 +45,6 @@ class UsualNorms(Stage):
         self.clipped: list[int] | None = None
         self.alarms: list[dict[str, Any]] = []
 
-    @classmethod
-    def wanted(cls, settings: Any) -> bool:
-        return True
-
     def start(self, round: Round) -> Round:
         """With the bounds to which the server clips, where they follow the clients."""
         bounds = self.bounds()
