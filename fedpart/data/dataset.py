@@ -100,6 +100,9 @@ class Dataset:
                     f"Dataset {name} hold NaN or infinite values in {bad} of {len(part)} examples; "
                     f"remove or repair them."
                 )
+        for name in ("inputs", "targets"):  # what made them is not trained
+            if any(leaf.requires_grad for _, leaf in leaves(parts[name])):
+                object.__setattr__(self, name, map_leaves(Tensor.detach, parts[name]))
         if isinstance(self.targets, Tensor) and not self.targets.is_floating_point():
             self._check_labels()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike, NotAlike
 from fedpart.engines.batches import count_learned
-from fedpart.engines.draws import draws
+from fedpart.engines.draws import draws, loss_and_draws
 from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
@@ -153,7 +153,26 @@ class FusedRunner:
         for (two, _), (three, _) in zip(*found, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
+        self._check_rows(round, job, batch)
         self._by_row.add(job)
+
+    def _check_rows(self, round: Round, job: Job, batch: Batch) -> None:
+        """Refuse a network that computes with several examples at a time, as with their mean."""
+
+        def other(leaf: Tensor) -> Tensor:
+            return leaf[:1] / 2 if batch.examples == 1 and leaf.is_floating_point() else leaf[-1:]
+
+        executor, parts, losses = self._one_by_one.executor, batch[:2], list[Tensor]()
+        for beside, place in ((other, 0), (other, 1), (lambda leaf: leaf[:1], 0)):
+            pair = map_leaves(lambda leaf, b=beside: torch.cat([leaf[:1], b(leaf)]), parts)
+            pair = map_leaves(lambda leaf, p=place: leaf.roll(p, 0), pair)
+            counts = torch.eye(2, dtype=self.protocol.task.dtype, device=first_leaf(pair).device)[place]
+            losses.append(loss_and_draws(executor, round, job, Batch(pair[0], pair[1], counts))[0])
+        if not all(torch.allclose(losses[0], loss, rtol=1e-4, atol=1e-6) for loss in losses):
+            raise _NotFused(
+                "The loss of an example depends on the other examples of its batch, so that clients cannot "
+                "be fused; use execution: loop."
+            )
 
     def _term(self, round: Round, job: Job, found: PooledSum) -> Update:
         """What came out of one kind of job, as a term of the cohort's sum."""

@@ -35,6 +35,10 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
+        if (own := kwargs.get("generator")) is not None and own._cdata not in _processes():
+            return func(
+                *args, **kwargs
+            )  # as in plain PyTorch; whether it moves from pass to pass is looked at
         draw = _DRAWS.get(func)
         kind = kwargs.get("dtype") or next((x.dtype for x in args if isinstance(x, Tensor)), None)
         if draw is None or (kind is not None and kind.is_complex):
@@ -46,6 +50,11 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         self.drawn = True
         return draw(*args, **kwargs)
+
+
+def _processes() -> set[int]:
+    """Which generators are the process's own."""
+    return {one._cdata for one in (torch.default_generator, *torch.cuda.default_generators)}  # type: ignore[attr-defined]
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
@@ -150,7 +159,7 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     getattr(_aten.random_, "from"): _int_from,
     _aten.randperm.default: _permutation,
 }  # fmt: skip
-# A generator of the network's own would make its draws depend on the order of clients: it is left alone.
+# The process's own generator may be handed over by name.
 # torch 2.8 has some of these overloads, and newer ones have all.
 _DRAWS |= {
     getattr(draw.overloadpacket, overload): _DRAWS[draw]

@@ -18,6 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from fedpart.trees import version_of
 
 
+class Unstable(ValueError):
+    """A pass that returns other numbers when it is computed again, of which the cause is not known."""
+
+
 @contextmanager
 def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     """Look at one pass; it costs more than others.
@@ -28,7 +32,7 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
 
     Raises:
         ValueError: a layer draws from a generator that is the process's own, changes one of its buffers, or
-            uses ``torch.utils.checkpoint``; it is named, the innermost one.
+            uses ``torch.utils.checkpoint``; it is named, the innermost one. Or see :class:`Unstable`.
     """
     moved: list[tuple[nn.Module, str]] = []
     within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
@@ -49,6 +53,11 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
                 f"which would take other weights when it computes again for the gradient; call "
                 f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
             )
+        if event == "call" and frame.f_code is _SEEDING:
+            raise ValueError(
+                f"{_named(model, within[-1][0] if within else model)} seeds torch's generator in forward(), "
+                f"which its draws do not come from; make constants once in __init__, or leave the seed out."
+            )
         # Other threads draw from Python's generator too: its state would not tell whose draw it was.
         drawn = event == "c_call" and function in _PYTHONS
         drawn |= event == "call" and frame.f_code is _GAUSS and frame.f_locals.get("self") is _PYTHONS_OWN
@@ -59,9 +68,12 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     hooks += [layer.register_forward_hook(leave, always_call=True) for layer in model.modules()]
     buffers = [(layer, name, tensor, version_of(tensor)) for layer, name, tensor in _buffers(model)]
     profile = sys.getprofile()
+    unstable: Unstable | None = None
     sys.setprofile(called)
     try:
         yield
+    except Unstable as error:  # a generator that has moved may be the cause
+        unstable = error
     finally:
         _restore(profile)
         for hook in hooks:
@@ -72,6 +84,8 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
             f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
             f"draw with torch.rand(()) or fedpart.uniform in its forward()."
         )
+    if unstable is not None:
+        raise unstable
     for layer, name, tensor, version in buffers:
         if _changed(tensor, version, layer._buffers.get(name)):
             path = _name(model, layer)
@@ -83,6 +97,17 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
                 f"from one client to the next; {rest}compute without changing it, as with a constant: "
                 f"self.{name} = nn.Parameter({name}, requires_grad=False)."
             )
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Within this context Python calls no profile function, which would take most of the time."""
+    profile = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        _restore(profile)
 
 
 def _name(model: nn.Module, layer: nn.Module) -> str:
@@ -123,6 +148,7 @@ def _numpys_state() -> tuple[bytes, Any]:
 
 
 _CHECKPOINT = inspect.unwrap(checkpoint).__code__
+_SEEDING = inspect.unwrap(torch.manual_seed).__code__
 _PYTHONS = (random.random, random.getrandbits)  # those that the module's other functions draw with
 _PYTHONS_OWN = random._inst
 _GAUSS = random.Random.gauss.__code__  # every second number of which is one that it has kept

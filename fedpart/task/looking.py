@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.layers.copying import DERIVED
+from fedpart.randomness.watching import unwatched
 from fedpart.task.attributes import Attributes
 from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, tensors_in, version_of
 
+_INPUTS = "inputs"  # a name that no tensor of a model has
 LARGE = 2**25  # numbers of a tensor
 Compute = Callable[[Tree, Tree], Any]
 
@@ -58,33 +60,38 @@ class FirstLook:
         kind = training, torch.is_grad_enabled(), drawing is None
         if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
-        buffers = {name for name, _ in self._model.named_buffers()}
-        here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
-        before = {name: (_place(tensor), _held(tensor), version_of(tensor)) for name, tensor in here.items()}
-        kept, inputs = Attributes(self._model), _copies(given)
-        held = {memory_of(tensor): name for name, tensor in here.items() if name not in buffers}
-        with _Reads(self._own, set(map(memory_of, tensors.values())), held) as reads:
+        with unwatched():
+            buffers = {name for name, _ in self._model.named_buffers()}
+            here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
+            before = {
+                name: (_place(tensor), _held(tensor), version_of(tensor)) for name, tensor in here.items()
+            }
+            kept, inputs = Attributes(self._model), _copies(given)
+            held = {memory_of(tensor): name for name, tensor in here.items() if name not in buffers}
+            memories = {**dict.fromkeys(map(memory_of, tensors_in(inputs)), _INPUTS), **held}
+        with _Reads(self._own, set(map(memory_of, tensors.values())), memories) as reads:
             found = compute(*inputs)
-        self._writes |= not same_numbers(inputs, given)
-        for name in reads.found:
-            raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
-        for name in reads.written:
-            raise _changed(name)
-        self._check_held(here, before, buffers)
+        with unwatched():
+            self._writes |= _INPUTS in reads.written or not same_numbers(inputs, given)
+            for name in reads.found:
+                raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
+            for name in reads.written - {_INPUTS}:
+                raise _changed(name)
+            self._check_held(here, before, buffers)
 
-        def again(given: tuple[Tree, Tree]) -> Any:
-            with drawing() if drawing is not None else nullcontext():
-                return compute(*_copies(given))
+            def again(given: tuple[Tree, Tree]) -> Any:
+                with drawing() if drawing is not None else nullcontext():
+                    return compute(*_copies(given))
 
-        known = _leaves_of(tensors.values())
-        strangers = {key: leaf for key, leaf in _leaves_of(tensors_in(found)).items() if key not in known}
-        if strangers:
-            there = _leaves_of(tensors_in(again(given)))  # without a leaf that each pass makes for itself
-            for key, leaf in strangers.items():
-                if key in there:
-                    raise _unreached(self._named(leaf))
-        if drawing is not None:
-            kept.check(found, given, again)
+            known = _leaves_of(tensors.values())
+            strangers = {key: leaf for key, leaf in _leaves_of(tensors_in(found)).items() if key not in known}
+            if strangers:
+                there = _leaves_of(tensors_in(again(given)))  # without a leaf that each pass makes for itself
+                for key, leaf in strangers.items():
+                    if key in there:
+                        raise _unreached(self._named(leaf))
+            if drawing is not None:
+                kept.check(found, given, again)
         self._looked_at.add(kind)
         return found
 

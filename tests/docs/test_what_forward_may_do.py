@@ -57,6 +57,12 @@ def scales(net, x):
     return net.b(x / net.h)
 
 
+def looks(net, x):
+    x = net.a(x)
+    net.norm = x.norm().item()
+    return net.b(x)
+
+
 def nothing(net):
     pass
 
@@ -85,6 +91,10 @@ ROWS = {
     "keep a state that a later pass reads": [(remembers, nothing)],
     "count passes": [(counts, nothing)],
     "set a scale from the first batch": [(scales, nothing)],
+    "keep a number to look at": [(looks, nothing)],
+    "make a constant from a seed": [
+        (lambda s, x: s.b(x @ torch.randn(4, 4, generator=torch.Generator().manual_seed(0))), nothing)
+    ],
     "change a buffer": [(lambda s, x: s.b(s.norm(x)), given("norm", lambda s: nn.BatchNorm1d(4)))],
     "draw with torch's functions": [(lambda s, x: s.b(F.dropout(x, 0.5) * torch.rand(())), nothing)],
     "draw from NumPy": [

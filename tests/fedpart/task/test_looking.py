@@ -128,6 +128,7 @@ def test_weights_that_are_reached_by_another_way():
         lambda s, x: s.b(x.sub_(0.5).div_(0.25)),
         lambda s, x: s.b(F.relu_(x)),
         lambda s, x: s.b(x.detach().mul_(2.0)),
+        lambda s, x: s.b(x.clamp_(-99, 99)),  # which changes nothing
         lambda s, x: s.b(x.view(-1, 2, 3).add_(1).view(-1, 6)),
         lambda s, x: s.b(s.a(x).sigmoid().clone().mul_(2)) + torch.zeros(3, requires_grad=True),
     ],
@@ -235,6 +236,7 @@ def test_generators_of_one_s_own():
         (Net(lambda s, x: s.b(x) * s.all["r"].random(), all=lambda s: {"r": random.Random(0)}), "all"),
         (Net(lambda s, x: s.b(x) * inside.random()), "call"),
         (Net(lambda s, x: s.b(x) * GLOBAL.normal()), "call"),
+        (Net(lambda s, x: s.b(x) * torch.rand((), generator=s.g), g=lambda s: torch.Generator()), "g"),
     ]
     refusals.check(
         (f"{name} {i}", lambda net=net: ours(net), fedpart.ClientError, DRAWN.format(name))
@@ -245,10 +247,118 @@ def test_generators_of_one_s_own():
     refusals.check([("gauss", lambda: ours(net), fedpart.ClientError, "draws from Python's random module")])
 
 
+class Slots:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = 0
+
+
+class Counted(nn.Module):
+    passes = 0
+
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Linear(6, 3)
+
+    def forward(self, x):
+        Counted.passes += 1
+        return self.b(x) / Counted.passes
+
+
+KEPT_OUTSIDE = {}
+
+
+def outside(net, x):
+    out = net.b(x) + KEPT_OUTSIDE.get("h", 0)
+    KEPT_OUTSIDE["h"] = out.detach()
+    return out
+
+
+def by_default(net, x, kept=[]):  # noqa: B006
+    kept.append(x.mean().item())
+    return net.b(x) + sum(kept)
+
+
+def in_slots(net, x):
+    net.slots.n += 1
+    return net.b(x) / net.slots.n
+
+
+def in_depth(net, x):
+    net.d["a"]["b"]["c"]["d"].append(1)
+    return net.b(x) * len(net.d["a"]["b"]["c"]["d"])
+
+
+def helper():
+    return GLOBAL.random()
+
+
+def test_state_and_generators_that_no_attribute_has():
+    """The first pass is computed twice, and returns other numbers."""
+    rows = [
+        ("a global", lambda: Net(outside)),
+        ("a class attribute", Counted),
+        ("a default argument", lambda: Net(by_default)),
+        ("slots", lambda: Net(in_slots, slots=lambda s: Slots())),
+        ("deep", lambda: Net(in_depth, d=lambda s: {"a": {"b": {"c": {"d": []}}}})),
+        ("a function that draws", lambda: Net(lambda s, x: s.b(x) * helper())),
+        ("a new generator", lambda: Net(lambda s, x: s.b(x) * np.random.default_rng().random())),
+        ("the system's", lambda: Net(lambda s, x: s.b(x) * random.SystemRandom().random())),
+    ]
+    says = "forward\\(\\) returns other numbers when it computes again .*; give them as inputs, or draw with"
+    refusals.check((name, lambda make=make: ours(make()), fedpart.ClientError, says) for name, make in rows)
+
+
+def test_networks_that_tie_examples_together_are_not_fused():
+    rows = [
+        ("mean", lambda s, x: s.b(x - x.mean(0))),
+        ("attention", lambda s, x: s.b((x @ x.t()).softmax(-1) @ x)),
+        ("first", lambda s, x: s.b(x * x[:1])),
+        ("in place", lambda s, x: s.b(x.index_fill_(0, torch.tensor([0]), 0.0))),
+    ]
+    says = "depends on the other examples of its batch, .*; use execution: loop"
+    refusals.check(
+        (name, lambda forward=forward: ours(Net(forward), "fused"), fedpart.ClientError, says)
+        for name, forward in rows
+    )
+
+
+def test_hooks_on_the_gradient_of_a_weight():
+    """A copy has none of them, so that a part that they freeze would be trained."""
+    rows = [("hook", "register_hook"), ("after", "register_post_accumulate_grad_hook")]
+
+    def hooked(name):
+        net = Net(lambda s, x: s.b(x))
+        getattr(net.b.weight, name)(lambda _: None)
+        return net
+
+    says = "'b.weight' has a hook on its gradient, .*; compute in forward"
+    refusals.check(
+        (name, lambda call=call: fedpart.Task(hooked(call)), ValueError, says) for name, call in rows
+    )
+
+
+def test_data_whose_gradient_leads_to_what_made_them():
+    encoder, (inputs, targets) = nn.Linear(6, 6), data()
+    made = [(encoder(x), y) for x, y in zip(inputs, targets, strict=True)]
+    net, again = Net(lambda s, x: s.b(x)), [(x.detach(), y) for x, y in made]
+    one, other = (
+        fedpart.federate(net, which, rounds=2, cohort=2, chunks=(1.0,)).module() for which in (made, again)
+    )
+    assert torch.equal(one.b.weight, other.b.weight) and encoder.weight.grad is None
+
+
 def shown(net, x):
     net.h = net.b(x)
     net.history.append(net.h.mean().item())
     return net.h
+
+
+def counts(net, x):
+    net.h = np.bincount(np.arange(len(x)) % 3)  # another array, which holds the same
+    net.seen = x.mean(0).numpy()
+    return net.b(x)
 
 
 def cached(net, x):
@@ -263,6 +373,8 @@ def cached(net, x):
     [
         lambda: Net(shown, h=None, history=lambda s: []),
         lambda: Net(cached, d=lambda s: {}, rows=None),
+        lambda: Net(counts, h=None),
+        lambda: Net(lambda s, x: s.b(x @ torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))),
         lambda: Net(lambda s, x: s.b(x) + x @ s.p[0], p=lambda s: nn.ParameterList([s.w])),
         lambda: Net(lambda s, x: s.b(x) + x @ s.w.t().t()),
     ],
