@@ -73,12 +73,15 @@ def _is_table(given: Any) -> TypeGuard[Any]:
 def _is_numbered(given: Any) -> bool:
     """Whether it gives examples by number, as torch's data sets do, and is none of Python's containers."""
     plain = (list, tuple, Mapping, str, bytes, Tensor, np.ndarray)
-    return not isinstance(given, plain) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    table = isinstance(given, plain) or hasattr(given, "iloc")  # as pandas calls it: by the names of columns
+    return not table and hasattr(given, "__len__") and hasattr(given, "__getitem__")
 
 
 def _way_out(given: Any) -> str:
     if isinstance(given, Mapping) and given and all(map(is_examples, given.values())):
         return f"name one of its parts, data[{next(iter(given))!r}]"
+    if hasattr(given, "iloc"):
+        return "write (table[inputs].to_numpy(), table[target].to_numpy()), with the names of its columns"
     return "put the examples into tensors, one row each"
 
 

@@ -106,7 +106,10 @@ def _text(value: Any) -> str:
 
 
 def _meaning(text: str) -> str:
-    """Equal for two spellings of a truth, or of a number (1e+05 as R has it; 007 is a name of its own)."""
+    """Equal for two spellings of a truth, of a number (1e+05 as R has it; 007 is a name of its own), and of
+    letters that look the same, with marks in between that are not seen."""
+    letters = unicodedata.normalize("NFKC", text)
+    text = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
     if (word := text.casefold()) in _WORDS:
         return _WORDS[word]
     return str(Fraction(text)) if _NUMBER.fullmatch(text) else text

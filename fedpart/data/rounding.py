@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -79,6 +82,16 @@ def check_float32(numbers: Floats, what: str, way_out: str) -> None:
     if len(met):
         pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
         raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
+
+
+def one_in_float64(column: Sequence[Any], numbers: Floats) -> str | None:
+    """Two long whole numbers, as identifiers are, that are the same number here; None if there are none."""
+    known: dict[float, int] = {}
+    for row in map(int, np.flatnonzero(np.abs(numbers) >= 2**53)):
+        text = str(column[row]).strip()
+        if re.fullmatch(r"[-+]?\d+", text) and known.setdefault(numbers[row], int(text)) != int(text):
+            return f"{known[numbers[row]]} and {text}"
+    return None
 
 
 def _float32(numbers: Floats) -> Floats:

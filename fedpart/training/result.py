@@ -41,7 +41,11 @@ def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | 
         return None
     data = as_dataset(given)
     state.check(data, name)
-    state.evaluate(_largest(data), name=name)
+    try:
+        state.evaluate(_largest(data), name=name)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"The {name} data do not fit the network: {reason}.") from error
     return data
 
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.names import in_yaml, is_empty, numbered, plain, texts_of
-from fedpart.data.rounding import OTHER_UNIT, Floats, check_float32
+from fedpart.data.rounding import OTHER_UNIT, Floats, check_float32, one_in_float64
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
 
-_UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Roles:
         for name, value in (
             ("target", plain(str(self.target))),
             ("client", None if self.client is None else plain(str(self.client))),
-            ("ignore", [plain(str(left_out)) for left_out in self.ignore]),
+            ("ignore", [plain(str(left_out)) for left_out in self.ignore or ()]),
         ):
             object.__setattr__(self, name, value)
 
@@ -141,8 +141,13 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
                 f"name it in the file, or leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
             )
         numbers = _numbers(columns[name], name, file)
+        leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
+        if (merged := one_in_float64(columns[name], numbers)) is not None:
+            raise ValueError(
+                f"The column {name!r} of {file} has values that are one in float64, such as {merged}; "
+                f"subtract a constant in the file, {leave}."
+            )
         if not standardise:
-            leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
         found.append(numbers)
     inputs = torch.from_numpy(np.stack(found, 1))

@@ -184,3 +184,17 @@ def test_one_set_of_examples_and_several_are_told_apart():
     single = [(X, Y), Dataset(X, Y), pairs(), DataLoader(pairs())]
     assert all(map(is_examples, single))
     assert not is_examples(single)
+
+
+def test_a_table_of_pandas_is_asked_for_its_columns():
+    class Frame:
+        iloc = columns = None
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, name):
+            raise KeyError(name)
+
+    says = r"got a Frame; write \(table\[inputs\].to_numpy\(\), table\[target\].to_numpy\(\)\)"
+    refusals.check([("pandas", partial(as_dataset, Frame()), ValueError, says)])

@@ -55,6 +55,13 @@ def test_whole_numbers_stay_exact_and_letters_stay_themselves():
 
 def test_names_that_mean_the_same_or_nothing():
     same = [[True, 1, 0], ["true", "1"], ["TRUE", "true"], ["100000", "1e+05"], ["+1", "1"], ["Yes", "yes"]]
+    same += [
+        ["\u00b5g", "\u03bcg"],
+        ["\uff11", "1"],
+        ["\ufb01n", "fin"],
+        ["a\u00adb", "ab"],
+        ["ab\u200e", "ab"],
+    ]
     rows = [
         (f"{cells}", partial(numbered, {"a.json": cells}, "ill"), "'ill' of a.json .* mean the same; write")
         for cells in same
@@ -91,6 +98,7 @@ def test_targets_and_columns(tmp_path):
             of("c", "Unnamed: 0,b,ill", rows),
             LEFT_OUT.format("'U.*0'", '"U.*0"'),
         ),
+        ("an index of an index", of("k", "Unnamed: 0.1,b,ill", rows), LEFT_OUT.format("'U.*1'", '"U.*1"')),
         ("in the middle", of("d", "a,,ill", rows), LEFT_OUT.format("''", '""')),
         ("pyarrow's index", of("e", "__index_level_0__,b,ill", rows), '"__index_level_0__"'),
         ("text to ignore", of("f", "x,xy,ill", rows, ignore="xy"), text),
@@ -101,7 +109,7 @@ def test_targets_and_columns(tmp_path):
         ("two columns of one name", of("i", f"{COMPOSED},{DECOMPOSED},ill", rows), "two columns 'Z.rich'"),
     ]
     refusals.check((what, call, ValueError, says) for what, call, says in checked)
-    for options, inputs in (({"ignore": [""]}, 1), ({"client": ""}, 1)):
+    for options, inputs in (({"ignore": [""]}, 1), ({"client": ""}, 1), ({"ignore": None, "client": ""}, 1)):
         assert of("j", ",b,ill", rows, **options)().train.input_shape == (inputs,)
 
 

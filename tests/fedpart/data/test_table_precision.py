@@ -63,6 +63,12 @@ def test_in_parquet_too(tmp_path):
     )
 
 
+def test_nanoseconds_are_standardised(tmp_path):
+    late = 1_700_000_000_123_456_789 + 10**9 * ROWS
+    found = table(written(tmp_path / "a.csv", late), standardise=True).train.inputs[:, 0]
+    torch.testing.assert_close(found, torch.from_numpy((ROWS - 35.5) / ROWS.std()).float())
+
+
 @pytest.mark.parametrize("what", HELD)
 def test_what_float32_holds_is_taken(what, tmp_path):
     file = written(tmp_path / "a.csv", HELD[what])
@@ -80,6 +86,12 @@ def test_what_float32_merges(tmp_path):
     ]
     huge = written(tmp_path / "huge.csv", LATE["huge"])
     rows.append(("huge", partial(table, huge), r"'x' of .* holds 1e\+200, too large for float32"))
+    for beyond in (2**53, 2**60):
+        ids = written(tmp_path / f"{beyond}.csv", beyond + ROWS)
+        rows += [
+            (f"{beyond} {how}", partial(table, ids, standardise=how), "'x' of .* one in float64, such as")
+            for how in (True, False)
+        ]
     stamps = {"target": "x", "ignore": ["ill"], "real_targets": True}
     late = written(tmp_path / "target.csv", LATE["milliseconds"])
     rows.append(("a target", partial(table, late, **stamps), "The target 'x' .* another unit, or subtract"))

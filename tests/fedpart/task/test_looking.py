@@ -333,7 +333,7 @@ def test_hooks_on_the_gradient_of_a_weight():
         getattr(net.b.weight, name)(lambda _: None)
         return net
 
-    says = "'b.weight' has a hook on its gradient, .*; compute in forward"
+    says = "'b.weight' has a hook on its gradient, which its copies lose; remove it, and compute"
     refusals.check(
         (name, lambda call=call: fedpart.Task(hooked(call)), ValueError, says) for name, call in rows
     )
@@ -347,6 +347,21 @@ def test_data_whose_gradient_leads_to_what_made_them():
         fedpart.federate(net, which, rounds=2, cohort=2, chunks=(1.0,)).module() for which in (made, again)
     )
     assert torch.equal(one.b.weight, other.b.weight) and encoder.weight.grad is None
+
+
+def test_data_to_score_on_that_are_of_another_width():
+    inputs, targets = data()
+    shards = [*zip(inputs, targets, strict=True)]
+    other, options = (inputs[0, :, :5], targets[0]), {"rounds": 2, "cohort": 2, "chunks": (1.0,)}
+    refusals.check(
+        (
+            name,
+            lambda name=name: fedpart.federate(nn.Linear(6, 3), shards, **{**options, name: other}),
+            ValueError,
+            f"^The {name} data do not fit the network: .*shapes cannot be multiplied",
+        )
+        for name in ("test", "validation")
+    )
 
 
 def shown(net, x):

@@ -200,7 +200,7 @@ def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
                 lambda *a, form=form, seen=contiguous: seen.append(a[2].is_contiguous(memory_format=form))
             )
         found[channels_last] = task.outputs(w, psi, batch.inputs, noise(task))
-        assert contiguous == [True, True]
+        assert contiguous and all(contiguous)
     torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-6)
 
 

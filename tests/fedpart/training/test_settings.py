@@ -36,6 +36,9 @@ def test_what_is_out_of_range_is_refused_by_its_name():
         ({"shelf": True}, "shelf is a whole number and at least 1 and at most 4, got True"),
         ({"heat": True}, "heat is a number and above 0, got True"),
         ({"shelf": np.float32(2)}, r"shelf is a whole number .*, got np.float32\(2.0\)"),
+        ({"shelf": np.int64(-1)}, "shelf is at least 1 and at most 4, got -1"),
+        ({"heat": np.float32(-1)}, "heat is above 0, got -1.0"),
+        ({"heat": np.float32(-math.inf)}, "heat is finite and above 0, got -inf"),
         ({"fan": "on"}, "fan is one of off, slow or fast, got 'on'"),
     ]
     refusals.check(
