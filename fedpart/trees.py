@@ -112,6 +112,12 @@ def memory_of(tensor: Tensor) -> int:
         return 0
 
 
+def span_of(tensor: Tensor) -> tuple[int, int]:
+    """The first byte of a tensor that has numbers, and the one after its last."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
 def version_of(tensor: Tensor) -> int:
     """Counts changes in place."""
     return 0 if tensor.is_inference() else tensor._version

@@ -41,5 +41,7 @@ class ShapeRecorder(Noise):
         """There are none."""
 
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        self._recorded[self._draws] = Draw(shape, coarse)
+        self._recorded.setdefault(
+            self._draws, Draw(shape, coarse)
+        )  # a first pass is computed again for a few
         return torch.full(shape, 0.5, device=self.device, dtype=self.dtype)

@@ -28,47 +28,37 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
 
     Args:
         model: as a task wraps it: the first part of a layer's name is not the user's.
-        again: whether further passes return the same; asked where another thread may have moved a generator.
+        again: whether further passes return the same; asked where a generator has moved, which another thread
+            may have done.
 
     Raises:
         ValueError: a layer draws from a generator that is the process's own, changes one of its buffers, or
             uses ``torch.utils.checkpoint``; it is named, the innermost one. Or see :class:`Unstable`.
     """
-    moved: list[tuple[nn.Module, str]] = []
-    within: list[tuple[nn.Module, list[Any]]] = []  # the layers that are being computed, the innermost last
-
-    def enter(layer: nn.Module, _inputs: Any) -> None:
-        within.append((layer, states()))
-
-    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
-        _, before = within.pop()
-        for what, now, then in zip(_GENERATORS, states(), before, strict=True):
-            if now != then:
-                moved.append((layer, what))
 
     def called(frame: Any, event: str, function: Any) -> None:
-        if event == "call" and frame.f_code is _CHECKPOINT:
-            raise ValueError(
-                f"{_named(model, within[-1][0] if within else model)} computes with torch.utils.checkpoint, "
-                f"which would take other weights when it computes again for the gradient; call "
-                f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
-            )
-        if event == "call" and frame.f_code is _SEEDING:
-            raise ValueError(
-                f"{_named(model, within[-1][0] if within else model)} seeds torch's generator in forward(), "
-                f"which its draws do not come from; make constants once in __init__, or leave the seed out."
-            )
         # Other threads draw from Python's generator too: its state would not tell whose draw it was.
         drawn = event == "c_call" and function in _PYTHONS
-        drawn |= event == "call" and frame.f_code is _GAUSS and frame.f_locals.get("self") is _PYTHONS_OWN
-        if drawn and within:
-            moved.append((within[-1][0], _PYTHONS_MODULE))
+        if event == "call":
+            code = frame.f_code
+            if code is _CHECKPOINT:
+                raise ValueError(
+                    f"{_named(model, _computing(model, frame))} computes with torch.utils.checkpoint, which "
+                    f"would take other weights when it computes again for the gradient; call "
+                    f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
+                )
+            if code is _SEEDING:
+                raise ValueError(
+                    f"{_named(model, _computing(model, frame))} seeds torch's generator in forward(), which "
+                    f"its draws do not come from; make constants once in __init__, or leave the seed out."
+                )
+            drawn = code is _GAUSS and frame.f_locals.get("self") is _PYTHONS_OWN
+        if drawn:
+            raise _draws(model, _computing(model, frame), "Python's random module")
 
-    hooks = [layer.register_forward_pre_hook(enter, prepend=True) for layer in model.modules()]
-    hooks += [layer.register_forward_hook(leave, always_call=True) for layer in model.modules()]
     buffers = [(layer, name, tensor, version_of(tensor)) for layer, name, tensor in _buffers(model)]
-    profile = sys.getprofile()
     unstable: Unstable | None = None
+    before, profile = states(), sys.getprofile()
     sys.setprofile(called)
     try:
         yield
@@ -76,14 +66,8 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
         unstable = error
     finally:
         _restore(profile)
-        for hook in hooks:
-            hook.remove()
-    if moved and not (moved[0][1] != _PYTHONS_MODULE and threading.active_count() > 1 and again()):
-        layer, what = moved[0]
-        raise ValueError(
-            f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
-            f"draw with torch.rand(()) or fedpart.uniform in its forward()."
-        )
+    if states() != before:
+        _refuse_moves(model, again)
     if unstable is not None:
         raise unstable
     for layer, name, tensor, version in buffers:
@@ -97,6 +81,50 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
                 f"from one client to the next; {rest}compute without changing it, as with a constant: "
                 f"self.{name} = nn.Parameter({name}, requires_grad=False)."
             )
+
+
+def _refuse_moves(model: nn.Module, again: Callable[[], bool]) -> None:
+    """Refuse a network whose layers move a generator, unless it is another thread that does."""
+    moved: list[tuple[nn.Module, str]] = []
+    within: list[list[Any]] = []  # states before the layers that are being computed, the innermost last
+
+    def enter(_layer: nn.Module, _inputs: Any) -> None:
+        within.append(states())
+
+    def leave(layer: nn.Module, _inputs: Any, _output: Any) -> None:
+        for what, now, then in zip(_GENERATORS, states(), within.pop(), strict=True):
+            if now != then:
+                moved.append((layer, what))
+
+    hooks = [layer.register_forward_pre_hook(enter, prepend=True) for layer in model.modules()]
+    hooks += [layer.register_forward_hook(leave, always_call=True) for layer in model.modules()]
+    try:
+        alike = again()
+    except Unstable:
+        alike = False
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if threading.active_count() == 1 or not alike:
+        raise _draws(model, *(moved or [(model, "a global generator")])[0])
+
+
+def _draws(model: nn.Module, layer: nn.Module, what: str) -> ValueError:
+    return ValueError(
+        f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
+        f"draw with torch.rand(()) or fedpart.uniform in its forward()."
+    )
+
+
+def _computing(model: nn.Module, frame: Any) -> nn.Module:
+    """The innermost layer in whose forward() a frame is."""
+    while frame is not None:
+        code = frame.f_code
+        layer = frame.f_locals.get(code.co_varnames[0]) if code.co_name == "forward" else None
+        if isinstance(layer, nn.Module):
+            return layer
+        frame = frame.f_back
+    return model
 
 
 @contextmanager
@@ -152,7 +180,6 @@ _SEEDING = inspect.unwrap(torch.manual_seed).__code__
 _PYTHONS = (random.random, random.getrandbits)  # those that the module's other functions draw with
 _PYTHONS_OWN = random._inst
 _GAUSS = random.Random.gauss.__code__  # every second number of which is one that it has kept
-_PYTHONS_MODULE = "Python's random module"
 _GENERATORS: dict[str, Callable[[], Any]] = {
     "torch's global generator": lambda: torch.random.get_rng_state().numpy().tobytes(),
     "NumPy's global generator": _numpys_state,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -13,10 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedpart.layers.copying import DERIVED
 from fedpart.randomness.watching import unwatched
 from fedpart.task.attributes import Attributes
-from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, tensors_in, version_of
+from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, span_of, tensors_in, version_of
 
-_INPUTS = "inputs"  # a name that no tensor of a model has
-LARGE = 2**25  # numbers of a tensor
+_INPUTS = "inputs "  # no tensor of a model has such a name
 Compute = Callable[[Tree, Tree], Any]
 
 
@@ -24,7 +23,7 @@ class FirstLook:
     """Computes a network; its first pass of each kind is looked at.
 
     A network that writes into its inputs computes with copies from then on, and the caller's data stay as
-    they are. What cannot be put right is refused.
+    they are. What cannot be put right is refused, a write that only a later pass makes too.
 
     Args:
         model: what is computed; its tensors are those of before any substitution.
@@ -33,6 +32,7 @@ class FirstLook:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
+        self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         self._looked_at: set[tuple[bool, bool, bool]] = set()
         self._writes = False
 
@@ -58,56 +58,77 @@ class FirstLook:
                 what changes its next pass; the message says what to do.
         """
         kind = training, torch.is_grad_enabled(), drawing is None
-        if kind in self._looked_at or torch._C._functorch.peek_interpreter_stack() is not None:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
+        if kind in self._looked_at:
+            return self._later(tensors, given, compute)
         with unwatched():
-            buffers = {name for name, _ in self._model.named_buffers()}
-            here = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
+            inputs, attributes = _copies(given), Attributes(self._model)
+            held = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
             before = {
-                name: (_place(tensor), _held(tensor), version_of(tensor)) for name, tensor in here.items()
+                name: (_place(tensor), version_of(tensor), _sums(tensor)) for name, tensor in held.items()
             }
-            kept, inputs = Attributes(self._model), _copies(given)
-            held = {memory_of(tensor): name for name, tensor in here.items() if name not in buffers}
-            memories = {**dict.fromkeys(map(memory_of, tensors_in(inputs)), _INPUTS), **held}
-        with _Reads(self._own, set(map(memory_of, tensors.values())), memories) as reads:
-            found = compute(*inputs)
+            names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
+            memory = _Memory(names)
+        substituted = set(map(memory_of, tensors.values()))
+        with _Reads(self._own, substituted, memory) as reads:
+            outputs = compute(*inputs)
         with unwatched():
-            self._writes |= _INPUTS in reads.written or not same_numbers(inputs, given)
+            self._writes |= any(name.startswith(_INPUTS) for name in reads.written)
+            self._writes |= not same_numbers(inputs, given)  # through an array that shares their memory
             for name in reads.found:
                 raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
-            for name in reads.written - {_INPUTS}:
-                raise _changed(name)
-            self._check_held(here, before, buffers)
+            self._check_held(held, before, reads.written)
 
             def again(given: tuple[Tree, Tree]) -> Any:
                 with drawing() if drawing is not None else nullcontext():
                     return compute(*_copies(given))
 
             known = _leaves_of(tensors.values())
-            strangers = {key: leaf for key, leaf in _leaves_of(tensors_in(found)).items() if key not in known}
+            strangers = {
+                key: leaf for key, leaf in _leaves_of(tensors_in(outputs)).items() if key not in known
+            }
             if strangers:
-                there = _leaves_of(tensors_in(again(given)))  # without a leaf that each pass makes for itself
-                for key, leaf in strangers.items():
-                    if key in there:
-                        raise _unreached(self._named(leaf))
+                repeated = _leaves_of(
+                    tensors_in(again(given))
+                )  # without leaves that each pass makes for itself
+                for leaf in (strangers[key] for key in strangers.keys() & repeated.keys()):
+                    raise _unreached(self._named(leaf))
             if drawing is not None:
-                kept.check(found, given, again)
+                attributes.check(outputs, given, again)
         self._looked_at.add(kind)
-        return found
+        return outputs
+
+    def _later(self, tensors: Mapping[str, Tensor], given: tuple[Tree, Tree], compute: Compute) -> Any:
+        """A pass that is not looked at, but for writes that a condition in it has held back so far."""
+        inputs = [leaf for _, leaf in leaves(given) if isinstance(leaf, Tensor) and not self._writes]
+        weights, versions = [*map(_mark, tensors.values())], [*map(version_of, inputs)]
+        outputs = compute(*(_copies(given) if self._writes else given))
+        for name, tensor, before in zip(tensors, tensors.values(), weights, strict=True):
+            if _mark(tensor) != before:
+                raise _changed(name)
+        if [*map(version_of, inputs)] != versions:
+            raise ValueError(
+                "forward() writes into its inputs, but not in each pass, so that data have changed; compute "
+                "without writing, as in x = x / 2 in place of x.div_(2), and load the data anew."
+            )
+        return outputs
 
     def __reduce__(self) -> Any:
         return FirstLook, (self._model,)
 
-    def _check_held(self, here: Mapping[str, Tensor], before: Mapping[str, Any], buffers: set[str]) -> None:
+    def _check_held(
+        self, held: Mapping[str, Tensor], before: Mapping[str, Any], written: Collection[str]
+    ) -> None:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
         after = dict(_registered(self._model))
-        for name, tensor in here.items():
-            place, held, version = before[name]
+        for name, tensor in held.items():
+            place, version, sums = before[name]
             now = after.get(name, tensor)
-            if name in buffers and (now is not tensor or version_of(tensor) != version):
+            buffer = name not in self._parameters
+            if buffer and (now is not tensor or version_of(tensor) != version):
                 continue
-            same = held is None or same_numbers(held, tensor.detach())
-            if now is not tensor or _place(tensor) != place or not same:
+            if now is not tensor or _place(tensor) != place or name in written or _sums(tensor) != sums:
                 raise _changed(name)
 
     def _named(self, leaf: Tensor) -> str:
@@ -117,13 +138,35 @@ class FirstLook:
         return f"a weight {list(leaf.shape)} that is no parameter of it"
 
 
+class _Memory:
+    """Tells whose memory a tensor lies in.
+
+    Args:
+        tensors: by name.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._spans: dict[int, list[tuple[int, int, str]]] = {}
+        for name, tensor in tensors.items():
+            if tensor.numel() and (memory := memory_of(tensor)):
+                self._spans.setdefault(memory, []).append((*span_of(tensor), name))
+
+    def names(self, tensor: Tensor) -> set[str]:
+        """Of the tensors that share numbers with this one."""
+        spans = self._spans.get(memory_of(tensor))
+        if not spans or not tensor.numel():
+            return set()
+        first, last = span_of(tensor)
+        return {name for start, end, name in spans if start < last and first < end}
+
+
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes which of a model's own weights are read while it computes with others.
+    """Notes which of a model's own weights are read while it computes with others, and what is written to.
 
     Args:
         own: the weights, by name.
         given: memory of the others, which may be the same.
-        held: names of the tensors, by memory, that nobody may write to.
+        held: the tensors that nobody should write to.
 
     Attributes:
         found: names of weights that are read; written: of tensors that are written to.
@@ -134,7 +177,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """See :class:`.TorchDraws`."""
         return False
 
-    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: Mapping[int, str]) -> None:
+    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: _Memory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
         self._names = {memory: name for memory, name in named.items() if memory not in given}
@@ -147,9 +190,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
                     self.found |= {name} if name else set()
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            writes = argument.alias_info is not None and argument.alias_info.is_write
-            if writes and isinstance(value, Tensor) and memory_of(value) in self._held:
-                self.written.add(self._held[memory_of(value)])
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
+                self.written |= self._held.names(value)
         return func(*args, **(kwargs or {}))
 
 
@@ -188,13 +230,23 @@ def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
     return memory_of(tensor), tensor.shape, tensor.requires_grad
 
 
-def _held(tensor: Tensor) -> Tensor | None:
-    """A tensor's numbers, unless they are too many to copy them for a look."""
-    return None if tensor.numel() > LARGE else tensor.detach().clone()
+def _sums(tensor: Tensor) -> tuple[str, ...]:
+    """Others after a change through a NumPy array of the same memory, which is no operation of torch's."""
+    tensor = tensor.detach()
+    with suppress(RuntimeError):  # a type that has none
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided:
+            norm = torch.linalg.vector_norm(tensor) if tensor.is_floating_point() else tensor.sum()
+            return str(tensor.sum().item()), str(norm.item())
+    return ()
 
 
 def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
+
+
+def _mark(tensor: Tensor) -> tuple[int, int]:
+    """Another one after a change in place, and after one of ``data``."""
+    return version_of(tensor), tensor.data_ptr()
 
 
 def _leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:

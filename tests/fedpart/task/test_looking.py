@@ -227,6 +227,10 @@ def test_state_in_plain_attributes():
     )
 
 
+def helper():
+    return GLOBAL.random()
+
+
 def test_generators_of_one_s_own():
     inside = random.Random(2)
     rows = [
@@ -235,7 +239,8 @@ def test_generators_of_one_s_own():
         (Net(lambda s, x: s.b(x) * s.rng.gauss(0, 1), rng=lambda s: random.Random(0)), "rng"),
         (Net(lambda s, x: s.b(x) * s.all["r"].random(), all=lambda s: {"r": random.Random(0)}), "all"),
         (Net(lambda s, x: s.b(x) * inside.random()), "call"),
-        (Net(lambda s, x: s.b(x) * GLOBAL.normal()), "call"),
+        (Net(lambda s, x: s.b(x) * GLOBAL.normal()), "GLOBAL"),
+        (Net(lambda s, x: s.b(x) * helper()), "GLOBAL"),
         (Net(lambda s, x: s.b(x) * torch.rand((), generator=s.g), g=lambda s: torch.Generator()), "g"),
     ]
     refusals.check(
@@ -245,69 +250,6 @@ def test_generators_of_one_s_own():
     random.gauss(0, 1)  # the module keeps the second number, which nobody draws in the pass then
     net = Net(lambda s, x: s.b(x) * random.gauss(0, 1))
     refusals.check([("gauss", lambda: ours(net), fedpart.ClientError, "draws from Python's random module")])
-
-
-class Slots:
-    __slots__ = ("n",)
-
-    def __init__(self):
-        self.n = 0
-
-
-class Counted(nn.Module):
-    passes = 0
-
-    def __init__(self):
-        super().__init__()
-        self.b = nn.Linear(6, 3)
-
-    def forward(self, x):
-        Counted.passes += 1
-        return self.b(x) / Counted.passes
-
-
-KEPT_OUTSIDE = {}
-
-
-def outside(net, x):
-    out = net.b(x) + KEPT_OUTSIDE.get("h", 0)
-    KEPT_OUTSIDE["h"] = out.detach()
-    return out
-
-
-def by_default(net, x, kept=[]):  # noqa: B006
-    kept.append(x.mean().item())
-    return net.b(x) + sum(kept)
-
-
-def in_slots(net, x):
-    net.slots.n += 1
-    return net.b(x) / net.slots.n
-
-
-def in_depth(net, x):
-    net.d["a"]["b"]["c"]["d"].append(1)
-    return net.b(x) * len(net.d["a"]["b"]["c"]["d"])
-
-
-def helper():
-    return GLOBAL.random()
-
-
-def test_state_and_generators_that_no_attribute_has():
-    """The first pass is computed twice, and returns other numbers."""
-    rows = [
-        ("a global", lambda: Net(outside)),
-        ("a class attribute", Counted),
-        ("a default argument", lambda: Net(by_default)),
-        ("slots", lambda: Net(in_slots, slots=lambda s: Slots())),
-        ("deep", lambda: Net(in_depth, d=lambda s: {"a": {"b": {"c": {"d": []}}}})),
-        ("a function that draws", lambda: Net(lambda s, x: s.b(x) * helper())),
-        ("a new generator", lambda: Net(lambda s, x: s.b(x) * np.random.default_rng().random())),
-        ("the system's", lambda: Net(lambda s, x: s.b(x) * random.SystemRandom().random())),
-    ]
-    says = "forward\\(\\) returns other numbers when it computes again .*; give them as inputs, or draw with"
-    refusals.check((name, lambda make=make: ours(make()), fedpart.ClientError, says) for name, make in rows)
 
 
 def test_networks_that_tie_examples_together_are_not_fused():
