@@ -31,6 +31,7 @@ class Substitution:
                         found = places.setdefault(id(tensor), [])
                         found.append((held, name))
                         self._places[f"{prefix}.{name}" if prefix else name] = found
+        self._parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
         self._recurrent = [layer for layer in module.modules() if isinstance(layer, nn.RNNBase)]
 
     def constants(self, device: torch.device) -> dict[str, Tensor]:
@@ -45,12 +46,16 @@ class Substitution:
     def __call__(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
         """Within this context the module holds ``tensors``, by name; the others are its own.
 
+        Those in place of parameters are called parameters, for ``isinstance`` and ``get_parameter``.
+
         Raises:
             KeyError: the module has no tensor of that name.
         """
         before: list[tuple[dict[str, Tensor | None], str, Tensor | None]] = []
         try:
             for path, tensor in tensors.items():
+                if path in self._parameters:
+                    tensor._is_param = True
                 for held, name in self._places[path]:
                     before.append((held, name, held[name]))
                     held[name] = tensor

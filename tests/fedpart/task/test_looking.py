@@ -334,6 +334,9 @@ def cached(net, x):
         lambda: Net(lambda s, x: s.b(x @ torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))),
         lambda: Net(lambda s, x: s.b(x) + x @ s.p[0], p=lambda s: nn.ParameterList([s.w])),
         lambda: Net(lambda s, x: s.b(x) + x @ s.w.t().t()),
+        lambda: Net(lambda s, x: x @ s.get_parameter("b.weight").t() + s.b.bias),
+        lambda: Net(lambda s, x: s.b(x if isinstance(s.b.weight, nn.Parameter) else 2 * x)),
+        lambda: Net(lambda s, x: s.b(x) * sum(isinstance(p, nn.Parameter) for p in s.parameters())),
     ],
 )
 def test_what_changes_nothing_is_computed_as_in_pytorch(make):
