@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from fedpart.registry import admit, foreign, trusting
-from fedpart.training.files import replace
+from fedpart.training.files import remembered, replace
 from simulations.config.load import Config, kind_of
 from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError
@@ -64,5 +62,4 @@ def is_own(path: str | Path) -> bool:
 
 
 def _record(text: bytes) -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "fedpart" / "runs" / hashlib.sha256(text).hexdigest()
+    return remembered("runs", text)

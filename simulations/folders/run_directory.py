@@ -171,16 +171,18 @@ class RunDirectory:
         return lines
 
     def _count(self, lines: list[dict[str, Any]], privacy: Privacy | None) -> None:
-        """Hold the releases that metrics tell of against those that are counted."""
-        if privacy is None or privacy.repeats or not lines:
+        """Hold the releases that metrics and a summary tell of against those that are counted."""
+        if privacy is None or privacy.repeats:
             return
+        summary = read_summary(self.path) or {}
         if self._name is None:  # a run from before ledgers
-            privacy.count(lines[-1]["round"])
-        if privacy.epsilon() < max(line.get("epsilon") or 0.0 for line in lines) * (1 - 1e-9):
-            raise ValueError(
-                f"{self.path / METRICS} tells of more releases than {self.path / RELEASES} counts; put that "
-                f"file back as it was, for epsilon is not known without it, or start a new run with --out."
-            )
+            privacy.count(max([0, summary.get("rounds", 0), *(line["round"] for line in lines[-1:])]))
+        for file, told in ((METRICS, lines), (SUMMARY, [summary])):
+            if privacy.epsilon() < max([0.0, *(line.get("epsilon") or 0.0 for line in told)]) * (1 - 1e-9):
+                raise ValueError(
+                    f"{self.path / file} tells of more releases than {self.path / RELEASES} counts; put that "
+                    f"file back as it was, for epsilon is not known without it, or start a new run with --out."
+                )
 
     def _line(self, line: Mapping[str, Any]) -> str:
         """The next line of the metrics."""
