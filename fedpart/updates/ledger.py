@@ -49,8 +49,8 @@ class Ledger:
                 self.add(None)
         if (made := self._made()) > self.releases:
             raise ValueError(
-                f"The run has made {made} releases, of which {file} counts {self.releases}; put the file back "
-                f"as it was, for epsilon is not known without it, or start a new run in another place."
+                f"The run has made {made} releases, of which {file} counts {self.releases}; put the file "
+                f"back as it was, for epsilon is not known without it, or start a new run in another place."
             )
 
     @property

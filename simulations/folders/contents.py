@@ -48,9 +48,9 @@ def run_name(path: str | Path) -> str | None:
     if (line := _NAMED.match(content)) is None:
         if content and (other := _sealed_file(Path(path))) is not None:
             raise ConfigError(
-                f"{file} has lost its first line, which names the run that {other.name} has seals of; put the "
-                f"file back as it was. The weights are whole: safetensors reads {STATE} of a finished run, and "
-                f"torch.load checkpoint.pt."
+                f"{file} has lost its first line, which names the run that {other.name} has seals of; put "
+                f"the file back as it was. The weights are whole: safetensors reads {STATE} of a finished "
+                f"run, and torch.load checkpoint.pt."
             )
         return None
     name, checksum = (part.decode() for part in line.groups())

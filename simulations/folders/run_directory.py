@@ -180,8 +180,9 @@ class RunDirectory:
         for file, told in ((METRICS, lines), (SUMMARY, [summary])):
             if privacy.epsilon() < max([0.0, *(line.get("epsilon") or 0.0 for line in told)]) * (1 - 1e-9):
                 raise ValueError(
-                    f"{self.path / file} tells of more releases than {self.path / RELEASES} counts; put that "
-                    f"file back as it was, for epsilon is not known without it, or start a new run with --out."
+                    f"{self.path / file} tells of more releases than {self.path / RELEASES} counts; put "
+                    f"that file back as it was, for epsilon is not known without it, or start a new run with "
+                    f"--out."
                 )
 
     def _line(self, line: Mapping[str, Any]) -> str:
