@@ -81,6 +81,7 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: 
             )
         if found[name].dtype != torch.float32:
             raise ValueError(
-                f"{Path(folder) / STATE}: {name} is {found[name].dtype}, and a run leaves float32; run it anew."
+                f"{Path(folder) / STATE}: {name} is {found[name].dtype}, and a run leaves float32; run it "
+                f"anew."
             )
         wanted[name].copy_(found[name])
