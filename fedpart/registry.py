@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import re
+import site
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ FOLDERS: list[str] = []
 """Where modules that are named so are looked for first; not before one is named and may be imported."""
 _LIBRARY = os.path.dirname(os.__file__)
 _HOMES = ("__module__", "__self__")  # of a callable
+_OURS = ("fedpart", "simulations")
 
 
 class _All:
@@ -48,6 +50,29 @@ def trusting(code: bool | None) -> Iterator[None]:
         yield
     finally:
         _allowed.reset(token)
+
+
+def reading() -> bool:
+    """Whether names come from a folder of results, see :func:`trusting`."""
+    return _allowed.get() is not None
+
+
+def vouch(data: Any) -> None:
+    """Note that this user has run the names in plain data, as if a configuration named them."""
+    _named.update(foreign(data))
+
+
+def home(module: str) -> str | None:
+    """The folder from which a module's package was imported, without links; None: not from a file."""
+    top = sys.modules.get(module.partition(".")[0])
+    place = next(iter(getattr(top, "__path__", ())), None) or getattr(top, "__file__", None)
+    return None if place is None else os.path.dirname(os.path.realpath(place))
+
+
+def installed(module: str) -> bool:
+    """Whether a module, by name, is of an installed package, this one included, or of the interpreter."""
+    places = {os.path.realpath(place) for place in (*site.getsitepackages(), site.getusersitepackages())}
+    return module.partition(".")[0] in _OURS or home(module) in {None, *places}
 
 
 def admit(data: Any, folder: str | None = None) -> None:
@@ -150,29 +175,35 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"The {self.kind} {name!r} cannot be imported ({error}); check the spelling, and that the "
                 f"module's folder is the configuration's or the current one, installed, or on PYTHONPATH."
             ) from error
-        if (what := self._misfit(module, found)) is not None:
+        if (what := self._misfit(module, found, reading() and name not in _named)) is not None:
             raise ValueError(f"{name!r} is {what}, and no {self.kind}; give the name of one.")
         return found  # type: ignore[no-any-return]
 
-    def _misfit(self, module: str, found: Any) -> str | None:
-        """What is found in place of one of this kind, before anything calls it; None: it may be one."""
+    def _misfit(self, module: str, found: Any, strict: bool) -> str | None:
+        """What is found in place of one of this kind, before anything calls it; None: it may be one.
+
+        What a folder names (``strict``) in an installed package must tell that it is.
+        """
         if not callable(found):
             return f"a {type(found).__name__}"
         while isinstance(found, functools.partial):
             found = found.func
         if any(map(_is_standard, (module, *(getattr(found, name, None) for name in _HOMES)))):
             return "a part of Python"
+        strict &= any(map(installed, (module, str(getattr(found, "__module__", None)))))
+        if strict and self.makes == (object,):
+            return "of an installed package"
         if isinstance(found, type):
             return None if issubclass(found, self.makes) else f"the class {found.__name__}"
+        makes = tuple(kind for kind in self.makes if kind is not type(None)) if strict else self.makes
         try:
             hint = get_type_hints(found)["return"]
             union = get_origin(hint) in (Union, UnionType)
             kinds = [get_origin(kind) or kind for kind in (get_args(hint) if union else [hint])]
-            fits = Any in kinds or any(
-                issubclass(kind, self.makes) or issubclass(self.makes[0], kind) for kind in kinds
-            )
+            fits = any(kind is not Any and issubclass(kind, makes) for kind in kinds)
+            fits |= not strict and (Any in kinds or any(issubclass(makes[0], kind) for kind in kinds))
         except Exception:  # it does not tell, or in words that are no classes
-            return None
+            return "a function of an installed package that does not say what it returns" if strict else None
         return None if fits else f"a function that returns {inspect.formatannotation(hint)}"
 
     def make(self, name: str, options: Mapping[str, Any]) -> Any:

@@ -71,7 +71,16 @@ def unnamed(folder: Path) -> Path:
     """A run's folder as those of versions in which runs had no names, so that its files may be changed."""
     config = folder / "config.yaml"
     config.write_text(config.read_text().partition("\n")[2])
+    metrics, summary = folder / "metrics.jsonl", folder / "summary.json"
+    lines = [_plain(line) for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(f"{line}\n" for line in lines))
+    if summary.exists():
+        summary.write_text(_plain(summary.read_text()))
     return folder
+
+
+def _plain(text: str) -> str:
+    return json.dumps({k: v for k, v in json.loads(text).items() if k not in ("seal", "state_sha256")})
 
 
 def same_run(a: Path, b: Path) -> None:

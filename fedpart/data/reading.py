@@ -33,6 +33,10 @@ FORMATS = {
 """What Pillow may read, by the extension of files that hold it; none of them starts another program."""
 
 
+class LimitError(ValueError):
+    """Data take more than a limit; the message says which may be raised."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What data may take, raised by ``data_options: {limits: {pixels: 200000000}}``.
@@ -69,7 +73,7 @@ class Limits:
         return cls(**{"file": file, **(raised or {})})
 
     def check(self, name: str, amount: int, what: str) -> None:
-        """Refuse more than a limit: a ValueError that says which may be raised.
+        """Refuse more than a limit: a :class:`LimitError` that says which may be raised.
 
         Args:
             name: of the limit.
@@ -78,7 +82,7 @@ class Limits:
         """
         if amount > getattr(self, name):
             unit = "pixels" if name == "pixels" else "bytes"
-            raise ValueError(
+            raise LimitError(
                 f"{what} has more than {getattr(self, name):,} {unit}; if you trust it, raise "
                 f"data_options.limits.{name}, else remove it."
             )
@@ -97,7 +101,7 @@ class Limits:
     def file_sizes(self, paths: Iterable[str | Path]) -> None:
         """As :meth:`file_size` of each, and of all together."""
         paths = list(paths)
-        self.check("total", sum(map(self.file_size, paths)), f"What is read, {paths[0]} and so on,")
+        self.check("total", sum(map(self.file_size, paths)), f"What is read, {[*paths, None][0]} and so on,")
 
     def read(self, path: str | Path) -> bytes:
         """The content of a regular file; raises what :meth:`file_size` does, also if it grows meanwhile."""
@@ -189,13 +193,18 @@ def check_folder(root: Path, limits: Limits) -> None:
     Raises:
         ValueError: see :func:`regular_files`; or something is too large.
     """
+    check_files(regular_files(root), limits, str(root))
+
+
+def check_files(paths: Iterable[str], limits: Limits, what: str) -> None:
+    """As :func:`check_folder`, of files that are together called ``what``."""
     total = 0
-    for path in regular_files(root):
+    for path in paths:
         total += limits.file_size(path)
         for name, size in _unpacked(path, limits.file):
             limits.check("file", size, name)
             total += size
-        limits.check("total", total, str(root))
+        limits.check("total", total, what)
 
 
 def _unpacked(path: str, most: int) -> Iterator[tuple[str, int]]:

@@ -31,8 +31,9 @@ from fedpart.federated.traffic import weight_bytes
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.task.jobs import Job
+from fedpart.training.files import parsed
 from fedpart.updates.checks import LARGEST
-from fedpart.updates.errors import Refusal
+from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.update import Update
 
 VERSION = 2  # of this wire form; a side that does not speak it is refused
@@ -101,12 +102,15 @@ def decode_jobs(text: Any) -> list[Job]:
         ValueError: this is no list of jobs.
     """
     try:
-        data = json.loads(text) if isinstance(text, str) else text
+        data = parsed(text) if isinstance(text, str) else text
     except ValueError:
         data = None
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
-        raise ValueError(f"This is not a list of jobs: {text!r}.")
-    return [Job.from_dict(item) for item in data]
+        raise ValueError(brief(f"This is not a list of jobs: {text!r}."))
+    try:
+        return [Job.from_dict(item) for item in data]
+    except ValueError as error:
+        raise ValueError(brief(str(error))) from None
 
 
 def encode_state(

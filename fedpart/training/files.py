@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
@@ -39,11 +40,46 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
         if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
             raise error.__context__ from None  # torch.save puts one of its own in front
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    _to_disk(path.parent)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Add to a file, which need not be there; when this returns, all of it is on the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        _to_disk(path.parent)
+
+
+def _to_disk(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def remembered(kind: str, key: str | bytes) -> Path:
+    """A file outside of all runs' folders, in which this user's runs remember something.
+
+    Args:
+        kind: of what is remembered; key: what it is of.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    digest = hashlib.sha256(key if isinstance(key, bytes) else key.encode()).hexdigest()
+    return Path(state).expanduser() / "fedpart" / kind / digest
 
 
 def _keep(path: Path, previous: Path) -> None:
@@ -86,7 +122,7 @@ def completed(path: Path) -> int:
     """How many rounds or iterations a checkpoint, or the one before, has behind it; 0: none is readable."""
     for file in kept(path):
         with suppress(Exception):  # a torn or foreign file raises anything
-            return int(torch.load(file, map_location="cpu", weights_only=True, mmap=True)["completed"])
+            return int(read_tensors(file)["completed"])
     return 0
 
 

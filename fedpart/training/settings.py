@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import operator
@@ -105,7 +106,7 @@ class Settings:
     _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints(type(self))
         for field in dataclasses.fields(self):
             hint = hints[field.name]
             kinds = [one for one in get_args(hint) or (hint,) if one is not type(None)]
@@ -164,6 +165,9 @@ class Settings:
         """Those that decide the numbers of a run, as plain data by name."""
         decides = {field.name: field.metadata["decides"] for field in dataclasses.fields(self)}
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
+
+
+_hints = functools.cache(get_type_hints)
 
 
 def _name(kind: type[Settings]) -> str:

@@ -5,39 +5,53 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from fedpart.training.files import SEAL, read_lines, sealed
+from fedpart.training.files import SEAL, append, read_lines, read_object, remembered, sealed
 
 
 class Ledger:
     """The releases of a private run, a line each, which is on the disk before the release is made.
 
     What was released stays so when a checkpoint is lost, or an older one is put back. A release that a crash
-    prevents between the two is counted, for nobody can know.
+    prevents between the two is counted, and so is one whose line is torn, for nobody can know. That the
+    file itself is lost, or put back, shows in a second count outside of the run's folder, see
+    :func:`.remembered`: a byte for each release of the run of a name or, without one, of the file's place.
 
     Args:
         file: with a sealed line per release; it need not be there. None: nothing is written.
-        run: describes the run that it is of.
+        run: describes the run that it is of, as JSON.
 
     Raises:
-        ValueError: the file is damaged, or of another run.
+        ValueError: the file is damaged, of another run, or lacks releases that were made.
     """
 
     def __init__(self, file: Path | None = None, run: str = "") -> None:
         self._file, self._seals = file, [run]
-        if file is not None and file.exists():
-            data = file.read_bytes()
+        if file is None:
+            return
+        data = file.read_bytes() if file.exists() else b""
+        try:
+            self._seals += [line[SEAL] for line in read_lines(data, run)]
+        except ValueError as error:
+            raise ValueError(
+                f"The releases of a private run in {file} cannot be read ({error}); put the file back as "
+                f"it was, for epsilon is not known without it, or start a new run."
+            ) from None
+        if torn := data[data.rfind(b"\n") + 1 :]:
             try:
-                self._seals += [line[SEAL] for line in read_lines(data, run)]
-            except ValueError as error:
-                raise ValueError(
-                    f"The releases of a private run in {file} cannot be read ({error}); put the file back as "
-                    f"it was, for epsilon is not known without it, or start a new run."
-                ) from None
-            if torn := len(data) - (data.rfind(b"\n") + 1):
-                os.truncate(file, len(data) - torn)
+                self._seals.append(read_object(torn, self._seals[-1])[SEAL])
+                append(file, b"\n")
+            except ValueError:
+                os.truncate(file, len(data) - len(torn))
+                self.add(None)
+        if (made := self._made()) > self.releases:
+            raise ValueError(
+                f"The run has made {made} releases, of which {file} counts {self.releases}; put the file "
+                f"back as it was, for epsilon is not known without it, or start a new run in another place."
+            )
 
     @property
     def releases(self) -> int:
@@ -49,16 +63,33 @@ class Ledger:
         """How many there are, and the seal of the last one: what a checkpoint remembers."""
         return [self.releases, self._seals[-1]]
 
-    def add(self, round: int) -> None:
-        """Count the release of a round that is about to be made."""
+    def add(self, round: int | None) -> None:
+        """Count the release of a round that is about to be made; None: of one that nobody knows."""
         line = sealed({"round": round, "time": time.time()}, self._seals[-1])
         if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("ab") as file:
-                file.write(json.dumps(line).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append(self._file, json.dumps(line).encode() + b"\n")
         self._seals.append(line[SEAL])
+        if self._file is not None:
+            try:
+                append(self._outside(self._file), b"." * (self.releases - self._made()))
+            except (OSError, RuntimeError) as error:
+                warnings.warn(
+                    f"Releases are counted in {self._file} alone, for no second count can be kept ({error}); "
+                    f"do not lose that file.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+    def _made(self) -> int:
+        """How many the count outside of the folder knows of."""
+        try:
+            return 0 if self._file is None else self._outside(self._file).stat().st_size
+        except (OSError, RuntimeError):
+            return 0
+
+    def _outside(self, file: Path) -> Path:
+        run = self._seals[0]
+        return remembered("releases", json.loads(run).get("run") or f"{run} {file.resolve()}")
 
     def check(self, releases: int, last: str) -> None:
         """Refuse, with a ValueError, not to know what a checkpoint has behind it, see :attr:`last`."""

@@ -22,10 +22,7 @@ def saved_psi(folder: str | Path, task: Task) -> Tensor:
         ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
             those of ``task``.
     """
-    psi = task.psi_space.initial()
-    views = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
-    _fill(views, folder, "psi")
-    return psi
+    return _psi(task, folder, _saved(folder, "psi"))
 
 
 def load_saved(state: ModelState, folder: str | Path) -> None:
@@ -43,14 +40,22 @@ def load_saved(state: ModelState, folder: str | Path) -> None:
         entry.name: whole[entry.offset : entry.offset + entry.shape.numel()].view(entry.shape)
         for entry in space.entries
     }
-    _fill(views, folder, "w")
+    tensors = _saved(folder, "w")
+    _fill(views, folder, "w", tensors)
     for k in range(1, chunks + 1):
         state.w[partition.slice(k)] = partition.take(whole, k, chunks).to(state.w)
-    state.psi.copy_(saved_psi(folder, state.task))
+    state.psi.copy_(_psi(state.task, folder, tensors))
 
 
-def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
-    """Copy the tensors ``<kind>/<name>`` of a finished run into those that are wanted, by name."""
+def _psi(task: Task, folder: str | Path, tensors: Mapping[str, Tensor]) -> Tensor:
+    psi = task.psi_space.initial()
+    views = dict(zip(task.psi_names, task.psi_space.tensors(psi).values(), strict=True))
+    _fill(views, folder, "psi", tensors)
+    return psi
+
+
+def _saved(folder: str | Path, kind: str) -> dict[str, Tensor]:
+    """All tensors of a finished run, of which those of ``kind`` are asked for."""
     file = Path(folder) / STATE
     if not file.is_file():
         raise ValueError(
@@ -58,9 +63,13 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
         )
     content = read_state(folder, read_summary(folder) or {})
     try:
-        tensors = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (safetensors.SafetensorError, KeyError) as error:
         raise ValueError(f"{file} cannot be read ({error}); run it anew.") from error
+
+
+def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: Mapping[str, Tensor]) -> None:
+    """Copy the tensors ``<kind>/<name>`` of a finished run into those that are wanted, by name."""
     prefix = f"{kind}/"
     found = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
     for name in dict.fromkeys((*wanted, *found)):
@@ -71,5 +80,8 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str) -> None:
                 f"give both the same hyperparameters and model."
             )
         if found[name].dtype != torch.float32:
-            raise ValueError(f"{file}: {name} is {found[name].dtype}, and a run leaves float32; run it anew.")
+            raise ValueError(
+                f"{Path(folder) / STATE}: {name} is {found[name].dtype}, and a run leaves float32; run it "
+                f"anew."
+            )
         wanted[name].copy_(found[name])

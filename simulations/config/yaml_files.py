@@ -13,9 +13,13 @@ import yaml
 from simulations.errors import ConfigError
 
 LARGEST = 100_000  # values of a document
+DEEPEST = 100  # lists and mappings inside of each other; libyaml's recursion has no end but a crash
 
 
-class _Loader(yaml.SafeLoader):
+_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it, is faster
+
+
+class _Loader(_Safe):  # type: ignore[misc]
     """YAML in which a key must not appear twice, and a number is what it looks like."""
 
     def get_single_node(self) -> yaml.Node | None:
@@ -201,6 +205,11 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 def _parse(text: str, source: str) -> Any:
     try:
+        depth = 0
+        for event in yaml.parse(text, _Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise RecursionError
         return yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError:
         raise ConfigError(f"{source} is not valid YAML: values are nested too deeply.") from None

@@ -19,6 +19,7 @@ from simulations.errors import ConfigError
 CONFIG, METRICS, SUMMARY, STATE = "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"
 HASH = "state_sha256"  # in the summary: of STATE
 _NAMED = re.compile(rb"# run ([0-9a-f]{16}), crc32 ([0-9a-f]{8}) of what follows\n")
+_SEALED = re.compile(rb'"seal": "[0-9a-f]{8}"\s*}\s*$', re.MULTILINE)
 
 
 def new_name() -> str:
@@ -40,11 +41,17 @@ def run_name(path: str | Path) -> str | None:
     """The name of the run in a folder, from which its files' seals follow; None: it is from before them.
 
     Raises:
-        ConfigError: its configuration is damaged.
+        ConfigError: its configuration is damaged, or has lost the name that other files have seals of.
     """
     file = Path(path) / CONFIG
     content = file.read_bytes() if file.is_file() else b""
     if (line := _NAMED.match(content)) is None:
+        if content and (other := _sealed_file(Path(path))) is not None:
+            raise ConfigError(
+                f"{file} has lost its first line, which names the run that {other.name} has seals of; put "
+                f"the file back as it was. The weights are whole: safetensors reads {STATE} of a finished "
+                f"run, and torch.load checkpoint.pt."
+            )
         return None
     name, checksum = (part.decode() for part in line.groups())
     if seal(content[line.end() :].decode(errors="replace"), name) != checksum:
@@ -53,6 +60,12 @@ def run_name(path: str | Path) -> str | None:
             f"changed with --set."
         )
     return name
+
+
+def _sealed_file(folder: Path) -> Path | None:
+    """A file that has seals, as those of runs from before names have not; None: there is none."""
+    files = (folder / name for name in (SUMMARY, METRICS))
+    return next((file for file in files if file.is_file() and _SEALED.search(file.read_bytes())), None)
 
 
 def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:

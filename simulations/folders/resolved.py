@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
-from fedpart.registry import admit, foreign, trusting
-from fedpart.training.files import replace
+from fedpart.registry import admit, foreign, home, installed, trusting, vouch
+from fedpart.training.files import parsed, remembered, replace
 from simulations.config.load import Config, kind_of
 from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError
 from simulations.folders.contents import CONFIG, named, run_name, unnamed
 
 
-def write_config(folder: Path, config: Config, name: str | None) -> None:
+def write_config(folder: Path, config: Config, name: str | None, own: bool) -> None:
     """Write a configuration into a folder, under the line that names its run, see :func:`.named`.
 
-    If it names code, its checksum is also kept in the user's own state: see :func:`is_own`.
+    If it names code and is the user's ``own``, checksums of it and of the code are also kept in the user's
+    own state: see :func:`is_own`.
     """
-    text = as_yaml(config.resolved(), 110, None)
+    data = config.resolved()
+    text = as_yaml(data, 110, None)
     replace(folder / CONFIG, lambda file: file.write(named(text, name).encode()))
-    if any(foreign(config.resolved())):
+    names = [*foreign(data)]
+    if names and own:
         with suppress(OSError, RuntimeError):  # no home: resuming asks for --trust-code then
-            record = _record(text.encode())
+            record, content = _record(text.encode()), json.dumps(_code(names, data["code_dir"])).encode()
             record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            record.touch()
+            replace(record, lambda file: file.write(content))
 
 
 def saved_config(path: str | Path) -> Config:
@@ -49,6 +56,8 @@ def saved_config(path: str | Path) -> Config:
             admit(data)
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
+        if any(foreign(data)) and is_own(path):
+            vouch(data)
         named_run, config = run_name(path), kind.from_dict(data, str(file))
         if named_run is None and (lost := kind.model_fields.keys() - data.keys()):
             raise ConfigError(f"{file} is damaged: it has no {min(lost)}; put it back as it was.")
@@ -56,13 +65,33 @@ def saved_config(path: str | Path) -> Config:
 
 
 def is_own(path: str | Path) -> bool:
-    """Whether this user has written the configuration in a folder, to the byte, and on this machine."""
+    """Whether this user has made the run in a folder, on this machine: its configuration is the same to the
+    byte, and so is the code that it names."""
     try:
-        return _record(unnamed((Path(path) / CONFIG).read_bytes())).exists()
-    except (OSError, RuntimeError):
+        code = parsed(_record(unnamed((Path(path) / CONFIG).read_bytes())).read_bytes())
+        return all(_digest(file) == digest for file, digest in code.items())
+    except (OSError, RuntimeError, ValueError, AttributeError):
         return False
 
 
+def _code(names: Iterable[str], code_dir: str | None) -> dict[str, str]:
+    """Checksums of the files of named modules, and of all that was imported from where these lie."""
+    modules = {name.partition(":")[0] for name in names}
+    files = set()
+    for module in modules:
+        with suppress(ImportError, ValueError, AttributeError):  # a text that is no module's name
+            files.add(getattr(find_spec(module), "origin", None))
+    places = {home(module) for module in modules if not installed(module)}
+    places |= set() if code_dir is None else {os.path.realpath(code_dir)}
+    imported = [(name.partition(".")[0], module) for name, module in sys.modules.items()]
+    tops = {top for top in {top for top, _ in imported} if home(top) in places and not installed(top)}
+    files |= {getattr(module, "__file__", None) for top, module in imported if top in tops}
+    return {file: _digest(file) for file in files if file is not None and os.path.isfile(file)}
+
+
+def _digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 def _record(text: bytes) -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "fedpart" / "runs" / hashlib.sha256(text).hexdigest()
+    return remembered("runs", text)

@@ -18,6 +18,7 @@ import torch
 
 from fedpart import Federation, RoundReport, TrainingReport
 from fedpart.loggers.lines import finite, metrics_line
+from fedpart.registry import reading
 from fedpart.training.files import SEAL, kept, previous_of, replace, sealed
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Privacy
@@ -32,8 +33,8 @@ from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
 from simulations.folders.locks import lock
+from simulations.folders.resolved import is_own, write_config
 from simulations.folders.resolved import saved_config as saved_config
-from simulations.folders.resolved import write_config as write_config
 
 Report = RoundReport | TrainingReport
 
@@ -88,7 +89,7 @@ class RunDirectory:
                 text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
                 _replace(path / LISTED, text.encode())
             run._name = run._last = new_name()
-            write_config(path, config, run._name)
+            write_config(path, config, run._name, own=not reading())
         except BaseException:
             run.close()
             raise
@@ -167,20 +168,23 @@ class RunDirectory:
             _replace(self.path / METRICS, content.encode())
             if self.config != (saved := saved_config(self.path)):
                 self.notes += _other_bits(saved, self.config)
-                write_config(self.path, self.config, self._name)
+                write_config(self.path, self.config, self._name, is_own(self.path))
         return lines
 
     def _count(self, lines: list[dict[str, Any]], privacy: Privacy | None) -> None:
-        """Hold the releases that metrics tell of against those that are counted."""
-        if privacy is None or privacy.repeats or not lines:
+        """Hold the releases that metrics and a summary tell of against those that are counted."""
+        if privacy is None or privacy.repeats:
             return
+        summary = read_summary(self.path) or {}
         if self._name is None:  # a run from before ledgers
-            privacy.count(lines[-1]["round"])
-        if privacy.epsilon() < max(line.get("epsilon") or 0.0 for line in lines) * (1 - 1e-9):
-            raise ValueError(
-                f"{self.path / METRICS} tells of more releases than {self.path / RELEASES} counts; put that "
-                f"file back as it was, for epsilon is not known without it, or start a new run with --out."
-            )
+            privacy.count(max([0, summary.get("rounds", 0), *(line["round"] for line in lines[-1:])]))
+        for file, told in ((METRICS, lines), (SUMMARY, [summary])):
+            if privacy.epsilon() < max([0.0, *(line.get("epsilon") or 0.0 for line in told)]) * (1 - 1e-9):
+                raise ValueError(
+                    f"{self.path / file} tells of more releases than {self.path / RELEASES} counts; put "
+                    f"that file back as it was, for epsilon is not known without it, or start a new run with "
+                    f"--out."
+                )
 
     def _line(self, line: Mapping[str, Any]) -> str:
         """The next line of the metrics."""

@@ -9,12 +9,14 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from fedpart.registry import reading
 from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_values
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.contents import new_name
 from simulations.folders.locks import held
+from simulations.folders.resolved import is_own, write_config
 from simulations.folders.run_directory import (
     CONFIG,
     METRICS,
@@ -22,7 +24,6 @@ from simulations.folders.run_directory import (
     make_folder,
     read_summary,
     saved_config,
-    write_config,
 )
 from simulations.pictures.sweep_figures import plot_search
 from simulations.results.search import Cost, Found, TrialRow
@@ -174,7 +175,7 @@ def _claim(out: Path, config: Config) -> None:
                 f"on with fedpart search --resume {out}."
             )
     make_folder(out, config)
-    write_config(out, config, new_name())
+    write_config(out, config, new_name(), not reading() or is_own(out))
 
 
 def _folder(out: Path, number: int) -> Path:

@@ -15,7 +15,7 @@ from fedpart.data.images.files import PARTS
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS
 from fedpart.data.names import plain
-from fedpart.data.reading import Limits, check_folder
+from fedpart.data.reading import LimitError, Limits, check_folder
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
 from fedpart.data.tables.files import column_names
@@ -169,7 +169,15 @@ def _loaded(
         check_folder(Path(data_dir).expanduser(), limits)
         place = {"data_dir": data_dir}
     try:
-        return datasets.load_dataset(name, subset, revision=revision, **place)
+        if "/" in name:  # what the hub says that there is, before it is fetched
+            told = datasets.load_dataset_builder(name, subset, revision=revision, **place).info
+            sizes = [told.download_size, told.dataset_size]
+            limits.check("total", max(size or 0 for size in sizes), f"hf:{name}")
+        loaded = datasets.load_dataset(name, subset, revision=revision, **place)
+        limits.check("total", sum(table.data.nbytes for table in loaded.values()), f"hf:{name}")
+        return loaded
+    except LimitError:
+        raise
     except Exception as error:  # its own, of the hub, of the network, of every format's reader
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise FileNotFoundError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import USUAL
+from fedpart.data.reading import Limits
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 
@@ -42,6 +43,7 @@ def load_mnist(
     validation: float = VALIDATION,
     hold_out: HoldOut = "last",
     download: bool = True,
+    limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
 ) -> Splits:
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
@@ -51,7 +53,7 @@ def load_mnist(
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
-        validation, hold_out, download, data_seed: see :func:`.load_torchvision`.
+        validation, hold_out, download, limits, data_seed: see :func:`.load_torchvision`.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
@@ -67,8 +69,7 @@ def load_mnist(
         )
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
-    for name in filter(os.path.exists, (raw / name for name in _FILES)):
-        USUAL.file_size(name)
+    Limits.of(limits).file_sizes(filter(os.path.exists, (raw / name for name in _FILES)))
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"

@@ -16,7 +16,7 @@ from fedpart.data.dataset import Splits
 from fedpart.data.download import download_files
 from fedpart.data.images.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS, Loader
-from fedpart.data.reading import FORMATS, IMAGE_BYTES, Limits, regular_files
+from fedpart.data.reading import FORMATS, IMAGE_BYTES, Limits, check_files, regular_files
 from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
@@ -68,6 +68,7 @@ def load_torchvision(
             f"download into."
         )
     root = Path(data_dir).expanduser()
+    check_files(_raw_files(kind, name, root), Limits.of(limits), str(root))
     source = _open(kind, name, root, "train", options or {}, download, most)
     train = _images(source, name, "train", size, colour, most)
     other = _open(kind, name, root, "test", options or {}, download, most)
@@ -104,6 +105,14 @@ def torchvision_class(name: str) -> Any:
             f"data_options: {{name: ...}}."
         )
     return getattr(datasets, name)
+
+
+def _raw_files(kind: Any, name: str, root: Path) -> list[str]:
+    """The files that torchvision reads as a whole, of those that are there."""
+    folders = [root / name / "raw", *([root / kind.base_folder] if hasattr(kind, "base_folder") else [])]
+    files = [file for folder in folders for file in folder.glob("*") if file.suffix not in (".gz", ".zip")]
+    files += [root / entry[1] for entry in getattr(kind, "split_list", {}).values()]
+    return [str(file) for file in files if file.exists() and not file.name.startswith("unlabeled")]
 
 
 def _open(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import entry_points
@@ -208,8 +209,8 @@ def tell_refusal() -> None:
 def why_refused(response: httpx.Response) -> str:
     """A sentence about an answer with status 401."""
     fault = ""
-    if "date" in response.headers:
-        said = parsedate_to_datetime(response.headers["date"])
+    with suppress(ValueError, TypeError, OverflowError):  # no date, or none with a zone
+        said = parsedate_to_datetime(response.headers.get("date", ""))
         fault = clock_fault((datetime.now(UTC) - said).total_seconds())
     why = f"The SuperLink refuses this SuperNode: {refusal(response)[:300].rstrip('.')}"
     return fault or f"{why}; see that its key is registered there."

@@ -1,5 +1,6 @@
 """Data that would take the machine down: bombs, pipes, links that lead back, formats that run programs."""
 
+import bz2
 import gzip
 import json
 import os
@@ -7,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,6 +88,43 @@ def test_images_beyond_a_limit(pictures, tmp_path):
         ]
     )
     assert inputs(pictures, limits={"pixels": 10**6}, **size).shape == (11, 3, 16, 16)
+
+
+def sparse(file, size):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    os.truncate(file, size)
+
+
+@pytest.mark.slow  # imports what reads them
+def test_raw_files_beyond_a_limit_are_not_read(tmp_path, monkeypatch):
+    """Of the hub: by what it says, and by what has come."""
+    size, rows = 2**31, []
+    for name, file in {
+        "mnist": "MNIST/raw/train-images-idx3-ubyte",
+        "fashion_mnist": "FashionMNIST/raw/t10k-images-idx3-ubyte",
+        "cifar10": "cifar-10-batches-py/data_batch_1",
+        "svhn": "train_32x32.mat",
+    }.items():
+        sparse(tmp_path / name / file, size)
+        load = partial(load_splits, name, str(tmp_path / name), download=False)
+        rows.append((name, load, ValueError, r"bytes; if you trust it, raise data_options\.limits\.file"))
+        more = partial(load, limits={"file": size - 1})
+        rows.append((f"{name}, raised", more, ValueError, "than 2,147,483,647 bytes"))
+    (tmp_path / "usps").mkdir()
+    (tmp_path / "usps" / "usps.bz2").write_bytes(bz2.compress(bytes(2**21)))
+    usps = partial(load_torchvision, str(tmp_path / "usps"), name="USPS", download=False)
+    rows.append(("a packed one", partial(usps, limits={"file": 2**20}), ValueError, "usps.bz2 has more"))
+    datasets = pytest.importorskip("datasets")
+    info, table = SimpleNamespace(download_size=None, dataset_size=2**36), SimpleNamespace(nbytes=10**4)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: SimpleNamespace(info=info))
+    rows.append(("hub", partial(load_splits, "hf:a/b"), ValueError, "hf:a/b has more .*limits.total"))
+    refusals.check(rows)
+    info.dataset_size = None
+    loaded = {"train": SimpleNamespace(data=table)}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: loaded)
+    call = partial(load_splits, "hf:a/b", limits={"total": 10**4 - 1})
+    refusals.check([("what has come", call, ValueError, "9,999 bytes; .*limits.total")])
 
 
 def test_what_is_no_regular_file(pictures, tmp_path):

@@ -34,6 +34,8 @@ def test_jobs_and_headers(agreed):
     refusals.check(
         (f"jobs {text!r}", partial(decode_jobs, text), ValueError, "not a (list of )?job") for text in jobs
     )
+    long = ("x" * 10**5, "[" * 10**5, f'[{{"code": "{"x" * 10**5}"}}]', f'[{{"psi": "{"x" * 10**5}"}}]')
+    refusals.check((text[:9], partial(decode_jobs, text), ValueError, "^.{20,400}$") for text in long)
     refusals.check(
         (
             str(change),

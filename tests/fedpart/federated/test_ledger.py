@@ -75,13 +75,48 @@ def test_a_release_is_counted_before_it_is_made(
         patch.setattr(Privacy, name, die)
         run(3, path)
     with path.with_suffix(".releases").open("ab") as file:
-        file.write(b'{"round": 3, "ti')  # torn: the release after it was not made
-    assert last(run(3, path)) == spent(3 + counted)
+        file.write(b'{"round": 3, "ti')  # torn: nobody knows whether the release after it was made
+    assert last(run(3, path)) == spent(3 + counted + 1)
+    assert last(run(4, path)) == spent(4 + counted + 1)
 
 
-def test_a_run_from_before_ledgers_counts_its_rounds(tmp_path: Path) -> None:
+def test_a_last_line_without_its_end_counts(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     run(3, path)
+    ledger = path.with_suffix(".releases")
+    ledger.write_bytes(ledger.read_bytes()[:-1])
+    assert last(run(4, path)) == spent(4)
+    fedpart.training.files.previous_of(path).unlink()
+    path.unlink()
+    ledger.write_bytes(ledger.read_bytes()[:-9])
+    assert last(run(1, path)) == spent(4 + 1)
+
+
+def test_a_ledger_and_checkpoints_that_are_put_back_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs"
+    for what in ("put back", "deleted"):
+        shutil.rmtree(folder, ignore_errors=True)
+        path = folder / f"{what}.pt"
+        run(2, path)
+        shutil.copytree(folder, tmp_path / what)
+        run(5, path)
+        shutil.rmtree(folder)
+        if what == "put back":
+            shutil.copytree(tmp_path / what, folder)
+        with pytest.raises(ValueError, match=r"has made 5 releases, of which .* counts [02]; put"):
+            run(6, path)
+        assert last(run(1, folder / f"{what} elsewhere.pt")) == spent(1)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "put back" / "put back.pt"))  # no folder
+    with pytest.warns(RuntimeWarning, match="counted in .* alone"):
+        assert last(run(1, tmp_path / "last.pt")) == spent(1)
+
+
+def test_a_run_from_before_ledgers_counts_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.pt"
+    run(3, path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing"))
     path.with_suffix(".releases").unlink()
     state = torch.load(path)
     del state["releases"]
@@ -97,7 +132,7 @@ def test_a_ledger_that_does_not_have_what_was_released_is_refused(tmp_path: Path
         path, changes = tmp_path / name / "run.pt", {}
         run(3, path)
         ledger = path.with_suffix(".releases")
-        lines, says = ledger.read_bytes().splitlines(keepends=True), "behind it that .* does not count"
+        lines, says = ledger.read_bytes().splitlines(keepends=True), "has made 3 releases, of which"
         if name == "none":
             ledger.unlink()
         elif name == "shorter":
@@ -108,6 +143,7 @@ def test_a_ledger_that_does_not_have_what_was_released_is_refused(tmp_path: Path
         elif name == "another's":
             run(3, tmp_path / "another" / "run.pt")
             shutil.copy(tmp_path / "another" / "run.releases", ledger)
+            says = "behind it that .* does not count"
         else:
             changes = {"privacy": PrivacySettings(2.0, DELTA)}
             says = r"cannot be read \(line 1: .*another run"

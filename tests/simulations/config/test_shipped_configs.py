@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,8 +38,10 @@ def splits_of(name: str, options: str) -> Splits:
     if name.startswith("hf:"):
         datasets = pytest.importorskip("datasets")
         with pytest.MonkeyPatch.context() as patch:
+            info = SimpleNamespace(download_size=None, dataset_size=1000)
             table = datasets.DatasetDict({"train": written(200, writers=4)})
             patch.setattr(datasets, "load_dataset", lambda *_, **__: table)
+            patch.setattr(datasets, "load_dataset_builder", lambda *_, **__: SimpleNamespace(info=info))
             return load_splits(name, **{**json.loads(options), "examples": 200})
     pattern = {"mnist": "MNIST/raw", "cifar10": "cifar*10*"}.get(name)
     if pattern is None or list(DATA.glob(pattern)):

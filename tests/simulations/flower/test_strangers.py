@@ -8,7 +8,7 @@ from tiny import TINY, tiny, tiny_file
 
 import simulations.running.server_app as served
 from fedpart import ClipSettings
-from simulations.config.load import ConfigError, load_config
+from simulations.config.load import load_config
 from simulations.flower.client import app
 from simulations.flower.config import among_strangers, deployed_run_config, read_run_config
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
@@ -68,23 +68,3 @@ def test_a_run_names_its_clip_and_whom_it_has_shortened(tmp_path):
 def read_metrics_of_a_plain_run(folder):
     run_experiment(tiny(rounds=1), folder)
     return read_metrics(folder)[0]
-
-
-PRIVATE = {"weighting": "uniform", "clip": {"weights": 1.0, "psi": 1.0}}
-
-
-def test_noise_that_follows_from_the_seed_is_for_simulations(tmp_path):
-    seeded = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0, "randomness": "seed"}, rounds=3)
-    system = tiny(**PRIVATE, privacy={"noise_multiplier": 1.0}, rounds=3)
-    for refuse in (among_strangers, lambda config: deployed_run_config(config, tmp_path, False)):
-        with pytest.raises(ConfigError, match="seed"):
-            refuse(seeded)
-        assert refuse(system)
-    for config, told in ((seeded, ", simulated"), (system, "")):
-        out, said = tmp_path / (told[2:] or "system"), Console(record=True, width=200)
-        summary = run_experiment(config, out)
-        said.print(panel(summary, out))
-        text = said.export_text()
-        assert told in text and ("simulated" in text) == bool(told)
-        assert f"epsilon {summary['epsilon']:.2f}" in text
-        assert summary["epsilon_simulated"] == bool(told)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import itertools
 import random
 import re
 import shutil
@@ -14,15 +15,20 @@ from typing import Any
 import pytest
 from interruptions import Died, DiesAfter
 from matplotlib.figure import Figure
-from tiny import tiny
+from rich.console import Console
+from tiny import tiny, tiny_training
 
 import fedpart
 from simulations.cli.commands import show
 from simulations.errors import ConfigError, RunError
 from simulations.folders.run_directory import read_summary, saved_config
 from simulations.report.page import write_report
+from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
+from simulations.search.search import run_search
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.terminal.progress import Progress
 
 # by a page about what it leaves out: the data that it would draw
 TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
@@ -51,8 +57,26 @@ def config(data: Path, **changes: Any) -> Any:
     return tiny(**{**base, **changes})
 
 
+def trained(data: Path, **changes: Any) -> Any:
+    base = config(data).resolved()
+    keys = ("data", "data_dir", "data_options", "model", "model_options", "hyperparameters", "chunks")
+    points = dict.fromkeys(("training_points", "validation_points", "test_points"))
+    return tiny_training(**{**{key: base[key] for key in keys}, **points, **changes})
+
+
 def ended(config: Any, folder: Path) -> None:
     run_experiment(config, folder)
+
+
+def doubled(config: Any, folder: Path) -> None:
+    """And what its ``beside`` asks for."""
+    run_experiment(config, folder, resume=folder.exists())
+    if (other := missing_beside(config, folder)) is not None:
+        run_beside(other, folder, Progress(quiet=True))
+
+
+def searched(config: Any, folder: Path) -> Any:
+    return run_search(config, folder, CellRunner(console=Console(file=io.StringIO())))
 
 
 def stopped(config: Any, folder: Path) -> None:
@@ -60,11 +84,15 @@ def stopped(config: Any, folder: Path) -> None:
         run_experiment(config, folder, progress=DiesAfter(3))
 
 
-# how a folder is made, keys of its configuration, and how many changes are tried: 500 in all
-FOLDERS: dict[str, tuple[Callable[[Any, Path], None], dict[str, Any], int]] = {
-    "ended": (ended, {}, 200),
-    "stopped": (stopped, {"upload": "int8", "error_feedback": True}, 150),
-    "private": (stopped, PRIVATE, 150),
+SEARCH = {"space": {"hyperparameters.dropout.initial": [0.1, 0.5]}, "trials": 2, "sampler": "random"}
+# how a folder is made, its configuration, other keys of that, and how many changes are tried: 500 in all
+FOLDERS: dict[str, tuple[Callable[[Any, Path], Any], Callable[..., Any], dict[str, Any], int]] = {
+    "ended": (ended, config, {}, 120),
+    "stopped": (stopped, config, {"upload": "int8", "error_feedback": True}, 120),
+    "private": (stopped, config, PRIVATE, 100),
+    "trained": (ended, trained, {}, 60),
+    "beside": (doubled, config, {"beside": "fedavg"}, 50),
+    "search": (searched, trained, {"search": SEARCH}, 50),
 }
 
 
@@ -78,21 +106,27 @@ def table(folder: Path, seed: int) -> Path:
 
 def made(place: Path, kind: str) -> tuple[Path, Path]:
     """A folder of a kind, and another run's, whose files are swapped for its own."""
-    make, changes, _ = FOLDERS[kind]
+    make, base, changes, _ = FOLDERS[kind]
     found = place / kind, place / f"{kind}-other"
     for number, folder in enumerate(found):
-        make(config(table(place / "data" / folder.name, number), seed=number, **changes), folder)
+        make(base(table(place / "data" / folder.name, number), seed=number, **changes), folder)
     return found
 
 
+def run_of(folder: str) -> Path:
+    """A run in a folder: itself, or a search's first trial."""
+    trial = Path(folder) / "trials" / "000"
+    return trial if trial.exists() else Path(folder)
+
+
 def loaded() -> Any:
-    state = fedpart.load("run").state
+    state = fedpart.load(run_of("run")).state
     return state.completed, state.w.tolist(), state.psi.tolist()
 
 
 def shown() -> Any:
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        show(Path("run"))
+        show(run_of("run"))
     return text.getvalue()
 
 
@@ -101,18 +135,24 @@ def reported() -> Any:
 
 
 def exported() -> Any:
-    return export_run(Path("run"), "safetensors")[0].read_bytes()
+    return export_run(run_of("run"), "safetensors")[0].read_bytes()
 
 
 def resumed() -> Any:
     """The outcome without how long it took; of a private run that epsilon has not become less."""
-    run_experiment(saved_config("run"), "run", resume=True)
-    summary = read_summary("run")
+    config, run = saved_config("run"), Path("run")
+    if config.search is not None:
+        return [(row.values, row.state, row.objective) for row in searched(config, run).rows]
+    run_experiment(config, run, resume=True)
+    if getattr(config, "beside", None) is not None:
+        doubled(config, run)
+        run = run / "beside"
+    summary = read_summary(run)
     assert summary is not None
     if "epsilon" in summary:
         return summary["rounds"], summary["epsilon"] >= least_epsilon()
     times = dict.fromkeys(("seconds", "client_seconds", "git_commit"))
-    return hashlib.sha256(Path("run/state.safetensors").read_bytes()).hexdigest(), summary | times
+    return hashlib.sha256((run / "state.safetensors").read_bytes()).hexdigest(), summary | times
 
 
 def least_epsilon() -> float:
@@ -140,6 +180,8 @@ def changed(file: Path, other: Path, kind: str, drawn: random.Random) -> None:
     """One change of a file in place."""
     content = bytearray(file.read_bytes())
     lines = content.splitlines(keepends=True)
+    if not content:
+        return  # of two changes the second may meet nothing
     if kind == "bit":
         place = drawn.randrange(len(content))
         content[place] ^= 1 << drawn.randrange(8)
@@ -183,17 +225,26 @@ def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Figure, "savefig", numbers_drawn)
     monkeypatch.setattr("simulations.report.page.clients_section", lambda *_: "left out")  # of the data alone
+    for name in ("running.beside.draw_pictures", "search.search.plot_search"):
+        monkeypatch.setattr(f"simulations.{name}", lambda *_: [])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     whole, other = made(tmp_path, kind)
     shutil.copytree(whole, "run")
+    (tmp_path / "state").mkdir(exist_ok=True)
+    shutil.copytree("state", "kept")
     known = [outcome(way) for way in WAYS]
-    assert (known[0] is None, known[-1] is None) == (kind != "ended", False)
-    drawn, wrong = random.Random(47), []
-    for number, (file, there, change) in zip(range(FOLDERS[kind][2]), cases(whole, other), strict=False):
-        shutil.rmtree("run")
-        shutil.copytree(whole, "run")
-        changed(Path("run") / file, there, change, drawn)
+    assert (known[0] is None, known[-1] is None) == (FOLDERS[kind][0] is stopped, False)
+    drawn, wrong, changes = random.Random(47), [], cases(whole, other)
+    for number in range(FOLDERS[kind][3]):
+        for place, before in (("run", whole), ("state", "kept")):
+            shutil.rmtree(place)
+            shutil.copytree(before, place)
+        told_of = []
+        for file, there, change in itertools.islice(changes, 2 if number % 4 == 3 else 1):
+            changed(Path("run") / file, there, change, drawn)
+            told_of.append(f"{change} of {file}")
         for way, right in zip(WAYS, known, strict=True):
-            what = f"change {number}, {change} of {file}, {way.__name__}"
+            what = f"change {number}, {' and '.join(told_of)}, {way.__name__}"
             try:
                 result = outcome(way)
             except Exception as error:

@@ -1,9 +1,11 @@
 """What a folder names is data until it is said to be trusted, and looked at before it is called."""
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from tiny import tiny, tiny_file, tiny_training
 import fedpart as library
 from fedpart.codecs import CODECS
 from fedpart.data import DATASETS
+from fedpart.data.splitting.recipes import SPLITS
 from fedpart.defences import DEFENCES
 from fedpart.hyperparameters import TRANSFORMS
 from fedpart.likelihoods import LIKELIHOODS
@@ -27,9 +30,11 @@ from fedpart.methods import METHODS
 from fedpart.models import MODELS
 from fedpart.registry import trusting
 from fedpart.sharing import SHARINGS
+from simulations.building.experiment import build
 from simulations.cli.main import main
 from simulations.config.load import Config, ConfigError
 from simulations.deployment.up import private_folder
+from simulations.folders.resolved import is_own, write_config
 from simulations.folders.run_directory import RunDirectory, saved_config
 
 OWN = """
@@ -157,11 +162,54 @@ def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_pat
     file = tiny_file(tmp_path, model="theirs:network", rounds=1, hyperparameters={"affine": {}})
     assert fedpart("run", file, "--out", "run").exit_code == 0
     assert fedpart("run", "--resume", "run", "--set", "rounds=2").exit_code == 0
+    assert fedpart("run", "--resume", "run", "--set", "rounds=3").exit_code == 0
     refused(fedpart("export", "run"), "add --trust-code")
     assert fedpart("export", "run", "--trust-code").exit_code == 0
     config = Path("run/config.yaml")
     config.write_text(config.read_text().partition("\n")[2].replace("seed: 0", "seed: 1", 1))
-    refused(fedpart("run", "--resume", "run", "--set", "rounds=3"), "add --trust-code")
+    refused(fedpart("run", "--resume", "run", "--set", "rounds=4"), "add --trust-code")
+
+
+def test_trust_ends_with_the_command_and_with_a_change_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(OWN.replace("from torch", "import helps\nfrom torch"))
+    (tmp_path / "helps.py").write_text("")
+    config = tiny(model="theirs:network", rounds=1, hyperparameters={"affine": {}}, code_dir=str(tmp_path))
+    RunDirectory.create(tmp_path / "own", config).close()
+    assert is_own(tmp_path / "own")
+    grown, state = config.model_copy(update={"rounds": 2}), build(config).start()
+    for rounds, own in ((3, False), (2, True)):
+        shutil.copytree(tmp_path / "own", tmp_path / str(rounds))
+        if not own:
+            write_config(tmp_path / "3", config.model_copy(update={"seed": 1}), None, own=False)
+        with trusting(True), closing(RunDirectory.reopen(tmp_path / str(rounds), grown)) as run:
+            run.rewind(state)
+        assert is_own(tmp_path / str(rounds)) is own
+    with trusting(True):  # as what retrain makes of somebody's
+        RunDirectory.create(tmp_path / "theirs", config.model_copy(update={"seed": 5})).close()
+    assert not is_own(tmp_path / "theirs")
+    for file in ("helps.py", "theirs.py"):
+        before = (tmp_path / file).read_text()
+        (tmp_path / file).write_text(f"{before}# changed")
+        assert not is_own(tmp_path / "own")
+        (tmp_path / file).write_text(before)
+        assert is_own(tmp_path / "own")
+    (tmp_path / "helps.py").unlink()
+    assert not is_own(tmp_path / "own")
+
+
+def test_what_a_folder_names_in_an_installed_package_tells_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("def network(num_classes): ...\nfrom torch import load, save")
+    sys.path.insert(0, str(tmp_path))
+    rows: list[refusals.Row] = []
+    for kind in (DATASETS, MODELS, LIKELIHOODS, LOGGERS, SPLITS):
+        for name in ("pandas:read_pickle", "torch:load", "torch:save", "plain:load", "pandas:ExcelFile"):
+            rows.append((f"{kind.kind} {name}", partial(kind.resolve, name), ValueError, f"no {kind.kind}"))
+    with trusting(True):
+        refusals.check(rows)
+        assert MODELS.resolve("plain:network") and MODELS.resolve("torchvision.models:resnet18")
+    assert DATASETS.resolve("pandas:read_pickle")  # of a configuration that the user runs
+    with trusting(True):
+        assert DATASETS.resolve("pandas:read_pickle")  # and so in the folder that it leaves
 
 
 def test_modules_in_the_current_folder_take_nothings_place(

@@ -155,6 +155,9 @@ def test_a_pause_is_a_share_of_what_has_passed_within_bounds():
         (-600, "Invalid", "The SuperNode's clock is (599|60[01]) s behind the SuperLink's, .* by NTP"),
         (0, "Unknown.", "The SuperLink refuses this SuperNode: Unknown; see that its key is registered"),
         (None, None, "The SuperLink refuses this SuperNode: status 401; see that its key"),
+        ("noon", None, "The SuperLink refuses this SuperNode: status 401; see that its key"),
+        ("Fri, 99 Nov 99999 25:00:00 GMT", None, "The SuperLink refuses this SuperNode: status 401"),
+        ("Fri, 27 Nov 2026 16:00:00 -0000", None, "The SuperLink refuses this SuperNode: status 401"),
     ],
 )
 def test_a_supernode_that_is_refused_says_why_and_fails(monkeypatch, ahead, detail, says):
@@ -163,7 +166,10 @@ def test_a_supernode_that_is_refused_says_why_and_fails(monkeypatch, ahead, deta
     monkeypatch.setattr(supernode, "log", lambda level, text, *values: said.append(text % values))
     monkeypatch.setattr(supernode, "leave", left.append)
     tell_refusal()
-    heads = {} if ahead is None else {"date": format_datetime(datetime.now(UTC) - timedelta(seconds=ahead))}
+    date = ahead
+    if isinstance(ahead, int):
+        date = format_datetime(datetime.now(UTC) - timedelta(seconds=ahead))
+    heads = {} if date is None else {"date": date}
     refuse = httpx.MockTransport(lambda _: httpx.Response(401, headers=heads, json={"detail": detail}))
     httpx.Client(transport=refuse).post("https://superlink")
     assert left == [1] and len(said) == 1 and re.match(says, said[0])
