@@ -15,12 +15,10 @@ from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.data.rounding import check_examples
 from fedpart.data.splitting.chunks import in_chunks
-from fedpart.methods.base import build_method
-from fedpart.methods.views import Schedule
+from fedpart.methods.base import Schedule, build_method
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
-from fedpart.task.gradients import Gradients, Point, gradients, psi_mask
-from fedpart.task.jobs import Job, Step
+from fedpart.task.gradients import Gradients, Job, Point, Step, gradients, psi_mask
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
 from fedpart.training.optimisers import weight_decays

@@ -1,8 +1,7 @@
 """Engines: who computes a cohort's clients, and in which processes; they differ in nothing else."""
 
 import fedpart.engines.fused  # noqa: F401  registers its execution
-from fedpart.engines.execution import EXECUTIONS
-from fedpart.engines.local import LocalEngine
+from fedpart.engines.local import EXECUTIONS, LocalEngine
 from fedpart.engines.paced import local_engine
 
 __all__ = ["EXECUTIONS", "LocalEngine", "local_engine"]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from fedpart.data.dataset import Dataset
+from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
+from fedpart.randomness.shapes import Draws, ShapeRecorder
+from fedpart.task.gradients import Job
+from fedpart.task.task import Batch
 from fedpart.trees import leaves
+from fedpart.updates.round import Round
 
 
 class NotAlike(ValueError):
@@ -55,3 +63,18 @@ class Alike:
                 f"clients to one length, e.g. in collate_fn, or use execution: loop."
             )
         self._seen.add(client)
+
+
+def draws(executor: Executor, round: Round, job: Job, batch: Batch) -> Draws:
+    """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
+    return loss_and_draws(executor, round, job, batch)[1]
+
+
+def loss_and_draws(executor: Executor, round: Round, job: Job, batch: Batch) -> tuple[Tensor, Draws]:
+    """The loss of ``job`` in nats, a scalar, where every random number is 0.5; and see :func:`draws`."""
+    task, method = executor.protocol.task, executor.protocol.method
+    recorder = ShapeRecorder(executor.device, task.dtype)
+    _, point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
+    with torch.no_grad():
+        loss = method.loss(task, job, point.tensors, executor.on_device(round).psi, batch, recorder)
+    return loss, recorder.recorded

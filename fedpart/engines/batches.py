@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.protocol import Protocol
-from fedpart.methods.views import ClientView
+from fedpart.methods.base import ClientView
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
 from fedpart.trees import Tree

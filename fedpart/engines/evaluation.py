@@ -11,13 +11,13 @@ import torch
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import evaluated
 from fedpart.engines.executor import Executor
+from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.evaluation import ClientScores, check_score, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.traffic import state_bytes
 from fedpart.task.held_out import HeldOutScore, has_hits, score
-from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.checks import ClientError, Refusal
 from fedpart.updates.round import Round
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here

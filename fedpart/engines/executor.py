@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
+from fedpart.data.rounding import check_examples
 from fedpart.engines.batches import (
     count_batches,
     count_learned,
@@ -21,21 +22,44 @@ from fedpart.engines.batches import (
     noisy_batches,
 )
 from fedpart.engines.feedback import feedback
-from fedpart.engines.targets import Checked
+from fedpart.federated.cohorts import Answer
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.sums import Answer
 from fedpart.kernels import keep_freed_memory
-from fedpart.methods.views import ClientView
+from fedpart.methods.base import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import MISFIT, Gradients, Objective, Point, gradients
-from fedpart.task.jobs import Job, reported
-from fedpart.task.task import Batch
+from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gradients, reported
+from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import LocalSGD
-from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.checks import ClientError, Refusal
 from fedpart.updates.round import Round
 from fedpart.updates.update import Update
+
+
+class Checked:
+    """Clients' data whose targets have been looked at: once for each client and use, in this process.
+
+    Args:
+        task: whose likelihood looks.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._seen: set[tuple[int, str]] = set()
+
+    def __call__(self, client: int, data: Dataset, use: str = "training") -> Dataset:
+        """``data`` as they are.
+
+        Raises:
+            ValueError: see :meth:`.Likelihood.check` and :func:`.check_examples`.
+        """
+        if (client, use) not in self._seen:
+            check_examples(data, self._task.dtype)
+            with self._task.likelihood_at(None) as likelihood:
+                likelihood.check(data.targets)
+            self._seen.add((client, use))
+        return data
 
 
 class Executor:

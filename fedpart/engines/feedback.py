@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpart.engines.batches import divided
 from fedpart.federated.protocol import Protocol
-from fedpart.methods.views import ClientView
+from fedpart.methods.base import ClientView
 from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Point
 from fedpart.task.held_out import score

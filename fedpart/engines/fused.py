@@ -8,23 +8,18 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike, NotAlike
+from fedpart.engines.alike import Alike, NotAlike, draws, loss_and_draws
 from fedpart.engines.batches import count_learned
-from fedpart.engines.draws import draws, loss_and_draws
-from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
-from fedpart.engines.local import Loop
+from fedpart.engines.local import EXECUTIONS, Loop
+from fedpart.federated.cohorts import upload_bytes
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.traffic import upload_bytes
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
-from fedpart.task.gradients import gradients, kept_casts
-from fedpart.task.jobs import Job, reported
+from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.checks import LARGEST
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.errors import ClientError
-from fedpart.updates.round import Round
+from fedpart.updates.checks import LARGEST, ClientError
+from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.update import Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import time
+import typing
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
-from fedpart.engines.execution import EXECUTIONS, Execution
 from fedpart.engines.executor import Executor
 from fedpart.engines.workers import WorkerPool
+from fedpart.federated.cohorts import download_bytes, sum_cohort
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.sums import sum_cohort
-from fedpart.federated.traffic import download_bytes
+from fedpart.registry import Registry
 from fedpart.task.gradients import check_gradients_on, kept_casts
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.round import Round
+from fedpart.updates.round import CohortSum, Round
+
+
+class Execution(typing.Protocol):
+    """How a cohort is computed; made of the run's protocol and its shards, by client."""
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """The sum of the cohort's updates at the server's values.
+
+        Raises:
+            ClientError: a client failed, or its update was refused, and the settings say ``fail``; or the
+                clients cannot be computed in this way.
+        """
+
+
+EXECUTIONS: Registry[Callable[[Protocol, Sequence[Dataset]], Execution]] = Registry("execution")
 
 
 class LocalEngine:

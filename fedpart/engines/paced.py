@@ -9,9 +9,9 @@ from typing import Any
 from fedpart.data.dataset import Dataset
 from fedpart.engines.local import LocalEngine
 from fedpart.engines.turns import Turns
+from fedpart.federated.cohorts import download_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.report import RoundReport
-from fedpart.federated.traffic import download_bytes
 
 
 class PacedEngine(LocalEngine):

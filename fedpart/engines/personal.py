@@ -20,14 +20,13 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
 from fedpart.sharing import plain_name
-from fedpart.task.gradients import MISFIT, Point, gradients
+from fedpart.task.gradients import MISFIT, Job, Point, gradients
 from fedpart.task.held_out import score
-from fedpart.task.jobs import Job
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once
-from fedpart.updates.errors import ClientError
+from fedpart.updates.checks import ClientError
 
 _FULL = Job(subnetwork=1, partition=1)  # the whole network, as one partition
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_visited
+from fedpart.federated.cohorts import download_bytes, upload_bytes
 from fedpart.federated.federation import Federation
-from fedpart.federated.traffic import download_bytes, upload_bytes
 from fedpart.pace.turns import Group, Turn
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.errors import ClientError, skipped
-from fedpart.updates.round import Round
+from fedpart.updates.checks import ClientError, skipped
+from fedpart.updates.round import CohortSum, Round
 
 
 class Turns:

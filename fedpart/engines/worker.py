@@ -18,13 +18,12 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
+from fedpart.federated.cohorts import term
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.sums import term
 from fedpart.updates.bounds import Bounds, known
-from fedpart.updates.cohort import CohortSum, sum_updates
-from fedpart.updates.errors import ClientError
+from fedpart.updates.checks import ClientError
 from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import Round
+from fedpart.updates.round import CohortSum, Round, sum_updates
 from fedpart.updates.update import Update
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do

@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 from fedpart.codecs import Codec
-from fedpart.federated.clients.assignment import ChunkAssignment
-from fedpart.federated.clients.caps import CapAssignment, check_plans
-from fedpart.federated.clients.kinds import ArchitectureAssignment, check_architectures, kinds_of
-from fedpart.federated.cohorts import draw_cohort
+from fedpart.federated.clients import (
+    assigned_architectures,
+    assigned_caps,
+    assigned_chunks,
+    check_architectures,
+    check_plans,
+    draw_cohort,
+    kinds_of,
+)
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.sizes import networks
-from fedpart.methods.base import Method, build_method
-from fedpart.methods.views import ClientView
+from fedpart.methods.base import ClientView, Method, build_method
 from fedpart.parameters.partition import Partition
-from fedpart.task.gradients import psi_mask
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.bounds import Norms
@@ -53,8 +56,8 @@ class Protocol:
         fingerprint: short hash of the agreement; uploads echo it.
 
     Raises:
-        ValueError: see FederationSettings, Partition and ChunkAssignment; or safeguards that do not fit the
-            method; or caps with which a client computes nothing, or nobody trains a partition.
+        ValueError: see FederationSettings, Partition and :func:`.assigned_chunks`; or safeguards that do not
+            fit the method; or caps with which a client computes nothing, or nobody trains a partition.
     """
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
@@ -71,12 +74,11 @@ class Protocol:
         )
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
-        self.assignment = ChunkAssignment(self.chunks, settings.clients, settings.seed)
-        self.caps = CapAssignment(
-            settings.caps, settings.caps_by, self.assignment, settings.clients, settings.seed
-        )
+        of_clients = settings.clients, settings.seed
+        self.assignment = assigned_chunks(self.chunks, *of_clients)
+        self.caps = assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
         shares = [1.0] if settings.architectures is None else [one["share"] for one in settings.architectures]
-        self.architectures = ArchitectureAssignment(shares, self.assignment, settings.clients, settings.seed)
+        self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]

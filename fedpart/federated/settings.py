@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from fedpart.codecs import CODECS, Codec
 from fedpart.defences import DEFENCES
-from fedpart.federated.clients.caps import Deal, checked_caps
-from fedpart.federated.clients.kinds import checked_architectures
+from fedpart.federated.shares import Deal, checked_architectures, checked_caps
 from fedpart.pace.settings import PaceSettings
 from fedpart.sharing import sharing_of
 from fedpart.training.local import LocalSettings

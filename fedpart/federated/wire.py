@@ -25,15 +25,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedpart.federated.arrays import Form, check_arrays
+from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.traffic import weight_bytes
 from fedpart.parameters.partition import Partition
+from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
-from fedpart.task.jobs import Job
 from fedpart.training.files import parsed
-from fedpart.updates.checks import LARGEST
-from fedpart.updates.errors import Refusal, brief
+from fedpart.updates.checks import LARGEST, Refusal, brief
 from fedpart.updates.update import Update
 
 VERSION = 2  # of this wire form; a side that does not speak it is refused

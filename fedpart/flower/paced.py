@@ -7,13 +7,12 @@ from typing import Any
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.turns import Turns
+from fedpart.federated.cohorts import download_bytes
 from fedpart.federated.federation import Federation
-from fedpart.federated.traffic import download_bytes
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.pace.turns import Turn
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.round import Round
+from fedpart.updates.round import CohortSum, Round
 
 
 def strategy_of(federation: Federation, shards: Sequence[Dataset] | None, **options: Any) -> FedPart:

@@ -12,12 +12,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpart.federated.cohorts import expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.federated.sums import sum_cohort
-from fedpart.federated.traffic import expected_upload_ratio
 from fedpart.flower.incoming import Incoming
 from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
 from fedpart.flower.nodes import Nodes
@@ -26,9 +25,8 @@ from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import Round
+from fedpart.updates.checks import ClientError, Refusal
+from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Update
 

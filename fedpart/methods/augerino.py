@@ -11,10 +11,9 @@ from torch import Tensor
 
 from fedpart.hyperparameters import AffineAugmentation, HyperModule
 from fedpart.hyperparameters.affine import Family
-from fedpart.methods.base import METHODS, Method
-from fedpart.methods.views import ClientView, Schedule
+from fedpart.methods.base import METHODS, ClientView, Method, Schedule
 from fedpart.randomness.noise import Noise
-from fedpart.task.jobs import Job, Step
+from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Batch, Task
 
 _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothing is left of an image

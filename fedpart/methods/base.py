@@ -3,28 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.methods.views import ClientView, Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.schemes import divided
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
-from fedpart.task.gradients import Objective
+from fedpart.task.gradients import Job, Objective, Step
 from fedpart.task.held_out import HeldOutScore
-from fedpart.task.jobs import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.update import Update, descend
+
+
+@dataclass(frozen=True, eq=False)
+class ClientView:
+    """A client in a round, the same on the server and where the client is computed.
+
+    Attributes:
+        number: 0..N-1; chunk: 1..C, of the client; chunks: C.
+        cap: 1..C, the largest subnetwork that the client's device computes; a plan stays within it.
+        round: 1..
+        seed: of the run.
+        task: as the client computes it.
+        local: how the run's clients train.
+        parts: the architectures whose networks are parts of the client's, its own first.
+        tasks: of all architectures, by number.
+        psi: the server's in this round, ``[P]``; None where only a plan is asked for.
+    """
+
+    number: int
+    chunk: int
+    chunks: int
+    cap: int
+    round: int
+    seed: int
+    task: Task
+    local: LocalSettings
+    parts: tuple[int, ...] = (0,)
+    tasks: Sequence[Task] = ()
+    psi: Tensor | None = None
+
+    def server_psi(self) -> Tensor:
+        """:attr:`psi`, where it is there.
+
+        Raises:
+            ValueError: this view is for a plan, which is made without it.
+        """
+        if self.psi is None:
+            raise ValueError("A plan depends on the client, its chunk and the round, not on psi.")
+        return self.psi
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How centralised training goes on.
+
+    Attributes:
+        shares: u_1..u_C, proportions of the chunks' examples.
+        iterations: of the method's schedule, without finetuning.
+        psi_every: iterations from one step of psi to the next.
+        learns_psi: whether there is any hyperparameter to learn.
+    """
+
+    shares: tuple[float, ...]
+    iterations: int
+    psi_every: int
+    learns_psi: bool
+
+    def steps_psi(self, iteration: int) -> bool:
+        """Whether psi is stepped in ``iteration`` (1..)."""
+        return self.learns_psi and iteration % self.psi_every == 0
 
 
 class Method:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fedpart.methods.base import METHODS
+from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.plain import Plain
-from fedpart.methods.views import ClientView
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 
 @METHODS.register("fedavg")

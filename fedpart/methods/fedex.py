@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from fedpart.hyperparameters import ConcreteDropout, HyperModule
 from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
-from fedpart.methods.base import METHODS
+from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.plain import Plain
-from fedpart.methods.views import ClientView
 from fedpart.randomness.streams import generator
 from fedpart.sharing import within
+from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore
-from fedpart.task.jobs import Job
 from fedpart.task.task import Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.state import ModelState

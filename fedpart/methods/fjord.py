@@ -8,14 +8,12 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.methods.base import METHODS
+from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.fedavg import FedAvg
 from fedpart.methods.labels import check_logits
-from fedpart.methods.views import ClientView
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.streams import generator
-from fedpart.task.gradients import Objective
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.trees import Tree
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from fedpart.methods.base import METHODS
+from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.fedavg import FedAvg
 from fedpart.methods.labels import check_logits
-from fedpart.methods.views import ClientView
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.task.gradients import Objective
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.training.settings import RunSettings
 from fedpart.trees import Tree

@@ -13,13 +13,12 @@ from fedpart.data.dataset import Dataset
 from fedpart.evidence.estimate import Draws, Estimate, Own
 from fedpart.evidence.kfac import Kfac
 from fedpart.evidence.last_layer import LastLayer
-from fedpart.methods.base import METHODS, Method
-from fedpart.methods.views import Schedule
+from fedpart.methods.base import METHODS, Method, Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
-from fedpart.task.jobs import Job, Step
+from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Batch, Task
 from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, Method
-from fedpart.methods.views import ClientView, Schedule
-from fedpart.task.jobs import Job, Step
+from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.task.gradients import Job, Step
 
 
 @METHODS.register("partitioned")

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, Method
-from fedpart.methods.views import Schedule
-from fedpart.task.jobs import Job, Step
+from fedpart.methods.base import METHODS, Method, Schedule
+from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpart.methods.base import METHODS
+from fedpart.methods.base import METHODS, Schedule
 from fedpart.methods.partitioned import Partitioned
-from fedpart.methods.views import Schedule
 from fedpart.parameters.partition import Partition
 from fedpart.parameters.separate import SeparateNetworks
 from fedpart.parameters.space import ParameterSpace
-from fedpart.task.jobs import Job, Step
+from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 from fedpart.training.settings import RunSettings
 

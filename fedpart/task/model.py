@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fedpart.layers.group_norm import guard_group_norms
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
+from fedpart.task.adapting import explain_types
 from fedpart.task.calling import call, outputs_of, replaced
-from fedpart.task.number_types import explain_types
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 

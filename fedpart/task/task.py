@@ -17,13 +17,12 @@ from fedpart.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.parameters.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Redirection
-from fedpart.task.adapting import adapt
+from fedpart.task.adapting import adapt, dtype_of, to_dtype
 from fedpart.task.attributes import check_memory
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.looking import FirstLook
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
-from fedpart.task.number_types import dtype_of, to_dtype
 from fedpart.task.psi_names import checked_transforms, physical_values, psi_name, psi_paths, short_name
 from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, with_floats

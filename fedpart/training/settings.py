@@ -106,7 +106,7 @@ class Settings:
     _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        hints = _hints(type(self))  # type: ignore[arg-type]
         for field in dataclasses.fields(self):
             hint = hints[field.name]
             kinds = [one for one in get_args(hint) or (hint,) if one is not type(None)]
@@ -167,7 +167,9 @@ class Settings:
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
-_hints = functools.cache(get_type_hints)
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _name(kind: type[Settings]) -> str:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset
 from fedpart.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
-from fedpart.task.gradients import Point, gradients
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, Point, gradients
 from fedpart.task.task import Batch, Task
 from fedpart.training.state import rows_at_once
 

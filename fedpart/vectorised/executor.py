@@ -12,18 +12,17 @@ from torch import nn
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, differentiated, local_batches
-from fedpart.engines.execution import EXECUTIONS
 from fedpart.engines.executor import Executor
+from fedpart.engines.local import EXECUTIONS
+from fedpart.federated.cohorts import sum_cohort
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.sums import sum_cohort
 from fedpart.methods.base import Method
 from fedpart.parameters.inspection import ties_examples
 from fedpart.sharing import Penalised
-from fedpart.task.jobs import Job, reported
+from fedpart.task.gradients import Job, reported
 from fedpart.trees import joined, map_leaves
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.errors import ClientError
-from fedpart.updates.round import Round
+from fedpart.updates.checks import ClientError
+from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.update import Update
 from fedpart.vectorised.stack import ClientJob, Stack
 from fedpart.vectorised.stacked_noise import upload

@@ -13,8 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fedpart.parameters.space import ParameterSpace
-from fedpart.task.gradients import Objective
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.vectorised.stacked_noise import GivenNoise
 

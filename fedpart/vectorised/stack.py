@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpart.engines.draws import draws
+from fedpart.engines.alike import draws
 from fedpart.engines.executor import Executor
 from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.shapes import Draws
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import SlicedOptimiser

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, field_validator, model_validator
 from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
-from fedpart.federated.clients.assignment import check_clients
+from fedpart.federated.clients import check_clients
 from fedpart.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named

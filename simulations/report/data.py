@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedpart import Dataset
 from fedpart.data import Splits, angle_bins, has_labels
-from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients import assigned_chunks
 from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.data_files import changed_data, in_short, listed_data
@@ -124,7 +124,7 @@ class Clients:
     def of(cls, config: ExperimentConfig, shards: Sequence[Dataset], num_classes: int) -> Clients:
         """Count the K classes' examples, client i's in ``shards[i]``; method and seed decide the chunks."""
         proportions = config.build_method().proportions(config.chunks)
-        assignment = ChunkAssignment(proportions, config.clients, config.seed)
+        assignment = assigned_chunks(proportions, config.clients, config.seed)
         chunks = np.array([assignment[client] for client in range(config.clients)])
         order = np.argsort(chunks, kind="stable")
         first, bins, most = shards[0], config.split.bins, math.radians(config.max_angle)

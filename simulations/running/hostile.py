@@ -9,9 +9,8 @@ from fedpart import Dataset, Protocol
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.randomness.streams import generator
-from fedpart.task.jobs import Job
-from fedpart.updates.cohort import CohortSum
-from fedpart.updates.round import Round
+from fedpart.task.gradients import Job
+from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.update import Update
 from simulations.attacks import ATTACKS, Attack
 from simulations.building.experiment import Experiment

@@ -13,8 +13,7 @@ import torch
 
 from fedpart import Batch, SeparateNetworks, Task
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import Point, gradients
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job, Point, gradients
 from simulations.building.data import load_data
 from simulations.building.task import build_task, torch_threads
 from simulations.config.load import AnyConfig, Config, ExperimentConfig

@@ -11,7 +11,7 @@ from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
 from fedpart.federated.architectures import by_architecture, ensemble
-from fedpart.federated.traffic import (
+from fedpart.federated.cohorts import (
     DOWNLOAD_HEADER,
     UPLOAD_HEADER,
     expected_upload_ratio,

@@ -6,7 +6,7 @@ from problems import settings
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
-from fedpart.federated.traffic import upload_bytes
+from fedpart.federated.cohorts import upload_bytes
 from fedpart.federated.wire import encode_state, encode_update
 from fedpart.updates.round import Round
 from stock import STOCK

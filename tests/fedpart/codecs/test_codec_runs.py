@@ -10,7 +10,7 @@ from problems import augmentation, chain_net, nothing, settings, shards
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.codecs import CODECS
 from fedpart.engines import LocalEngine
-from fedpart.federated.traffic import expected_upload_ratio
+from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.update import Update
 

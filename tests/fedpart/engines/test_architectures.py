@@ -27,7 +27,7 @@ from fedpart import (
 from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
-from fedpart.federated.traffic import expected_upload_ratio
+from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.updates.stages import Privacy
 
 net = partial(sizes.net, hidden=1)

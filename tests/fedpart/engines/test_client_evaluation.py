@@ -9,7 +9,7 @@ from problems import CLASSES, augmentation, chain_net, settings, shard, shards
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 SIZES = (7, 12, 3, 9, 10, 1, 15, 20)
 SCORES = ("client_accuracy", "client_nll", "client_accuracy_worst_decile", "client_accuracy_chunks")

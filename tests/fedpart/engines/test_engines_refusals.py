@@ -26,7 +26,7 @@ from fedpart import (
 )
 from fedpart.engines.executor import Executor
 from fedpart.engines.sharing import learned_clusters
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from fedpart.training.optimisers import LocalSGD
 from fedpart.updates.round import Round
 

@@ -34,10 +34,9 @@ from fedpart.engines.local import Loop
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
 from fedpart.parameters.assigned import AssignedPartition
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from fedpart.training.optimisers import LocalSGD, SGDSettings
-from fedpart.updates.cohort import sum_updates
-from fedpart.updates.round import Round
+from fedpart.updates.round import Round, sum_updates
 
 CLIENT, ROUND = 2, 5
 

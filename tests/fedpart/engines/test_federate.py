@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from fedpart import AdamSettings, Dataset, LocalSettings, Task, federate
-from fedpart.federated.traffic import upload_numbers
+from fedpart.federated.cohorts import upload_numbers
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 CHUNKS = (0.5, 0.3, 0.2)

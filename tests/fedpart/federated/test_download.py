@@ -7,7 +7,7 @@ from inprocess_grid import InProcessGrid
 
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from fedpart.federated.traffic import state_bytes
+from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.wire import decode_state, encode_state
 from fedpart.flower.strategy import FedPart
 

@@ -16,9 +16,9 @@ from fedpart import (
     Protocol,
     Task,
 )
-from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients import assigned_chunks
 from fedpart.methods.partitioned import Partitioned
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from simulations.config.load import ConfigError
 
 UNIFORM = {"weighting": "uniform"}
@@ -111,8 +111,8 @@ def test_a_protocol():
     few = "2 clients for 3 chunks; use at least one client per chunk"
     refusals.check(
         [
-            ("a third chunk", lambda: ChunkAssignment((0.5, 0.3, 0.2), 2, 0), ValueError, few),
-            ("a client below 0", lambda: ChunkAssignment((1.0,), 5, 0)[-1], IndexError, "start at 0, got -1"),
+            ("a third chunk", lambda: assigned_chunks((0.5, 0.3, 0.2), 2, 0), ValueError, few),
+            ("a client below 0", lambda: assigned_chunks((1.0,), 5, 0)[-1], IndexError, "start at 0, got -1"),
         ]
     )
 

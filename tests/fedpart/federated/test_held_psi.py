@@ -22,7 +22,7 @@ from fedpart.hyperparameters.signals.time_shift import TimeShift
 from fedpart.hyperparameters.text.lora import LoraGate
 from fedpart.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
-from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import CohortSum
 from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)

@@ -10,9 +10,9 @@ from problems import accepted, augmentation, chain_net, norm_net, nothing, setti
 from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
-from fedpart.federated.traffic import expected_upload_ratio, upload_numbers
+from fedpart.federated.cohorts import expected_upload_ratio, upload_numbers
 from fedpart.likelihoods import Gaussian, TokenClassification
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
 from fedpart.updates.round import Round
 from fedpart.updates.update import Update

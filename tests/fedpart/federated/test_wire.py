@@ -4,8 +4,8 @@ from flower_experiment import build
 from problems import AtRound
 
 from fedpart.engines.executor import Executor
+from fedpart.federated.cohorts import upload_numbers
 from fedpart.federated.federation import Federation
-from fedpart.federated.traffic import upload_numbers
 from fedpart.federated.wire import (
     decode_jobs,
     decode_state,
@@ -15,7 +15,7 @@ from fedpart.federated.wire import (
     encode_update,
     update_scalars,
 )
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 CLIENT = 0  # whose sizes those of all are
 

@@ -24,7 +24,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.bounds import clip
-from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.round import CohortSum, aggregate
 from fedpart.updates.update import Update
 
 ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5

@@ -9,7 +9,7 @@ from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
 
 from fedpart import ClientError, Federation, FederationSettings, Protocol, Task
-from fedpart.federated.traffic import (
+from fedpart.federated.cohorts import (
     DOWNLOAD_HEADER,
     UPLOAD_HEADER,
     expected_upload_ratio,

@@ -18,7 +18,7 @@ from fedpart.engines.local import LocalEngine
 from fedpart.methods.augerino import Augerino
 from fedpart.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 
 def task(*transforms):

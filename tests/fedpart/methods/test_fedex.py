@@ -17,7 +17,7 @@ from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protoco
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
-from fedpart.federated.traffic import upload_numbers
+from fedpart.federated.cohorts import upload_numbers
 from fedpart.federated.wire import decode_update, encode_update
 from fedpart.likelihoods import Gaussian
 from fedpart.randomness.streams import generator

@@ -7,7 +7,7 @@ import torch
 from problems import chain_net, settings
 
 from fedpart import Protocol, Task
-from fedpart.methods.views import Schedule
+from fedpart.methods.base import Schedule
 
 
 def view(psi=None):

@@ -10,8 +10,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedpart import ConcreteDropout, NodePartition, ParameterSpace, Protocol, Task
+from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.federated.settings import FederationSettings
-from fedpart.federated.traffic import expected_upload_ratio
 from fedpart.models import digits_cnn, mnist_cnn
 from fedpart.parameters.nodes import unit_assignments
 

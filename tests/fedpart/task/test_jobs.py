@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 
 @pytest.mark.parametrize("job", [Job(1, 1), Job(3, None, True), Job(1, 1, True)])

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from fedpart import ClientError, ConcreteDropout, HyperModule, Task
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.calling import call, loss_of, outputs_of
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 
 ROWS = 5
 A, B = torch.rand(2, ROWS, 3)

@@ -11,7 +11,7 @@ from fedpart.defences import DEFENCES
 from fedpart.engines import LocalEngine
 from fedpart.randomness.streams import generator
 from fedpart.updates.bounds import UNIT, Bound
-from fedpart.updates.cohort import CohortSum
+from fedpart.updates.round import CohortSum
 from fedpart.updates.stages import RobustSum, UsualNorms
 from fedpart.updates.stages.defence import Defended
 from fedpart.updates.update import Update

@@ -8,7 +8,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
 from fedpart.federated.wire import encode_update
 from fedpart.updates import checks
-from fedpart.updates.cohort import BLOCKS, CohortSum, aggregate, blocks, sum_updates
+from fedpart.updates.round import BLOCKS, CohortSum, aggregate, blocks, sum_updates
 from fedpart.updates.update import Update
 
 SIZES = (4, 3, 2)
@@ -83,7 +83,7 @@ def borrowed(updates):
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 11])
 def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, monkeypatch):
-    monkeypatch.setattr("fedpart.updates.cohort.BLOCKS", 8)
+    monkeypatch.setattr("fedpart.updates.round.BLOCKS", 8)
     cohort = 23
     own = terms(cohort, missing)
     expected = aggregate(range(cohort), own.__getitem__)

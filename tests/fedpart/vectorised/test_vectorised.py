@@ -29,7 +29,7 @@ from fedpart.engines import LocalEngine
 from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draw
-from fedpart.updates.cohort import CohortSum, aggregate
+from fedpart.updates.round import CohortSum, aggregate
 from fedpart.vectorised.executor import VectorisedRunner
 from fedpart.vectorised.stack import Stack
 from fedpart.vectorised.stacked_noise import stacked_draws

@@ -16,7 +16,7 @@ from interruptions import Died, DiesAfter, kill
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
-from fedpart.federated.traffic import upload_numbers
+from fedpart.federated.cohorts import upload_numbers
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
 from simulations.errors import RunError

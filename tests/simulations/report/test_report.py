@@ -16,7 +16,7 @@ from tiny import TINY, tiny, tiny_file
 from typer.testing import CliRunner
 
 from fedpart.engines.batches import count_batches, local_batches
-from fedpart.task.jobs import Job
+from fedpart.task.gradients import Job
 from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from tiny import tiny, tiny_file
 
-from fedpart.federated.traffic import UPLOAD_HEADER
+from fedpart.federated.cohorts import UPLOAD_HEADER
 from simulations.building.experiment import build
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_metrics, read_summary

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fedpart.federated.clients.assignment import ChunkAssignment
+from fedpart.federated.clients import assigned_chunks
 
 
 def chunks(u, clients, seed=0, last=None):
-    assignment = ChunkAssignment(u, clients, seed)
+    assignment = assigned_chunks(u, clients, seed)
     return [assignment[client] for client in range(last or clients)]
 
 
@@ -44,7 +44,7 @@ def test_clients_that_join_late_keep_the_balance():
 
 
 def test_the_order_of_joining_does_not_matter():
-    far_first, near_first = (ChunkAssignment((0.6, 0.4), 5, 0) for _ in range(2))
+    far_first, near_first = (assigned_chunks((0.6, 0.4), 5, 0) for _ in range(2))
     late = [far_first[client] for client in (17, 6, 11, 5)]
     assert late == [near_first[client] for client in (5, 6, 11, 17)][::-1][:1] + [
         near_first[client] for client in (6, 11, 5)

@@ -6,11 +6,9 @@ import pytest
 from problems import augmentation, chain_net, settings
 
 from fedpart import ClipSettings, PrivacySettings, Protocol, Task
-from fedpart.federated.clients.assignment import ChunkAssignment
-from fedpart.federated.clients.caps import CapAssignment
-from fedpart.federated.clients.kinds import Kind
-from fedpart.federated.traffic import expected_upload_ratio
-from fedpart.task.jobs import Job
+from fedpart.federated.clients import Kind, assigned_caps, assigned_chunks
+from fedpart.federated.cohorts import expected_upload_ratio
+from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
 from fedpart.updates.stages.privacy import Privacy
 
@@ -25,8 +23,8 @@ def protocol(clients=20, task=None, **changes):
 
 def dealt(shares, deal, clients=20, seed=0, last=None):
     """Chunk and cap of every client."""
-    chunks = ChunkAssignment(CHUNKS, clients, seed)
-    caps = CapAssignment(shares, deal, chunks, clients, seed)
+    chunks = assigned_chunks(CHUNKS, clients, seed)
+    caps = assigned_caps(shares, deal, chunks, clients, seed)
     return [(chunks[client], caps[client]) for client in range(last or clients)]
 
 
@@ -57,7 +55,7 @@ def test_clients_that_join_late_can_train_and_the_order_does_not_matter(deal):
     assert all(cap >= chunk for chunk, cap in pairs[20:])
     counts = [[cap for _, cap in pairs].count(c) for c in (1, 2, 3)]
     assert all(abs(n - 300 * share) <= 2 for n, share in zip(counts, shares.values(), strict=True)), counts
-    far_first, near_first = (CapAssignment(shares, deal, ChunkAssignment(CHUNKS, 20, 0), 20, 0) for _ in "ab")
+    far_first, near_first = (assigned_caps(shares, deal, assigned_chunks(CHUNKS, 20, 0), 20, 0) for _ in "ab")
     assert [far_first[90], far_first[21]] == [near_first[21], near_first[90]][::-1]
 
 

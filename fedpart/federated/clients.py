@@ -1,0 +1,265 @@
+"""Clients: chunk, cap and architecture of every client number, and which of them a round asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpart.federated.settings import FederationSettings
+from fedpart.federated.shares import Deal
+from fedpart.parameters.proportions import check_proportions, largest_remainders
+from fedpart.randomness.streams import generator
+from fedpart.task.gradients import Job
+
+Bytes = NDArray[np.uint8]
+
+
+class Assignment:
+    """A small number of every client, fixed for the run and equal in every runtime.
+
+    A client that joins later, with a number of N or more, gets the value that is furthest below its share.
+
+    Args:
+        values: ``[N]``, of the clients that there are.
+        shares: of all clients, by value.
+        suits: whether a later client may have a value.
+    """
+
+    def __init__(
+        self, values: Bytes, shares: Mapping[int, float], suits: Callable[[int, int], bool] | None = None
+    ) -> None:
+        self.shares, self._suits = dict(shares), suits
+        self._values = bytearray(values.tobytes())  # a byte per client
+        counts = np.bincount(values, minlength=max(shares) + 1).tolist()
+        self._counts = {value: counts[value] for value in shares}
+
+    def first(self, clients: int) -> Bytes:
+        """Values of the clients 0..clients-1 of those assigned so far, ``[clients]``."""
+        return np.frombuffer(bytes(self._values[:clients]), np.uint8)
+
+    def __getitem__(self, client: int) -> int:
+        if client < 0:
+            raise IndexError(f"Client numbers start at 0, got {client}.")
+        while len(self._values) <= client:
+            late = len(self._values)
+            suitable = [value for value in self.shares if self._suits is None or self._suits(late, value)]
+            value = max(suitable, key=lambda each: (late + 1) * self.shares[each] - self._counts[each])
+            self._counts[value] += 1
+            self._values.append(value)
+        return self._values[client]
+
+
+def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> Assignment:
+    """Chunk (1..C) of every client (App. J.1).
+
+    The N clients follow the proportions u by largest remainders, with at least one client per chunk, in an
+    order drawn from the seed.
+
+    Raises:
+        ValueError: fewer clients than chunks, or see :func:`.check_proportions`.
+    """
+    shares = dict(enumerate(check_proportions(proportions), 1))
+    check_clients(len(shares), clients)
+    counts = largest_remainders(clients, list(shares.values()))
+    while 0 in counts:  # every chunk gets a client, from the largest
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(0)] += 1
+    ordered = np.repeat(np.array([*shares], np.uint8), counts)
+    return Assignment(ordered[generator(seed, "chunk assignment").permutation(clients)], shares)
+
+
+def check_clients(chunks: int, clients: int) -> None:
+    """Refuse fewer clients than chunks.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if clients < chunks:
+        raise ValueError(
+            f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
+            f"fewer chunks."
+        )
+
+
+def assigned_caps(
+    shares: Mapping[int, float] | None, deal: Deal, chunks: Assignment, clients: int, seed: int
+) -> Assignment:
+    """Cap (1..C) of every client: its device computes the subnetworks 1..cap.
+
+    The N clients follow the shares by largest remainders. A later client gets a cap with which it can train
+    in its chunk.
+
+    Args:
+        shares: of the clients, by cap, ascending; None: all have the cap C.
+        deal: ``chunk``: the smallest caps go to the first chunks, and within a chunk the seed decides;
+            ``free``: the seed decides, whatever the chunk.
+        chunks: of the same clients.
+        clients: N.
+        seed: of the order.
+    """
+    whole = {max(chunks.shares): 1.0} if shares is None else shares
+    ascending = np.repeat(np.array([*whole], np.uint8), largest_remainders(clients, whole.values()))
+    order = np.arange(clients)
+    if shares is not None:
+        order = generator(seed, "caps").permutation(clients)
+        if deal == "chunk":
+            order = order[np.argsort(chunks.first(clients)[order], kind="stable")]
+    caps = np.empty_like(ascending)
+    caps[order] = ascending
+    return Assignment(caps, whole, lambda client, cap: cap >= chunks[client])
+
+
+def assigned_architectures(
+    shares: Sequence[float], chunks: Assignment, clients: int, seed: int
+) -> Assignment:
+    """Architecture (0..A-1) of every client.
+
+    The N clients follow the shares by largest remainders, and so do those of each chunk as nearly as may be;
+    the seed decides who has which.
+
+    Args:
+        shares: of the clients, by architecture.
+        chunks: of the same clients.
+        clients: N.
+        seed: of the order.
+    """
+    dealt = np.zeros(clients, np.uint8)
+    if len(shares) > 1:
+        order = generator(seed, "architectures").permutation(clients)
+        order = order[np.argsort(chunks.first(clients)[order], kind="stable")]
+        counts = largest_remainders(clients, shares)
+        places = np.concatenate([(np.arange(count) + 0.5) / count for count in counts if count])
+        spread = np.argsort(places, kind="stable")  # each architecture evenly over all clients
+        dealt[order] = np.repeat(np.arange(len(shares)), counts)[spread]
+    return Assignment(dealt, dict(enumerate(shares)))
+
+
+def draw_cohort(
+    settings: FederationSettings,
+    round: int,
+    available: Sequence[int] | None = None,
+    *,
+    size: int | None = None,
+    without: Collection[int] = (),
+    turn: int = 0,
+) -> list[int]:
+    """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
+
+    Args:
+        available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
+        size: how many are wanted; the cohort if not given.
+        without: clients that cannot be chosen.
+        turn: 0.., another sample of the same round.
+    """
+    rng = generator(settings.seed, "cohort", round, turn)
+    wanted = settings.cohort if size is None else size
+    pool = settings.clients if available is None else np.array(sorted(set(available)), np.int64)
+    count = pool if isinstance(pool, int) else len(pool)
+    drawn = rng.choice(pool, min(wanted + len(without), count), replace=False).tolist()
+    return sorted([client for client in drawn if client not in without][:wanted])
+
+
+class Kind(NamedTuple):
+    """What decides a client's jobs and the size of its upload.
+
+    ``chunk``: 1..C; ``cap``: 1..C; ``architecture``: 0..A-1.
+    """
+
+    chunk: int
+    cap: int
+    architecture: int
+
+
+Kinds = Mapping[Kind, tuple[int, int]]
+"""By kind, ascending: the first client of it, and how many there are."""
+
+
+def kinds_of(*attributes: Bytes) -> Kinds:
+    """Of which kinds clients are.
+
+    Args:
+        *attributes: ``[N]`` each, in the order of :class:`Kind`.
+    """
+    found = {}
+    for values in product(*(np.flatnonzero(np.bincount(one)).tolist() for one in attributes)):
+        theirs = np.ones(len(attributes[0]), bool)
+        for one, value in zip(attributes, values, strict=True):
+            theirs &= one == value
+        if theirs.any():
+            found[Kind(*values)] = int(theirs.argmax()), int(theirs.sum())
+    return found
+
+
+def check_plans(
+    kinds: Kinds, plan: Callable[[int, int], Sequence[Job]], chunks: int, method: str, deal: Deal, psi: bool
+) -> None:
+    """Refuse caps with which a client has nothing to do, or a partition nobody who trains it.
+
+    Args:
+        kinds: of clients there are.
+        plan: the jobs of a client in a round; they depend on its kind alone.
+        chunks: C.
+        method, deal: of the run, for messages.
+        psi: whether there are hyperparameters, whose gradient is something to do.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    remedy = "give more clients larger caps, or use fewer chunks"
+    if deal != "chunk":
+        remedy = f"set caps_by: chunk, {remedy}"
+    trained: set[int | None] = set()
+    for (chunk, cap, _), (client, count) in kinds.items():
+        jobs = plan(client, 1)
+        if not jobs:
+            others = f" and {count - 1} more" if count > 1 else ""
+            gradient = f", and psi's gradient one of {chunk - 1}" if psi else ""
+            raise ValueError(
+                f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}: to train "
+                f"takes one of {chunk}{gradient}; {remedy}."
+            )
+        if any(job.subnetwork > cap for job in jobs):
+            raise ValueError(
+                f"The method {method!r} has clients compute more than their caps; make its plan() heed "
+                f"ClientView.cap, or leave caps out."
+            )
+        trained |= {job.partition for job in jobs}
+    if idle := sorted(set(range(1, chunks + 1)) - trained):
+        raise ValueError(
+            f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
+            f"{idle[0]} or more; {remedy}."
+        )
+
+
+def check_architectures(
+    kinds: Kinds, sent: Mapping[int, Collection[int]], cells: int, architectures: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse architectures that no client has, and numbers that no client trains.
+
+    Args:
+        kinds: of clients there are.
+        sent: the cells that the first client of each kind sends; they depend on its kind alone.
+        cells: how many there are.
+        architectures: the setting.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    had = {kind.architecture for kind in kinds}
+    for index, architecture in enumerate(architectures):
+        if index not in had:
+            raise ValueError(
+                f"No client has the architecture {dict(architecture['model_options'])}, whose share is "
+                f"{architecture['share']:g} of {sum(count for _, count in kinds.values())}; give it a larger "
+                f"one, or leave it out."
+            )
+    if len({cell for held in sent.values() for cell in held}) < cells:
+        raise ValueError(
+            "Some weights of the task's network are trained by nobody: no client has them, or none in a "
+            "chunk that is early enough; give the task the network of the largest architecture, and more "
+            "clients that one."
+        )

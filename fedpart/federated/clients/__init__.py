@@ -1,1 +1,0 @@
-"""Clients: chunk, cap and architecture of every client number."""
