@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Number, Real
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
@@ -162,7 +162,7 @@ class Settings:
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
-_hints = functools.cache(get_type_hints)
+_hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _name(kind: type[Settings]) -> str:
