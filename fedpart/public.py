@@ -43,7 +43,7 @@ from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.saved import load
-from fedpart.updates.checks import ClientError
+from fedpart.updates.errors import ClientError
 from fedpart.updates.stages.clip import ClipSettings
 from fedpart.updates.stages.privacy import PrivacySettings
 

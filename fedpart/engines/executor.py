@@ -32,7 +32,7 @@ from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gra
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import LocalSGD
-from fedpart.updates.checks import ClientError, Refusal
+from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import Round
 from fedpart.updates.update import Update
 

@@ -26,7 +26,7 @@ from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once
-from fedpart.updates.checks import ClientError
+from fedpart.updates.errors import ClientError
 
 _FULL = Job(subnetwork=1, partition=1)  # the whole network, as one partition
 

@@ -11,7 +11,7 @@ from fedpart.engines.batches import count_visited
 from fedpart.federated.cohorts import download_bytes, upload_bytes
 from fedpart.federated.federation import Federation
 from fedpart.pace.turns import Group, Turn
-from fedpart.updates.checks import ClientError, skipped
+from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.round import CohortSum, Round
 
 

@@ -21,7 +21,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import term
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.bounds import Bounds, known
-from fedpart.updates.checks import ClientError
+from fedpart.updates.errors import ClientError
 from fedpart.updates.residuals import Residuals
 from fedpart.updates.round import CohortSum, Round, sum_updates
 from fedpart.updates.update import Update

@@ -19,7 +19,7 @@ import torch
 from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, copied, in_memory, work
 from fedpart.federated.protocol import Protocol
-from fedpart.updates.checks import ClientError, skipped
+from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.round import CohortSum, OfAll, Round, blocks, sum_updates
 from fedpart.updates.update import Update
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.updates.checks import Refusal, check_form
+from fedpart.updates.checks import check_form
+from fedpart.updates.errors import Refusal
 
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.gradients import Job
-from fedpart.updates.checks import ClientError, Refusal, skipped
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.round import CohortSum, Round, aggregate
 from fedpart.updates.update import Update
 

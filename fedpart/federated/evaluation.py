@@ -12,7 +12,8 @@ from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import LARGEST, ClientError, Refusal, skipped, tally
+from fedpart.updates.checks import LARGEST
+from fedpart.updates.errors import ClientError, Refusal, skipped, tally
 
 DECILE = 10  # the worst clients are one in so many
 Sums = Mapping[int, tuple[float, int]]  # by client: a sum, and over how many examples

@@ -17,7 +17,7 @@ from fedpart.federated.report import RoundReport
 from fedpart.pace import pace_of
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.checks import tally
+from fedpart.updates.errors import tally
 from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages import Kind, stage_of, stages_of
 

@@ -19,7 +19,8 @@ from fedpart.federated.wire import (
 )
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import LARGEST, Refusal, brief
+from fedpart.updates.checks import LARGEST
+from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.residuals import Residuals
 from fedpart.updates.round import Round
 from fedpart.updates.update import Update

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import GRACE, cause
-from fedpart.updates.checks import brief
+from fedpart.updates.errors import brief
 
 log = getLogger("flwr").log
 FIRST_POLL_SECONDS, POLL_SECONDS, PROGRESS_SECONDS = 0.02, 0.5, 10.0

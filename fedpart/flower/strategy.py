@@ -25,7 +25,7 @@ from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
 from fedpart.parameters.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import ClientError, Refusal
+from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Update

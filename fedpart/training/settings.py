@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Number, Real
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
@@ -106,7 +106,7 @@ class Settings:
     _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))  # type: ignore[arg-type]
+        hints = _hints(type(self))
         for field in dataclasses.fields(self):
             hint = hints[field.name]
             kinds = [one for one in get_args(hint) or (hint,) if one is not type(None)]
@@ -117,13 +117,6 @@ class Settings:
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
             within = [f"{word} {bound}" for _, word, bound in bounds]
             number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
-            if (
-                isinstance(value, Number)
-                and isinstance(value, number)
-                and type(value) not in (bool, *_NUMBERS)
-            ):
-                value = kinds[0](value)  # NumPy's
-                object.__setattr__(self, field.name, value)
             if get_origin(hint) is Literal and value not in get_args(hint):
                 *others, last = get_args(hint)
                 wanted = [f"one of {', '.join(others)} or {last}"]
@@ -137,6 +130,8 @@ class Settings:
                 wanted = within
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
+            if isinstance(value, Number) and type(value) not in (bool, *_NUMBERS):  # NumPy's
+                object.__setattr__(self, field.name, kinds[0](value))
 
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""
@@ -167,9 +162,7 @@ class Settings:
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+_hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _name(kind: type[Settings]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from fedpart.updates.bounds import Bounds, Norms
-from fedpart.updates.checks import LARGEST, largest_change, taken
+from fedpart.updates.checks import LARGEST, largest_change
+from fedpart.updates.errors import taken
 from fedpart.updates.residuals import Residuals
 from fedpart.updates.update import Update
 

@@ -21,7 +21,7 @@ from fedpart.parameters.inspection import ties_examples
 from fedpart.sharing import Penalised
 from fedpart.task.gradients import Job, reported
 from fedpart.trees import joined, map_leaves
-from fedpart.updates.checks import ClientError
+from fedpart.updates.errors import ClientError
 from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.update import Update
 from fedpart.vectorised.stack import ClientJob, Stack

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,9 +11,11 @@ from typing import Any, Literal
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedpart.training.files import parsed
+from fedpart.loggers.lines import finite
+from fedpart.training.files import read_object, sealed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
+from simulations.folders.contents import run_name
 from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
 from simulations.folders.versions import git_commit, versions
 from simulations.results.scores import BYTES, TIME
@@ -88,18 +91,14 @@ class Found:
         Raises:
             ConfigError: its ``search.json`` is that of an earlier version or damaged.
         """
-        try:
-            content = parsed((folder / SEARCH).read_bytes())
-            config, section = saved_config(folder), SearchSection.model_validate(content["search"])
-            rows = []
+        config, rows = saved_config(folder), []
+        with _readable(folder):
+            content = _read(folder)
+            section = SearchSection.model_validate(content["search"])
             for line in content["trials"]:
                 tried, tested = {k: line[k] for k in section.space}, {k: line.get(k) for k in _TESTED}
                 ended = (line["state"], line[section.objective], _cost(line))
                 rows.append(TrialRow(line["trial"], tried, *ended, tested))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{folder / SEARCH} cannot be read; go on with fedpart search --resume {folder}."
-            ) from error
         return cls(section, rows, config)
 
     @property
@@ -195,7 +194,24 @@ class Found:
             "commit": git_commit(),
             "versions": versions(),
         }
-        write_json(out / SEARCH, content)
+        write_json(out / SEARCH, sealed(finite(content), run_name(out)))
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """What a search has left that is of an earlier version, or damaged, becomes a sentence."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"{folder / SEARCH} cannot be read; go on with fedpart search --resume {folder}."
+        ) from error
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    return read_object((folder / SEARCH).read_bytes(), run_name(folder))
 
 
 def _heads(keys: Sequence[str]) -> list[str]:
@@ -228,8 +244,9 @@ def points(folder: Path) -> list[Point]:
         ConfigError: there is no such search or run, or it has no accuracy on test data.
     """
     if (folder / SEARCH).is_file():
-        lines = parsed((folder / SEARCH).read_bytes())["trials"]
-        found = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
+        with _readable(folder):
+            lines = _read(folder)["trials"]
+            found = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
         if found and not found[-1].spent.bytes:
             raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")
     else:

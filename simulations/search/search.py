@@ -14,7 +14,8 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_va
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
-from simulations.folders.contents import new_name
+from simulations.folders.contents import new_name, run_name
+from simulations.folders.data_files import KnownData
 from simulations.folders.locks import held
 from simulations.folders.resolved import is_own, write_config
 from simulations.folders.run_directory import (
@@ -73,6 +74,11 @@ def _search(config: Config, section: SearchSection, out: Path, runner: CellRunne
         said = f"{in_line(study.values(trial.params))}: {_ended(trial, section, config.clock.name)}"
         runner.say(f"Trial {trial.number + 1} of {section.trials}: {said}")
 
+    known = KnownData()
+    for trial in study.trials:  # before others are made that follow from them
+        if holds_run(folder := _folder(out, trial.number)):
+            own = _with(config, study.values(trial.params))
+            Attempt(f"trial {trial.number}", own, folder, study, trial).check(known)
     todo = study.unfinished()
 
     def take(_: Sequence[Attempt]) -> Attempt | None:
@@ -175,7 +181,7 @@ def _claim(out: Path, config: Config) -> None:
                 f"on with fedpart search --resume {out}."
             )
     make_folder(out, config)
-    write_config(out, config, new_name(), not reading() or is_own(out))
+    write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
 
 
 def _folder(out: Path, number: int) -> Path:

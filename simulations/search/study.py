@@ -24,8 +24,9 @@ from fedpart import ClientError, TrainingError
 from fedpart.randomness.streams import generator
 from simulations.config.load import Config, ExperimentConfig
 from simulations.config.search import OBJECTIVES, Domain, SearchSection
-from simulations.errors import DiskFull, RunError
+from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
+from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_metrics
 from simulations.sweeps.parallel import Pruned
 
@@ -56,14 +57,22 @@ class Study:
         self.section, self._seed, self._first = config.search, config.seed, first
         self._domains = self.section.domains()
         self._distributions = {key: _distribution(self._domains[key]) for key in sorted(self._domains)}
-        self.study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(file))),
-            sampler=RandomSampler(self._seed),  # never asked: each trial gets its own
-            pruner=_pruner(self.section, self.section.min_rounds or config.evaluate_every, config.length),
-            study_name=_NAME,
-            direction="maximize" if OBJECTIVES[self.section.objective] else "minimize",
-            load_if_exists=True,
-        )
+        try:
+            self.study = optuna.create_study(
+                storage=JournalStorage(JournalFileBackend(str(file))),
+                sampler=RandomSampler(self._seed),  # never asked: each trial gets its own
+                pruner=_pruner(self.section, self.section.min_rounds or config.evaluate_every, config.length),
+                study_name=_NAME,
+                direction="maximize" if OBJECTIVES[self.section.objective] else "minimize",
+                load_if_exists=True,
+            )
+            if any(trial.params.keys() != self._distributions.keys() for trial in self.trials):
+                raise ValueError("a trial has other keys")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(
+                f"The search's {file} cannot be read ({type(error).__name__}); put it back as it was, or "
+                f"search anew with --out."
+            ) from error
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -152,6 +161,25 @@ class Attempt(Cell):
     def known(self) -> FrozenTrial:
         """What the study has of it."""
         return self.study.trials[self.trial.number]
+
+    def check(self, data: KnownData) -> None:
+        """Hold what the study has of the trial against the run in its folder.
+
+        Raises:
+            ConfigError: it has other values, or another objective.
+        """
+        self.state(data)
+        told, clock = self.known.intermediate_values, self.config.clock.name
+        lines = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
+        true = {round: self._noisy(value, round) for round, value in lines.items() if value is not None}
+        value = self.known.value
+        if any(true.get(round, value) != value for round, value in told.items()) or (
+            self.known.state == TrialState.COMPLETE and value != told.get(max(told, default=0))
+        ):
+            raise ConfigError(
+                f"{self.folder.parents[1] / JOURNAL} does not tell what is in {self.folder}; put both back "
+                f"as they were, or search anew with --out."
+            )
 
     def caught_up(self) -> bool:
         """Tell the study what it has not heard of the run's folder; whether this ends the run."""

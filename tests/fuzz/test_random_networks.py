@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedpart import LocalSettings, SGDSettings, Task, federate
 from fedpart.randomness.streams import generator
-from fedpart.updates.checks import ClientError
+from fedpart.updates.errors import ClientError
 from fuzz.either import EITHER, INPUTS
 from fuzz.pieces import WIDTH
 from fuzz.plain import averaged

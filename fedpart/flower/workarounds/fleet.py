@@ -35,7 +35,7 @@ from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
 from fedpart.flower.workarounds.outside import identify, make_message
 from fedpart.flower.workarounds.parts import check_children, correct
 from fedpart.flower.workarounds.protocol import message
-from fedpart.updates.checks import brief
+from fedpart.updates.errors import brief
 
 KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
 DEPTH = 8  # of a message's tree; ours have 5

@@ -23,7 +23,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from fedpart.flower.workarounds.outside import make_message
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.updates.checks import brief
+from fedpart.updates.errors import brief
 
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)

@@ -22,7 +22,7 @@ EVERYTHING = FILES | {
 SHARED = {
     f"fedpart.{name}"
     for name in (
-        *("task.task", "task.jobs", "task.gradients", "task.model", "task.psi_names"),
+        *("task.task", "task.gradients", "task.model", "task.psi_names"),
         *("parameters.partition", "parameters.space", "randomness.noise", "randomness.streams"),
         *("training.optimisers", "training.state", "training.agreement"),
         *("methods.base", "hyperparameters.base"),

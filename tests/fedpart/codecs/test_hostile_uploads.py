@@ -15,7 +15,7 @@ from fedpart.codecs import CODECS
 from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
-from fedpart.updates.checks import Refusal
+from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
 COUNT = 1300  # of each codec: 6,500 in all

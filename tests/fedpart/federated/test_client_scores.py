@@ -9,7 +9,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.wire import decode_score, score_scalars
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import ClientError, Refusal
+from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import CohortSum
 
 N = 24

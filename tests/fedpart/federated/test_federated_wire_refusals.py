@@ -12,7 +12,7 @@ from problems import AtRound
 from fedpart import Federation
 from fedpart.engines.executor import Executor
 from fedpart.federated.wire import Header, decode_jobs, decode_update, encode_update
-from fedpart.updates.checks import Refusal
+from fedpart.updates.errors import Refusal
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.bounds import Bound, clip
-from fedpart.updates.checks import LONGEST, brief
+from fedpart.updates.errors import LONGEST, brief
 from fedpart.updates.round import sum_updates
 from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from

@@ -20,7 +20,8 @@ from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
-from fedpart.updates.checks import LARGEST, Refusal
+from fedpart.updates.checks import LARGEST
+from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
 COUNT = 750 * int(

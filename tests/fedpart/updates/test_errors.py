@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpart.updates.checks import LONGEST, ClientError, Refusal, brief, skipped, taken, tally
+from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped, taken, tally
 
 
 def test_what_reports_list_of_a_client_that_is_left_out():

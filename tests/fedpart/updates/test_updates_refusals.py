@@ -8,7 +8,8 @@ import torch
 from problems import chain_net, settings
 
 from fedpart import Federation, Protocol, Task
-from fedpart.updates.checks import LONGEST, ClientError, Refusal, validate
+from fedpart.updates.checks import validate
+from fedpart.updates.errors import LONGEST, ClientError, Refusal
 from fedpart.updates.update import Update
 
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for

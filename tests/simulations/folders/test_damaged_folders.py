@@ -84,7 +84,7 @@ def stopped(config: Any, folder: Path) -> None:
         run_experiment(config, folder, progress=DiesAfter(3))
 
 
-SEARCH = {"space": {"hyperparameters.dropout.initial": [0.1, 0.5]}, "trials": 2, "sampler": "random"}
+SEARCH = {"space": {"hyperparameters.dropout.rate": [0.1, 0.5]}, "trials": 2, "sampler": "random"}
 # how a folder is made, its configuration, other keys of that, and how many changes are tried: 500 in all
 FOLDERS: dict[str, tuple[Callable[[Any, Path], Any], Callable[..., Any], dict[str, Any], int]] = {
     "ended": (ended, config, {}, 120),

@@ -17,6 +17,7 @@ from simulations.folders.run_directory import saved_config
 from simulations.report.page import write_report
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
+from simulations.search.search import run_search
 
 PRIVATE: dict[str, Any] = {
     "weighting": "uniform",
@@ -73,3 +74,32 @@ def test_releases_that_only_a_summary_tells_of(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "run" / name).unlink()
     says = r"summary\.json tells of more releases than .*releases\.jsonl counts; put that file back"
     refusals.check([("resume", partial(resume, tmp_path / "run", rounds=3), ConfigError, says)])
+
+
+@pytest.mark.slow
+def test_a_search_whose_journal_tells_another_story(tmp_path: Path) -> None:
+    space = {"optimiser_psi.learning_rate": [0.1, 0.5]}
+    config = tiny_training(search={"space": space, "trials": 2, "sampler": "random"})
+    run_search(config, tmp_path / "run")
+    journal, says = (tmp_path / "run" / "study.log").read_bytes(), "cannot be read .*put it back"
+    first = run_search(config, tmp_path / "run").rows[0]
+    value, score = (f"{number!r}".encode() for number in (first.values[next(iter(space))], first.objective))
+    rows: list[refusals.Row] = []
+    for what, content, told in (
+        ("another value", journal.replace(value, b"0.25"), "holds a run with other settings"),
+        ("another score", journal.replace(score, b"0.125"), "does not tell what is in .*000; put both back"),
+        ("no JSON", journal.replace(b"{", b"[", 1), says),
+        ("no text", b"\xb4" + journal, says),
+        ("another key", journal.replace(b"learning_rate", b"learning_rbte"), says),
+    ):
+        assert content != journal
+        folder = tmp_path / what
+        shutil.copytree(tmp_path / "run", folder)
+        (folder / "study.log").write_bytes(content)
+        rows.append((what, partial(run_search, config, folder), ConfigError, told))
+    outcome = tmp_path / "run" / "search.json"
+    outcome.write_bytes(outcome.read_bytes().replace(score, b"0.125"))
+    rows.append(
+        ("its outcome", partial(write_report, tmp_path / "run"), ConfigError, "go on with .*--resume")
+    )
+    refusals.check(rows)

@@ -1,0 +1,84 @@
+"""Why a client's update is missing or not taken, for machines in a word and for people in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
+
+
+class Refusal(ValueError):
+    """An upload, or a part of one, that does not fit what was asked for.
+
+    Args:
+        category: ``version``, ``fingerprint``, ``round``, ``client``, ``chunk`` (the header differs),
+            ``malformed`` (a part is missing, of another type or cannot be read), ``partitions`` (others than
+            were asked for), ``size``, ``dtype``, ``not_finite``, ``too_large`` (values), ``examples`` (their
+            number) or ``loss``.
+        reason: a clause that says what is wrong; what it quotes of an upload is cut, see :func:`brief`.
+    """
+
+    def __init__(self, category: str, reason: str) -> None:
+        self.category, self.reason = category, brief(reason)
+        super().__init__(category, self.reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ClientError(RuntimeError):
+    """A client could not compute its update, or it was refused; the message names the client and the cause.
+
+    Attributes:
+        category: see :class:`.Refusal`; ``client_error`` if the client failed, ``no_answer``
+            if it did not answer, ``late`` if it was not waited for.
+    """
+
+    category = "client_error"
+
+    @classmethod
+    def of(cls, client: int, round: int | None, cause: Exception) -> ClientError:
+        """The error of ``client``, in ``round`` if it is in one, whose cause is any exception."""
+        reason = brief(str(cause))
+        when = "" if round is None else f" in round {round}"
+        return cls(f"Client {client} failed{when}: {type(cause).__name__}: {reason}")
+
+    @classmethod
+    def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:
+        """The error of ``client`` whose update in ``round`` was refused."""
+        error = cls(f"The update of client {client} in round {round} was refused: {refusal}.")
+        error.category = refusal.category
+        return error
+
+    @classmethod
+    def silent(cls, client: int, round: int) -> ClientError:
+        """The error of ``client`` that was asked in ``round`` and has not answered."""
+        error = cls(f"Client {client} did not answer in round {round} before the timeout.")
+        error.category = "no_answer"
+        return error
+
+
+def skipped(client: int, error: Exception) -> dict[str, Any]:
+    """A client that is left out of a round, as reports list it: ``client``, ``category`` and ``reason``."""
+    category = getattr(error, "category", "client_error")
+    return {"client": client, "category": category, "reason": brief(str(error))}
+
+
+def brief(text: str) -> str:
+    """The text in one line of printable characters, not too long."""
+    plain = "".join(character if character.isprintable() else " " for character in text[: 2 * LONGEST])
+    line = " ".join(plain.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
+def taken(cohort: Iterable[int], skipped: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The clients of the cohort that are not skipped: their updates are in its sum."""
+    left_out = {one["client"] for one in skipped}
+    return [client for client in cohort if client not in left_out]
+
+
+def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
+    """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
+    found = [*(str(one["category"]) for one in skips), *more]
+    return {category: found.count(category) for category in sorted(set(found))}
