@@ -117,6 +117,10 @@ class Settings:
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
             within = [f"{word} {bound}" for _, word, bound in bounds]
             number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
+            numbers = isinstance(value, Number) and isinstance(value, number)
+            if numbers and type(value) not in (bool, *_NUMBERS):
+                value = kinds[0](value)  # NumPy's
+                object.__setattr__(self, field.name, value)
             if get_origin(hint) is Literal and value not in get_args(hint):
                 *others, last = get_args(hint)
                 wanted = [f"one of {', '.join(others)} or {last}"]
@@ -130,8 +134,6 @@ class Settings:
                 wanted = within
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
-            if isinstance(value, Number) and type(value) not in (bool, *_NUMBERS):  # NumPy's
-                object.__setattr__(self, field.name, kinds[0](value))
 
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""
